@@ -73,7 +73,7 @@ func TestServedAsConfigured(t *testing.T) {
 	}
 	configured := paths()
 	for _, d := range kinds {
-		if d.Family.CanLead() && (d.Family.Upgrades.Learn(map[string]any{}) == "" || d.Family.Upgrades.Leads(cfg)) {
+		if d.ManagedChildren.CanGate() && (d.ManagedChildren.Upgrades.Learn(map[string]any{}) == "" || d.ManagedChildren.Upgrades.GatesChildren(cfg)) {
 			t.Error("it learns nothing of a KubeRay without spec.suspend")
 		}
 	}

@@ -15,24 +15,24 @@ type Observed struct {
 	Job Object
 	// Verdict is the answer of Judge, final, for a job that exists.
 	Verdict Verdict
-	// Workloads are those that a job of this kind and name owns, oldest first.
+	// Workloads are owned by a job of this kind and name, oldest first.
 	Workloads []*kueue.Workload
-	// Prebuilt is the Workload that the job names, if there is one of that name.
+	// Prebuilt is the existing Workload that the job names; nil for none.
 	Prebuilt *kueue.Workload
-	// AncestorWorkloads are those of the ancestor, with Follows. AncestorRuns reports that the ancestor is a job that is neither suspended nor
-	// finished.
+	// AncestorWorkloads are the Workloads of the ancestor, with Follows. AncestorRuns reports that the ancestor is a job that is
+	// neither suspended nor finished.
 	AncestorWorkloads []*kueue.Workload
 	AncestorRuns      bool
-	// Objects are those that the job refers to.
+	// Objects are the objects that the job refers to.
 	Objects map[Reference]Object
-	// Children are the objects that a job of a kind with a Family controls, and Pods those of them, and of earlier ones.
+	// Children are the objects that a job with ManagedChildren controls. Pods are their pods, and the pods of deleted children.
 	Children []Object
 	Pods     []*corev1.Pod
-	// Flavors are those of the admissions of the Workloads; Classes those that the job names.
+	// Flavors are the ResourceFlavors in the admissions of the Workloads; Classes are the priority classes that the job names.
 	Flavors Flavors
 	Classes Classes
-	// Delegated are the checks that send jobs to worker clusters, as far as the Workloads have them. Only kinds without a
-	// managedBy are told.
+	// Delegated are the admission checks of the Workloads that dispatch jobs to worker clusters. It is set only for kinds without
+	// managedBy.
 	Delegated map[kueue.AdmissionCheckReference]bool
 	Now       metav1.Time
 
@@ -43,11 +43,11 @@ type Observed struct {
 type Verb int
 
 const (
-	// Nothing writes nothing; the next event or After brings the job back.
+	// Nothing makes no write; the next event or After reconciles the job.
 	Nothing Verb = iota
-	// Fail ends with Err, which is tried again with backoff.
+	// Fail reports Err, and retries with backoff.
 	Fail
-	// Stall ends with Err, which only a change of the objects can mend.
+	// Stall reports Err, and waits for a change of the objects.
 	Stall
 	// CreateWorkload creates Workload.
 	CreateWorkload
@@ -55,7 +55,7 @@ const (
 	UpdateWorkload
 	// DeleteWorkload deletes Workload.
 	DeleteWorkload
-	// WriteStatus writes the status of Workload as its transitions left it.
+	// WriteStatus writes the status of Workload, after its transitions.
 	WriteStatus
 	// WriteReclaimable writes only reclaimablePods of Workload.
 	WriteReclaimable
@@ -63,40 +63,39 @@ const (
 	WritePodsReady
 	// WriteReplacements writes only the WaitingForReplacementPods condition of Workload.
 	WriteReplacements
-	// PatchJob patches the job to be as in Job; PatchJobStatus does so with its status.
+	// PatchJob patches the job to be as in Job.
 	PatchJob
-	// PatchJobStatus patches the status of the job, then deletes the objects in Family.
+	// PatchJobStatus patches the status of the job, then deletes Children.
 	PatchJobStatus
-	// PatchFamily patches the objects in Family, which belong to the job, to be as they are there.
-	PatchFamily
-	// DeleteFamily deletes the objects in Family.
-	DeleteFamily
-	// DeleteJob deletes the job, its children in the background. Of a Composite these three write the members that are in
-	// Job.
+	// PatchChildren patches objects of the job to be as in Children.
+	PatchChildren
+	// DeleteChildren deletes Children.
+	DeleteChildren
+	// DeleteJob deletes the job, its children in the background. PatchJob, PatchJobStatus and DeleteJob write only the members in
+	// Job of a Composite.
 	DeleteJob
 )
 
-// Action is what to do next: at most one write, and what it leaves for others to finish should Berth die.
+// Action is the next step: at most one write. A crash after it loses nothing.
 type Action struct {
 	Verb Verb
-	// Workload is the Workload as it is to be. Its metadata.resourceVersion is the one that was observed.
+	// Workload is the desired Workload. Its metadata.resourceVersion is the observed one.
 	Workload *kueue.Workload
-	// Job is the job as it is to be, likewise. A Composite has only the members that are written, or concerned.
+	// Job is the desired job, likewise. A Composite has only the members that are written, or concerned.
 	Job Object
-	// Family are objects that belong to the job: its children, or pods.
-	Family []Object
-	// Events are to be recorded once the write is made. Without a write they tell of a state, and are recorded when
-	// their text changes.
+	// Children are objects of the job: managed children, or pods.
+	Children []Object
+	// Events are recorded after the write. Without a write they describe a state, and are recorded when their text changes.
 	Events []Event
-	// Starts is, with a PatchJob that starts the job, the Workload that was admitted.
+	// Starts is the admitted Workload, with a PatchJob that starts the job.
 	Starts *kueue.Workload
 	// Err is the reason of Fail and Stall.
 	Err error
-	// After is when to look again, with Nothing. Zero: on the next event.
+	// After is the delay of the next reconcile, with Nothing. Zero: the next event.
 	After time.Duration
 }
 
-// Event is something to tell, on the job unless OnWorkload.
+// Event is an event on the job, or on the Workload with OnWorkload.
 type Event struct {
 	OnWorkload   bool
 	Warning      bool

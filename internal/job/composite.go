@@ -8,37 +8,35 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Composite is a job that several objects are together. As an object it has the namespace of its members, the name of the
-// whole, and the labels and annotations that count for all (spec: 30 §2.3, 4.9).
+// Composite is a job of several objects. It has the namespace of its members, the name of the group, and the labels and annotations
+// that apply to all members (spec: 30 §2.3, 4.9).
 type Composite interface {
 	Object
-	// Members are the objects.
 	Members() []Object
-	// Of is the job with some members, Freed with those of them that have our finalizer, without it.
+	// Of returns the job with some members; Freed returns the given members that have our finalizer, without it.
 	Of(members []Object) Composite
 	Freed(members []Object) Composite
-	// Ended are the members that are over or being deleted.
+	// Ended are the members that have ended or are being deleted.
 	Ended() []Object
-	// Standing compares the members with the Workload, or with what they say themselves if there is none.
+	// Standing compares the members with the Workload, or with their own annotations if w is nil.
 	Standing(w *kueue.Workload) Standing
-	// Check says why the members do not make a Workload, and Total how many they are once nothing is in the way.
+	// Check returns why the members do not make a Workload; Total is their number once Check is nil.
 	Check() error
 	Total() int32
-	// Agrees reports whether the members decide about their queue, all alike.
+	// Agrees reports whether the members name their queue, and all name the same.
 	Agrees() bool
-	// Labels are those of the given keys that the members have together.
+	// Labels are the labels of the given keys, merged over the members.
 	Labels(keys []string) (map[string]string, error)
-	// Agreed are the values of the given keys, of labels or annotations, for which the members
-	// that have one have the same.
+	// Agreed are the values of the given keys, of labels or annotations, on which all members that have the key agree.
 	Agreed(keys []string, of func(metav1.Object) map[string]string) map[string]string
-	// ActiveFor is how long the job stays active if nothing happens, or 0 for without end.
+	// ActiveFor is how long the job stays active if nothing changes, or 0 for no limit.
 	ActiveFor() time.Duration
 }
 
-// Standing is where the members of a job stand against its Workload.
+// Standing compares the members of a job with its Workload.
 type Standing struct {
-	Kept    []Object // have a place in a pod set
-	LetGo   []Object // are over and have a finalizer that is not needed any more
-	Surplus []Object // are to be deleted: there is no place for them
-	Absent  int      // is how many places are empty
+	Kept       []Object // have a place in a pod set
+	Releasable []Object // have ended, and have a finalizer that is no longer needed
+	Surplus    []Object // have no place, and are to be deleted
+	Absent     int      // number of empty places
 }

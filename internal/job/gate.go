@@ -13,33 +13,30 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Config is what the configuration says about jobs. The feature gates of spec 30 §5.6 are plain values, as resolved at
-// the start.
+// Config is the configuration of jobs. The feature gates of spec 30 §5.6 are plain values, resolved at the start.
 type Config struct {
-	// ManagedNamespaces matches the labels of the namespaces that may be touched. Nil matches all.
+	// ManagedNamespaces selects the managed namespaces. Nil selects all.
 	ManagedNamespaces labels.Selector
-	// ManageAll takes jobs that name no queue as well.
+	// ManageAll also queues jobs without a queue name.
 	ManageAll bool
-	// Kinds are the kinds of owners that the walk up the owners knows.
+	// Kinds are the kinds that the walk up the owners follows.
 	Kinds Kinds
-	// VerifyOwners has an object follow its controller owner only if that can have made it; see [Ownership]. ExternalOwns are the external
-	// kinds, with those that they own; nil is any.
+	// VerifyOwners lets an object follow its controller owner only if the owner's controller can have made it; see [Ownership].
+	// ExternalOwns are the external kinds with the kinds that they own; nil is any.
 	VerifyOwners bool
 	ExternalOwns map[schema.GroupVersionKind][]schema.GroupVersionKind
-	// PodsOfParentsOnly leaves pods alone that no integrated kind makes: pods are integrated only for Deployments and the
-	// like.
+	// PodsOfParentsOnly ignores pods without an integrated owner: pods are integrated only for Deployments and the like.
 	PodsOfParentsOnly bool
-	// LabelKeysToCopy go from a new job to its Workload.
+	// LabelKeysToCopy are labels that a Workload copies from its new job.
 	LabelKeysToCopy []string
-	// SeriesLabels and SeriesAnnotations go from a new job to its Workload as well, for the
-	// custom labels of metrics that are read from Workloads.
+	// SeriesLabels and SeriesAnnotations are copied to the Workload as well, for the custom labels of metrics.
 	SeriesLabels, SeriesAnnotations []string
-	// WaitForPodsReady keeps the PodsReady condition.
+	// WaitForPodsReady maintains the PodsReady condition.
 	WaitForPodsReady bool
-	// DeleteDeactivatedAfter is how long a job stays that Berth itself deactivated. Nil: for ever.
+	// DeleteDeactivatedAfter is how long a job is kept after Berth deactivated it. Nil: for ever.
 	DeleteDeactivatedAfter *time.Duration
 
-	// MaxChildren is how many objects may be made for a new job; 0 is DefaultMaxChildren.
+	// MaxChildren is the maximum number of objects that may be made for a new job; 0 is DefaultMaxChildren.
 	MaxChildren int32
 
 	// Lifecycle makes the transitions of Workloads.
@@ -64,29 +61,29 @@ type Config struct {
 	TopologySliceConstraints bool // gate TASMultiLayerTopology
 }
 
-// IsQueued reports whether a job in a managed namespace has a Workload, unless an ancestor speaks for it.
+// IsQueued reports whether a job in a managed namespace has a Workload, if no ancestor has one for it.
 func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueName(o) != "" }
 
-// Kinds says of each known kind of owners whether its jobs are managed: its integration is enabled or external. Kinds
-// that are not in it end the walk (spec: 30 §4.2.1).
+// Kinds maps each known kind of owners to whether its jobs are managed: its integration is enabled or external. Other kinds end the
+// walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
 
-// maxOwners is how many owners are followed. A longer chain is refused.
+// maxOwners is the maximum length of an owner chain.
 const maxOwners = 10
 
-// Reach is how far Berth's hands go for one object.
-type Reach int
+// Mode is the management mode of one object.
+type Mode int
 
 const (
 	// Undecided means that an owner must be looked up first.
-	Undecided Reach = iota
-	// Unmanaged means that the namespace is off limits: the object, its owners and its descendants are left alone.
+	Undecided Mode = iota
+	// Unmanaged means that the namespace is not managed: the object, its owners and its descendants are never touched.
 	Unmanaged
 	// Ignored means that the object is not queued.
 	Ignored
 	// Managed means that the object has a Workload of its own.
 	Managed
-	// Follows means that the object runs when the Workload of an ancestor is admitted.
+	// Follows means that the object runs while the Workload of an ancestor is admitted.
 	Follows
 )
 
@@ -94,62 +91,62 @@ const (
 type Owner struct {
 	GVK    schema.GroupVersionKind
 	Object metav1.Object
-	// Objects are those that it refers to; nil if they were not read.
+	// Objects are the objects that it refers to; nil if they were not read.
 	Objects map[Reference]Object
 }
 
 // Verdict is the answer of Judge.
 type Verdict struct {
-	Reach Reach
-	// Ancestor is the top-most managed owner, with Follows.
+	Mode Mode
+	// Ancestor is the topmost managed owner, with Follows.
 	Ancestor *Owner
-	// IsPart says that the controller owner is of a managed kind, whatever its labels say, and has made the object.
+	// IsPart reports that the controller owner is of a managed kind, whatever its labels are, and has made the object.
 	IsPart bool
-	// NotMade says why the walk up the owners ended: the next one cannot have made what names it.
+	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent.
 	NotMade error
-	// Need is the owner to look up and append to the chain, with Undecided. It is in the namespace of the object.
+	// Need is the owner to read and append to the chain, with Undecided. It is in the namespace of the object.
 	Need *metav1.OwnerReference
-	// Err, with Undecided and no Need, says why there is no answer: an owner is missing, or owns itself. TooDeep is the
-	// special case of a chain that is too long.
+	// Err, with Undecided and no Need, is why there is no answer: an owner is missing, or owns itself. TooDeep reports a chain that
+	// is too long.
 	Err     error
 	TooDeep bool
 }
 
-// Judge is the hard gate: it alone reports whether Berth may touch an object. It is asked in the webhook, in the reconciler
-// and before any write. The namespace comes first: where it is off limits, no owner is looked up. chain holds the owners
-// that were looked up so far, nearest first; the answer may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner
-// that cannot have made what names it ends the chain.
+// Judge is the hard gate: it alone decides whether Berth may touch an object. The webhook, the reconciler and every writer ask it.
+// The namespace is checked first: in an unmanaged one no owner is read. chain holds the owners that were read so far, nearest
+// first; the verdict may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner that cannot have made its dependent ends
+// the chain.
 func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, chain []Owner) Verdict {
 	object := of.Object
 	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
-		return Verdict{Reach: Unmanaged}
+		return Verdict{Mode: Unmanaged}
 	}
 	v := climb(cfg, rules, of, chain)
 	switch {
 	case v.Need != nil || v.Err != nil:
 	case v.Ancestor != nil:
-		v.Reach = Follows
+		v.Mode = Follows
 	case cfg.ManageAll || QueueName(object) != "":
-		v.Reach = Managed
+		v.Mode = Managed
 	default:
-		v.Reach = Ignored
+		v.Mode = Ignored
 	}
 	return v
 }
 
-// JudgeMarked is the hard gate for an object that was judged when it was made, and marked: owners are not asked again.
+// JudgeMarked is the hard gate for an object that was judged and marked at creation: its owners are not read again.
 func JudgeMarked(cfg *Config, namespace map[string]string, marked bool) Verdict {
 	switch {
 	case cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)):
-		return Verdict{Reach: Unmanaged}
+		return Verdict{Mode: Unmanaged}
 	case marked:
-		return Verdict{Reach: Managed}
+		return Verdict{Mode: Managed}
 	default:
-		return Verdict{Reach: Ignored}
+		return Verdict{Mode: Ignored}
 	}
 }
 
-// climb walks up the controller owners as far as their kinds are known, and finds the top-most that is managed.
+// climb walks up the controller owners as far as their kinds are known, and returns the topmost managed one.
 func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //nolint:gocyclo // one walk: each way in which it ends is a case
 	var v Verdict
 	object := of.Object
@@ -199,7 +196,7 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 	}
 }
 
-// HasManagedOwner reports whether the controller owner is of a kind that is managed, whatever its labels say.
+// HasManagedOwner reports whether the controller owner is of a managed kind, whatever its labels are.
 func (c *Config) HasManagedOwner(object metav1.Object) bool {
 	ref := metav1.GetControllerOf(object)
 	return ref != nil && c.Kinds[schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)]
@@ -208,10 +205,10 @@ func (c *Config) HasManagedOwner(object metav1.Object) bool {
 // QueueName is the LocalQueue that a job names, or empty.
 func QueueName(object metav1.Object) string { return object.GetLabels()[kueue.QueueNameLabel] }
 
-// MaxLabel is the length of the longest label value, and of a part of a host name. Longer names can only be annotations.
+// MaxLabel is the maximum length of a label value, and of a part of a host name. Longer names can only be annotations.
 const MaxLabel = 63
 
-// PrebuiltName is the Workload that a job names to be used instead of a new one, or empty.
+// PrebuiltName is the existing Workload that a job names, or empty.
 func (c *Config) PrebuiltName(object metav1.Object) string {
 	return c.identifier(object, kueue.PrebuiltWorkloadLabel)
 }
@@ -224,7 +221,7 @@ func (c *Config) GroupName(object metav1.Object) string {
 	return object.GetLabels()[kueue.PodGroupNameLabel]
 }
 
-// identifier reads a name that may be a label or an annotation of the same key (spec: 30 §3.2).
+// identifier reads a name from the label or the annotation of a key (spec: 30 §3.2).
 func (c *Config) identifier(object metav1.Object, key string) string {
 	label, annotation := object.GetLabels()[key], object.GetAnnotations()[key]
 	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > MaxLabel) {
@@ -233,7 +230,7 @@ func (c *Config) identifier(object metav1.Object, key string) string {
 	return label
 }
 
-// WriteIdentifier writes a name as it is read, on an object with labels and annotations (spec: 30 §3.2).
+// WriteIdentifier writes a name to the label or the annotation of a key; both maps must exist (spec: 30 §3.2).
 func (c *Config) WriteIdentifier(object metav1.Object, key, name string) {
 	if c.AnnotationIdentifiers || len(name) > MaxLabel {
 		object.GetAnnotations()[key] = name
@@ -242,7 +239,7 @@ func (c *Config) WriteIdentifier(object metav1.Object, key, name string) {
 	object.GetLabels()[key] = name
 }
 
-// IsElastic reports whether an object asks to be resized while it runs.
+// IsElastic reports whether an object is to be resized while it runs.
 func IsElastic(object metav1.Object) bool {
 	return object.GetAnnotations()[kueue.ElasticJobAnnotation] == "true"
 }
@@ -250,7 +247,7 @@ func IsElastic(object metav1.Object) bool {
 // UserStopAnnotation marks a job that a user stopped while it was admitted (spec: 30 §6, u1).
 const UserStopAnnotation = "berth.dev/user-stop"
 
-// IsUserStopped reports whether a user stopped the job, and is to be obeyed.
+// IsUserStopped reports whether a user stopped the job, and the configuration honours that.
 func (c *Config) IsUserStopped(job metav1.Object) bool {
 	return c.HonourUserSuspend && job.GetAnnotations()[UserStopAnnotation] == "true"
 }

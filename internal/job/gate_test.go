@@ -152,7 +152,7 @@ func describe(v job.Verdict) string {
 	case v.Err != nil:
 		return "error: " + v.Err.Error()
 	}
-	switch v.Reach {
+	switch v.Mode {
 	case job.Unmanaged:
 		return "unmanaged"
 	case job.Ignored:
@@ -246,16 +246,16 @@ func TestJudgeMarked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		namespace string
 		marked    bool
-		want      job.Reach
+		want      job.Mode
 	}{
 		"marked": {"yes", true, job.Managed}, "not marked": {"yes", false, job.Ignored},
 		"marked, but not ours any more": {"no", true, job.Unmanaged}, "nothing of ours": {"no", false, job.Unmanaged},
 	} {
-		if got := job.JudgeMarked(cfg, map[string]string{"managed": tc.namespace}, tc.marked).Reach; got != tc.want {
+		if got := job.JudgeMarked(cfg, map[string]string{"managed": tc.namespace}, tc.marked).Mode; got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
-	if got := job.JudgeMarked(&job.Config{}, nil, true).Reach; got != job.Managed {
+	if got := job.JudgeMarked(&job.Config{}, nil, true).Mode; got != job.Managed {
 		t.Errorf("without a selector: %d", got)
 	}
 }

@@ -8,18 +8,18 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// ReasonQueueLabelIgnored is the reason of the event on an object whose queue label nothing acts upon.
+// ReasonQueueLabelIgnored is the reason of the event on an object whose queue label has no effect.
 const ReasonQueueLabelIgnored = "QueueLabelIgnored"
 
-// Queues reports whether objects of the kind have Workloads of their own. Pods have none where only the Deployments and the
-// like that make them are integrated.
+// Queues reports whether objects of the kind have Workloads of their own. Pods have none where they are integrated only for
+// Deployments and the like.
 func (c *Config) Queues(d *Descriptor) bool {
 	return c.Kinds[d.GVK] && (d.Once == nil || !c.PodsOfParentsOnly)
 }
 
-// IgnoredQueue says why nothing acts upon the queue label of an object, in a sentence for its user; empty if something
-// does, or if there is no label. The namespace has the given labels. An object whose controller is of a kind that Berth
-// knows does not speak for itself: the label of the controller counts.
+// IgnoredQueue returns why the queue label of an object has no effect, in a sentence for its user; empty if it has an effect, or if
+// there is no label. namespace holds the labels of the namespace. An object whose controller is of a known kind is never ignored:
+// the label of the controller counts.
 func IgnoredQueue(cfg *Config, d *Descriptor, namespace map[string]string, object metav1.Object) string {
 	switch {
 	case QueueName(object) == "" || object.GetDeletionTimestamp() != nil || cfg.hasKnownOwner(object):
@@ -45,7 +45,7 @@ func UnlistedNote(framework string) string {
 	return ignoredNote + "Berth is not configured to queue this kind; add " + framework + " to integrations.frameworks of the configuration"
 }
 
-// hasKnownOwner reports whether the controller of an object is of a kind that Berth knows, whether it is queued or not.
+// hasKnownOwner reports whether the controller of an object is of a known kind, queued or not.
 func (c *Config) hasKnownOwner(object metav1.Object) bool {
 	ref := metav1.GetControllerOf(object)
 	if ref == nil {

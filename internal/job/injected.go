@@ -7,11 +7,11 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
-// InjectedAnnotation is, on a job that was started, what the start put into its pod templates: enough to take it out again
-// where no Workload says what was there before (spec: 30 §6, Restore).
+// InjectedAnnotation records, on a started job, the values that the start merged into its pod templates, so that they can be
+// removed where no Workload has the original pod sets (spec: 30 §6, Restore).
 const InjectedAnnotation = "berth.dev/injected"
 
-// WithoutInjected are pod sets that were taken from a job while it ran, less what its start put in.
+// WithoutInjected returns the pod sets of a running job, less the values that its start merged in.
 func WithoutInjected(job metav1.Object, podSets []kueue.PodSet) []kueue.PodSet {
 	if out := podset.WithoutInjected(job.GetAnnotations()[InjectedAnnotation], podSets); out != nil {
 		return out

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxGenerated is how many characters of generateName the API server keeps, and generated stands for what it appends.
+// maxGenerated is how many characters of generateName the API server keeps; generated stands for its random suffix.
 const (
 	maxGenerated = 58
 	generated    = "xxxxx"
 )
 
-// ExpectedName returns the name of a new object, or one as long as the name that the API server is going to generate.
+// ExpectedName returns the name of a new object, or a name as long as the generated one will be.
 func ExpectedName(o metav1.Object) string {
 	if prefix := o.GetGenerateName(); o.GetName() == "" && prefix != "" {
 		return prefix[:min(len(prefix), maxGenerated)] + generated
@@ -21,8 +21,8 @@ func ExpectedName(o metav1.Object) string {
 	return o.GetName()
 }
 
-// LongName refuses a new job that a queue would admit and that could never start, because something that is named after it,
-// such as "a pod", would get a name of more than limit characters.
+// LongName refuses a new job that could never start, because the name of a derived object (what, such as "a pod") would have more
+// than limit characters.
 func LongName(o metav1.Object, what, name string, limit int) field.ErrorList {
 	over := len(name) - limit
 	if over <= 0 {

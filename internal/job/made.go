@@ -15,16 +15,16 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Injected is what containers that the template of an owner does not have may request in one pod, and containers of which the template
-// does not state the resource: sidecars and defaults that other webhooks and LimitRanges add. Devices are not in it.
+// Injected is the maximum that other webhooks and LimitRanges may add to one pod: the requests of containers that are not in the
+// template of its owner, and requests of resources that the template does not state. Devices are not in it.
 var Injected = corev1.ResourceList{
 	corev1.ResourceCPU:              resource.MustParse("4"),
 	corev1.ResourceMemory:           resource.MustParse("8Gi"),
 	corev1.ResourceEphemeralStorage: resource.MustParse("64Gi"),
 }
 
-// HasPrefix reports whether the name of an object begins with a prefix, which the API server shortens to make room for what it appends. A new
-// object may not have its name yet.
+// HasPrefix reports whether the name of an object begins with a prefix, which the API server truncates before it appends a suffix.
+// A new object may have only generateName.
 func HasPrefix(o metav1.Object, prefix string) bool {
 	if o.GetName() == "" {
 		return strings.HasPrefix(o.GetGenerateName(), prefix)
@@ -32,7 +32,7 @@ func HasPrefix(o metav1.Object, prefix string) bool {
 	return strings.HasPrefix(o.GetName(), prefix[:min(len(prefix), maxGenerated)])
 }
 
-// Ordinal is the number in a name made of a prefix and a number. The last is false for any other name.
+// Ordinal returns n of a name PREFIXn; false for any other name.
 func Ordinal(name, prefix string) (int64, bool) {
 	text, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -42,12 +42,12 @@ func Ordinal(name, prefix string) (int64, bool) {
 	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == text
 }
 
-// ErrOtherName says that the controller of the owner gives its objects other names.
+// ErrOtherName means that the controller of the owner names its objects differently.
 var ErrOtherName = errors.New("its objects have other names")
 
-// PodExceeds returns what a pod requests beyond the template of its owner, and nil if that is nothing. Devices, huge pages and claims are
-// compared strictly, container by container; CPU, memory and storage too where the template states them. What it does not state may be
-// [Injected].
+// PodExceeds returns an error that names a request of a pod beyond the template of its owner. Devices, huge pages and claims are
+// compared strictly, container by container, and so are CPU, memory and storage where the template states them. Unstated CPU,
+// memory and storage may be [Injected].
 func PodExceeds(pod, template *corev1.PodSpec) error {
 	added := corev1.ResourceList{}
 	type container struct {
@@ -91,7 +91,7 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// requests are those that count: a limit is the request where none is stated.
+// requests returns the effective requests: a limit is the request where none is stated.
 func requests(r *corev1.ResourceRequirements) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	maps.Copy(out, r.Limits)
@@ -99,14 +99,9 @@ func requests(r *corev1.ResourceRequirements) corev1.ResourceList {
 	return out
 }
 
-// requestExceeds compares requests to those that the template states, and counts what it does not state.
+// requestExceeds compares requests with the stated ones of the template, and adds unstated ones to added.
 func requestExceeds(asked, stated, added corev1.ResourceList) error {
-	names := make([]corev1.ResourceName, 0, len(asked))
-	for name := range asked { //berth:unordered sorted below
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		q := asked[name]
 		most, ok := stated[name]
 		_, injectable := Injected[name]
@@ -147,8 +142,8 @@ func claimsExceed(pod, template *corev1.PodSpec) error {
 	return nil
 }
 
-// SetsExceed returns what pod sets have beyond those of the same names of an owner: a set, a pod or a request. Counts of pods are not
-// compared if any is allowed, since something else holds the pods.
+// SetsExceed returns an error that names a pod set, a pod or a request beyond the pod sets of an owner. Counts are not compared
+// with anyCount, for callers whose pods are held in another way.
 func SetsExceed(sets, of []kueue.PodSet, anyCount bool) error {
 	for i := range sets {
 		s := &sets[i]

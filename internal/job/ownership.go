@@ -10,37 +10,36 @@ import (
 
 // Child is a kind of objects that the controller of another kind makes.
 type Child struct {
-	// GVK is the kind. Empty: any.
+	// GVK is the kind; the empty value matches any.
 	GVK schema.GroupVersionKind
-	// Relay says that the owner's own Workload does not count the child: what owns the owner may count it.
+	// Relay reports that the owner's own Workload does not count the child: the owner's owner may count it.
 	Relay bool
-	// Relayed says that Made checks what is relayed from below, too: only such an owner counts it.
+	// Relayed reports that Made also checks objects relayed from below: only such an owner counts them.
 	Relayed bool
-	// Made returns why the controller cannot have made the object, and nil if it can. Nil: the kind is all there is to check.
-	Made func(*Kinship) error
+	// Made returns why the controller cannot have made the object, or nil. A nil function checks the kind only.
+	Made func(*OwnedBy) error
 }
 
-// Kinship is an object beside the controller owner that it names.
-type Kinship struct {
+// OwnedBy is an object and the controller owner that it names.
+type OwnedBy struct {
 	*Config
-	// Owner is complete, and of the UID that the object names.
+	// Owner is complete, and has the UID that the object names.
 	Owner Object
-	// Objects are those that the owner refers to; nil if they were not read.
+	// Objects are the objects that the owner refers to; nil if they were not read.
 	Objects map[Reference]Object
-	// Child is the object, and Kind describes it; nil for a kind that has no descriptor. Made is not asked about an object of which only
-	// the metadata was read.
+	// Child is the object; Kind describes it, or is nil. Made is not called for an object of which only the metadata was read.
 	Child Object
 	Kind  *Descriptor
-	// Below are the objects that the child owns and on whose behalf the question is asked, the nearest to the child first.
+	// Below is the chain of objects below the child for which the owners are walked, nearest first.
 	Below []Object
 }
 
-// Setting is what the owner is read in.
-func (k *Kinship) Setting() *Setting { return &Setting{Config: k.Config, Objects: k.Objects} }
+// Setting returns the context of the owner.
+func (k *OwnedBy) Setting() *Setting { return &Setting{Config: k.Config, Objects: k.Objects} }
 
 // Maker is an owner's kind in an [Ownership].
 type Maker struct {
-	// New returns an empty object of the kind. Nil: its metadata is enough.
+	// New returns an empty object of the kind. Nil: only its metadata is read.
 	New func() Object
 	// Kind describes the kind; may be nil.
 	Kind *Descriptor
@@ -48,11 +47,11 @@ type Maker struct {
 	Children []Child
 }
 
-// Ownership is the table of kinds that may own others, by the kind of the owner. An owner that is not in it owns nothing. With a nil
-// table every known kind owns everything, as upstream.
+// Ownership is the table of kinds that may own others, by the kind of the owner. An owner that is not in it owns nothing. With a
+// nil table every known kind owns everything, as upstream.
 type Ownership map[schema.GroupVersionKind]*Maker
 
-// NewOwnership is the table of the described kinds, enabled or not, and of the external ones that the configuration names. It is nil if
+// NewOwnership returns the table of the described kinds, enabled or not, and of the external ones of the configuration; nil if
 // owners are not verified.
 func NewOwnership(cfg *Config, descriptors []*Descriptor) Ownership {
 	if !cfg.VerifyOwners {
@@ -75,7 +74,7 @@ func NewOwnership(cfg *Config, descriptors []*Descriptor) Ownership {
 	return out
 }
 
-// child returns the entry of the table for an owner and what it owns. The last is false if there is none.
+// child returns the entry of the table for an owner and its dependent; false if there is none.
 func (t Ownership) child(owner, owned schema.GroupVersionKind) (Child, bool) {
 	if t == nil {
 		return Child{}, true
@@ -92,21 +91,13 @@ func (t Ownership) child(owner, owned schema.GroupVersionKind) (Child, bool) {
 	return Child{}, false
 }
 
-// Reads reports whether owners of the kind have to be read completely.
+// Reads reports whether owners of the kind must be read completely.
 func (t Ownership) Reads(owner schema.GroupVersionKind) bool {
 	m := t[owner]
-	if m == nil || m.New == nil {
-		return false
-	}
-	for _, c := range m.Children {
-		if c.Made != nil {
-			return true
-		}
-	}
-	return false
+	return m != nil && m.New != nil && slices.ContainsFunc(m.Children, func(c Child) bool { return c.Made != nil })
 }
 
-// made asks whether the controller of an owner can have made an object, which owns what is below it.
+// made checks whether the controller of an owner can have made an object; below is the chain of objects below it.
 func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []metav1.Object) error {
 	if c.Made == nil {
 		return nil
@@ -116,7 +107,7 @@ func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []meta
 	if !ok || !readable {
 		return nil
 	}
-	k := &Kinship{Config: cfg, Owner: of, Objects: owner.Objects, Child: object}
+	k := &OwnedBy{Config: cfg, Owner: of, Objects: owner.Objects, Child: object}
 	if m := t[owned.GVK]; m != nil {
 		k.Kind = m.Kind
 	}
@@ -131,7 +122,7 @@ func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []meta
 	return nil
 }
 
-// complete is an object of which more than the metadata is there.
+// complete returns an object of which more than the metadata was read.
 func complete(o metav1.Object) (Object, bool) {
 	switch o := o.(type) {
 	case *metav1.PartialObjectMetadata:

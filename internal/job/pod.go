@@ -8,7 +8,16 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// PodHasGate reports whether a gate of that name keeps the pod from being scheduled.
+// Objects converts a list.
+func Objects[T Object](list []T) []Object {
+	out := make([]Object, len(list))
+	for i, o := range list {
+		out[i] = o
+	}
+	return out
+}
+
+// PodHasGate reports whether the pod has a scheduling gate of that name.
 func PodHasGate(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
 }
@@ -21,7 +30,7 @@ func PodIsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// OpenGates opens the gates of a pod that are ours, but for the gate of topologies if that is to be kept.
+// OpenGates removes our gates from a pod; the topology gate stays with keepTopology.
 func OpenGates(pod *corev1.Pod, keepTopology bool) {
 	pod.Spec.SchedulingGates = slices.DeleteFunc(slices.Clone(pod.Spec.SchedulingGates), func(g corev1.PodSchedulingGate) bool {
 		return g.Name == kueue.AdmissionSchedulingGate || (g.Name == kueue.TopologySchedulingGate && !keepTopology)

@@ -14,13 +14,13 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// PodSetInfo is what the pods of one pod set get when they start.
+// PodSetInfo has the values that the pods of one pod set get at the start.
 type PodSetInfo = podset.Info
 
-// Flavors are the ResourceFlavors that are known, by name.
+// Flavors are the known ResourceFlavors, by name.
 type Flavors = podset.Flavors
 
-// Ranks are the labels by which the pods of a pod set are told apart.
+// Ranks are the labels that number the pods of a pod set.
 type Ranks = topology.Ranks
 
 func (c *Config) topology() topology.Gates {
@@ -32,13 +32,13 @@ func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueu
 	return c.topology().Request(template, ranks)
 }
 
-// ValidateTopology checks the annotations that topology requests are made of, for a pod set of count pods.
+// ValidateTopology checks the annotations of topology requests, for a pod set of count pods.
 func (c *Config) ValidateTopology(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
 	return c.topology().Validate(template, path, count)
 }
 
-// InfosFromAdmission builds what the pods get from the admission of a Workload, one entry for each assignment. A flavor
-// that is missing is an error to be retried; values that contradict each other are permanent (spec: 30 §4.7).
+// InfosFromAdmission returns the values for the pods of an admitted Workload, one entry for each assignment. A missing flavor is a
+// temporary error; contradicting values are a permanent one (spec: 30 §4.7).
 func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodSetInfo, error) {
 	if w.Status.Admission == nil {
 		return nil, fmt.Errorf("workload %s has no admission", w.Name)

@@ -8,7 +8,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Classes are the priority classes that a job may use: those of the names in ClassNames, and the default.
+// Classes are the priority classes that a job may use: the classes of ClassNames, and the default.
 type Classes struct {
 	Workload map[string]*kueue.WorkloadPriorityClass
 	Pod      map[string]*schedulingv1.PriorityClass
@@ -16,7 +16,7 @@ type Classes struct {
 	Default *schedulingv1.PriorityClass
 }
 
-// DefaultClass is the class for pods that name none: of several, the one with the lowest value. Nil: there is none.
+// DefaultClass returns the global default class, the one with the lowest value if there are several; nil if there is none.
 func DefaultClass(classes []schedulingv1.PriorityClass) (found *schedulingv1.PriorityClass) {
 	for i := range classes {
 		if c := &classes[i]; c.GlobalDefault && (found == nil || c.Value < found.Value) {
@@ -32,7 +32,7 @@ type Priority struct {
 	Value int32
 }
 
-// MissingClassError says that a priority class does not exist.
+// MissingClassError means that a priority class does not exist.
 type MissingClassError struct {
 	Kind kueue.PriorityClassKind
 	Name string
@@ -42,8 +42,8 @@ func (e *MissingClassError) Error() string {
 	return fmt.Sprintf("%s %q does not exist: create it or name another one", e.Kind, e.Name)
 }
 
-// ClassNames are the names of the classes that decide about the job: the WorkloadPriorityClass of its label, and the
-// PriorityClass that counts without one. Either may be empty.
+// ClassNames returns the WorkloadPriorityClass of the job's label, and the PriorityClass that applies without one. Either may be
+// empty.
 func ClassNames(d *Descriptor, job Object, podSets []kueue.PodSet) (workload, pod string) {
 	workload = job.GetLabels()[kueue.PriorityClassLabel]
 	if d.PriorityClass != nil {

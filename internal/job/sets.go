@@ -6,30 +6,30 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Sets tells how the pods of a kind that serves are queued: in groups, each with a Workload that is made before its pods
-// are. What becomes of the pods of a group is decided like that of any other (spec: 30 §4.9, StatefulSet and
-// LeaderWorkerSet).
+// Sets describes how the pods of a serving kind are queued: in groups, each with a Workload that is made before its pods. The pods
+// of a group are decided about like those in any other (spec: 30 §4.9, StatefulSet and LeaderWorkerSet).
 type Sets struct {
-	// Owner names the object that a pod of the kind belongs to, or is empty.
+	// Owner returns the object that a pod belongs to, or "".
 	Owner func(*corev1.Pod) string
 	// Parts are the groups that the object wants.
 	Parts func(owner Object, in *Setting) ([]Part, error)
-	// Place says which group a pod is in, by the name of the part, and as what. An empty name: it is not known yet.
+	// Place returns the group of a pod, by the name of the part, and its role. An empty part: not known yet.
 	Place func(owner Object, pod *corev1.Pod) (part, role string)
-	// Fast groups are admitted before all pods are there, and Index is the label that numbers their pods.
+	// Fast reports that groups are admitted before all pods exist; Index is the label that numbers their pods.
 	Fast  bool
 	Index string
-	// Frees opens the gates of pods whose object is gone, or the StatefulSet that they belong to.
+	// Frees reports that pods are ungated when their object, or their StatefulSet, is deleted.
 	Frees bool
 }
 
 // Part is one group of an object.
 type Part struct {
-	// Name is that by which its Workload is named.
+	// Name is the input of the name of its Workload.
 	Name string
-	// Number is its place among several, nil if there is but one.
+	// Number is the index of the group; nil if there is only one.
 	Number *int32
-	// PodSets are those of its Workload, and Total how many pods it has. None: it asks not to run. Parts may share them.
+	// PodSets are the pod sets of its Workload, Total is its number of pods. No pod sets: it is scaled to zero. Parts may share
+	// them.
 	PodSets []kueue.PodSet
 	Total   int32
 }

@@ -8,27 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Times returns n·each, a number of pods, computed in 64 bits. It is math.MaxInt32 where the product is larger, so that a
-// job of any size asks for more than another, and never for a negative or a small number. Neither may be negative.
+// Times returns n·each, a number of pods, saturated at math.MaxInt32, so that a large job never wraps to a small or negative
+// number. Neither may be negative.
 func Times(n, each int32) int32 { return Saturate(int64(n) * int64(each)) }
 
-// Saturate returns the number of 32 bits that is nearest to n.
+// Saturate returns the int32 nearest to n.
 func Saturate(n int64) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }
 
-// DefaultMaxChildren is how many objects may be made for one job unless the configuration says otherwise.
+// DefaultMaxChildren is the default maximum number of objects for one job.
 const DefaultMaxChildren = 100_000
 
 // Size is a number of objects of one sort that are made for a job.
 type Size struct {
-	// Path is the field that says how many.
+	// Path is the field that holds the number.
 	Path *field.Path
-	// What they are, in the plural, such as "pods".
+	// What is the sort, in the plural, such as "pods".
 	What string
 	N    int32
 }
 
-// ValidateSize refuses a job in a queue for which more objects would be made than the configuration allows. A job that was larger
-// already may change, and shrink.
+// ValidateSize refuses a queued job that needs more objects than the configuration allows. A job that was larger before the change
+// may change, and shrink.
 func (c *Setting) ValidateSize(d *Descriptor, job, old Object) field.ErrorList {
 	if d.Sizes == nil || !c.IsQueued(job) {
 		return nil
@@ -49,7 +49,6 @@ func (c *Setting) ValidateSize(d *Descriptor, job, old Object) field.ErrorList {
 	return nil
 }
 
-// total is the number of all.
 func total(list []Size) (sum int64) {
 	for _, part := range list {
 		sum += int64(max(part.N, 0))
@@ -57,7 +56,7 @@ func total(list []Size) (sum int64) {
 	return sum
 }
 
-// TooMany is why a job is refused for which n objects would be made, such as pods, where most are allowed.
+// TooMany is the refusal of a job that needs n objects, such as pods, and may have most.
 func TooMany(n int64, what string, most int32) string {
 	return fmt.Sprintf("%d %s would be made for one job, and integrations.maxChildren allows %d; ask for fewer, or have an administrator raise it", n, what, most)
 }

@@ -21,12 +21,11 @@ const (
 	hashLength   = 5
 )
 
-// maxPodSets is how many pod sets a Workload may have.
+// maxPodSets is the maximum number of pod sets of a Workload.
 const maxPodSets = 18
 
-// WorkloadName is the name of the Workload of a job. Names must be exactly these, so that a running Workload that was
-// made by another controller is found again. Slices of an elastic job have something extra in their names
-// (spec: 30 §4.4.5).
+// WorkloadName is the name of the Workload of a job. It equals the upstream name, so that a running Workload of another controller
+// is found again. Names of slices of an elastic job have an extra part (spec: 30 §4.4.5).
 func (c *Config) WorkloadName(gvk schema.GroupVersionKind, name string, uid types.UID, extra ...string) string {
 	limit := maxName
 	if c.ShortNames {
@@ -39,8 +38,8 @@ func (c *Config) WorkloadName(gvk schema.GroupVersionKind, name string, uid type
 	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
 }
 
-// PodSets are the pod sets of the job as a Workload has them: lower-case names, each environment variable once, no minimum
-// if partial admission is off.
+// PodSets returns the pod sets of the job for a Workload: names in lower case, unique environment variables, and no minimum count
+// without partial admission.
 func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	podSets, err := d.PodSets(job, c)
 	if err != nil {
@@ -59,7 +58,7 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	return podSets, nil
 }
 
-// WorkloadNames are what the Workload of an object may be called, whatever the configuration.
+// WorkloadNames are the possible names of the Workload of an object, under any configuration.
 func WorkloadNames(gvk schema.GroupVersionKind, object Object) []string {
 	var out []string
 	for _, cfg := range []*Config{{}, {ShortNames: true}} {

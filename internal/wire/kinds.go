@@ -41,12 +41,12 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 	k := &jobKinds{list: all.DescriptorsWith(&cfg.Options), reader: mgr.GetAPIReader(), log: cfg.Log}
 	cfg.shareRuntimes(k.list)
 	for _, d := range k.list {
-		if !d.Family.CanLead() {
+		if !d.ManagedChildren.CanGate() {
 			continue
 		}
 		if k.pods == nil { // the jobs of all such kinds have pods with the same labels
 			var err error
-			if k.pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
+			if k.pods, err = reconcile.NewGatedPods(mgr, d.ManagedChildren.PodLabel, d.ManagedChildren.PodLabels...); err != nil {
 				return nil, err
 			}
 		}
@@ -59,7 +59,7 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 
 // ready updates a kind from its CRD: at the start of the manager, and when the kind is served later.
 func (k *jobKinds) ready(ctx context.Context, d *job.Descriptor) error {
-	if !d.Family.CanLead() {
+	if !d.ManagedChildren.CanGate() {
 		return nil
 	}
 	crd := &unstructured.Unstructured{}
@@ -71,7 +71,7 @@ func (k *jobKinds) ready(ctx context.Context, d *job.Descriptor) error {
 	if err != nil {
 		return fmt.Errorf("reading the CRD of %s: %w", d.Resource, err)
 	}
-	if news := d.Family.Upgrades.Learn(crd.Object); news != "" {
+	if news := d.ManagedChildren.Upgrades.Learn(crd.Object); news != "" {
 		k.log.WithName(strings.ToLower(d.GVK.Kind)).Info(news)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (i *Import) plan(w *world, original *corev1.Pod) (*plan, error) {
 			p.labels[key], after.Labels[key] = value, value
 		}
 	}
-	p.observed = &job.Observed{Job: after, Verdict: job.Verdict{Reach: job.Managed}, Classes: w.classes, Flavors: w.flavors}
+	p.observed = &job.Observed{Job: after, Verdict: job.Verdict{Mode: job.Managed}, Classes: w.classes, Flavors: w.flavors}
 	var noClass *job.MissingClassError
 	p.workload, err = compose(p.observed, i.AddLabels)
 	if err != nil && !errors.As(err, &noClass) {

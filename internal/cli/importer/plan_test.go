@@ -249,7 +249,7 @@ func TestWorkload(t *testing.T) {
 			waiting := original.DeepCopy()
 			waiting.Labels[kueue.QueueNameLabel], waiting.Labels[kueue.ManagedLabel] = "main", "true"
 			waiting.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}}
-			made := decide.Next(settings, descriptor, &job.Observed{Job: waiting, Verdict: job.Verdict{Reach: job.Managed}, Classes: w.classes})
+			made := decide.Next(settings, descriptor, &job.Observed{Job: waiting, Verdict: job.Verdict{Mode: job.Managed}, Classes: w.classes})
 			if made.Verb != job.CreateWorkload {
 				t.Fatalf("the manager would do %d, %v", made.Verb, made.Err)
 			}

@@ -133,11 +133,11 @@ func workerRules(o *options.Options) []rbacv1.PolicyRule {
 func followedRules(o *options.Options) (out []rbacv1.PolicyRule) {
 	sent := kinds(o)
 	for _, d := range wire.Kinds(o) {
-		if d.Remote == nil || d.Remote.Follow == nil || slices.ContainsFunc(sent, func(k kind) bool { return k.gvk == d.Family.Child }) {
+		if d.Remote == nil || d.Remote.Follow == nil || slices.ContainsFunc(sent, func(k kind) bool { return k.gvk == d.ManagedChildren.Child }) {
 			continue
 		}
-		plural, _ := apimeta.UnsafeGuessKindToResource(d.Family.Child)
-		out = append(out, rule(d.Family.Child.Group, read, plural.Resource))
+		plural, _ := apimeta.UnsafeGuessKindToResource(d.ManagedChildren.Child)
+		out = append(out, rule(d.ManagedChildren.Child.Group, read, plural.Resource))
 	}
 	return out
 }

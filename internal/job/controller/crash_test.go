@@ -85,7 +85,7 @@ func live(t *testing.T, w *world, revive func()) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 
 	end := w.job("train")
 	if end.Generation != 5 { // created, started, suspended, restored, started

@@ -15,8 +15,8 @@ import (
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks,verbs=get;list;watch
 
-// delegated finds the checks that send jobs to worker clusters, among those of the Workloads. A gate that is open cannot be closed, so the
-// API server is asked about a check that is not known; that of a Workload that has a cluster was one.
+// delegated finds the MultiKueue checks among the checks of the Workloads. Gates cannot be added back to a pod, so the API server
+// is asked about an unknown check; a deleted check counts as one if its Workload has a cluster.
 func (r *reconciler) delegated(ctx context.Context, o *job.Observed) error {
 	if !r.cfg.Load().MultiKueue {
 		return nil
@@ -45,8 +45,8 @@ func (r *reconciler) delegated(ctx context.Context, o *job.Observed) error {
 	return nil
 }
 
-// given adds the Workloads that the manager of another cluster made for an object that it made: they have no owner yet.
-func (r *sets) given(ctx context.Context, o *decide.ObservedSets) error {
+// addRemoteWorkloads adds the Workloads that the manager of another cluster made for a remote object: they have no owner yet.
+func (r *sets) addRemoteWorkloads(ctx context.Context, o *decide.ObservedSets) error {
 	if !job.IsRemote(o.Job) {
 		return nil
 	}

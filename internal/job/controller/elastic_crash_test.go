@@ -116,7 +116,7 @@ func (l *rayLife) live() {
 	if l.kind == "RayJob" { // which says so as soon as its cluster is gone
 		l.must(l.c.Delete(l.ctx, l.cluster))
 		l.status(l.job, map[string]any{"jobDeploymentStatus": "Suspended"})
-		l.settle()
+		l.waitUntilStable()
 	}
 	if !lifecycle.IsReserved(l.get(second)) {
 		l.t.Error("the quota is given back while a pod runs")
@@ -129,7 +129,7 @@ func (l *rayLife) live() {
 		}
 		return nil
 	})
-	l.settle()
+	l.waitUntilStable()
 	if left := l.world.live(1)[0]; left.UID != second.UID {
 		l.t.Errorf("left is %s", left.Name)
 	}

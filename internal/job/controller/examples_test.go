@@ -16,8 +16,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestFinishedIsToldOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
-func TestFinishedIsToldOnce(t *testing.T) {
+// TestFinishedEventIsRecordedOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
+func TestFinishedEventIsRecordedOnce(t *testing.T) {
 	w := newWorld(t, defaultConfig())
 	w.started("train")
 	w.complete("train")
@@ -26,7 +26,7 @@ func TestFinishedIsToldOnce(t *testing.T) {
 	for range 5 {
 		w.stop()
 		w.start()
-		w.settle()
+		w.waitUntilStable()
 	}
 	w.expectEvents("train", "CreatedWorkload", "FinishedWorkload", "Started")
 	if after := w.writes.in(w.namespace); len(after) > before+1 { // the finalizer of the Workload may have been left to the next one
@@ -69,15 +69,15 @@ func TestAdmissionTakenBack(t *testing.T) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if got := w.get(wl); got.UID != wl.UID {
 		t.Error("the workload was replaced")
 	}
 	w.expectEvents("train", "CreatedWorkload", "Started", "Stopped")
 }
 
-// TestKilledWhileReplacing edits a Job whose Workload has quota and waits for a check: the Workload is let go, deleted and made
-// anew, with the manager killed at each of these writes in turn (spec: 30 §7 example 21).
+// TestKilledWhileReplacing edits a Job whose Workload has a quota reservation and waits for a check: the Workload is released,
+// deleted and created again, with the manager killed at each of these writes in turn (spec: 30 §7 example 21).
 func TestKilledWhileReplacing(t *testing.T) {
 	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 4, 1, func(t *testing.T, m *embeddedtest.Mortal) {

@@ -23,19 +23,19 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// byGroup is the index of objects by the job that they are a part of.
+// byGroup is the index of members by their job.
 const byGroup = "berth.group"
 
-// parallel is how many members of a job are written at once.
+// parallel is the number of concurrent writes to members of a job.
 const parallel = 8
 
-// reconciled is what one reconciler is for: the jobs of a kind, or those that several of its objects are together.
+// reconciled is the subject of one reconciler: the jobs of a kind, or the groups of its objects.
 type reconciled struct {
 	d      *job.Descriptor
 	groups *job.Groups
 }
 
-// withGroups adds the kinds of jobs that several objects are together.
+// withGroups adds the reconcilers of groups.
 func withGroups(descriptors []*job.Descriptor) []reconciled {
 	var out []reconciled
 	for _, d := range descriptors {
@@ -47,7 +47,7 @@ func withGroups(descriptors []*job.Descriptor) []reconciled {
 	return out
 }
 
-// members are the objects that are written for a job: itself, or its parts.
+// members are the objects of a job: itself, or its members.
 func members(o job.Object) []job.Object {
 	if c, ok := o.(job.Composite); ok {
 		return c.Members()
@@ -55,7 +55,7 @@ func members(o job.Object) []job.Object {
 	return []job.Object{o}
 }
 
-// each does something for every member, some at a time. Those that are gone need nothing any more, unless there is but one.
+// each calls do for every member, concurrently. Members that are not found are skipped, unless there is only one.
 func each(list []job.Object, do func(job.Object) error) error {
 	if len(list) == 1 {
 		return do(list[0])
@@ -74,18 +74,18 @@ func each(list []job.Object, do func(job.Object) error) error {
 	return errors.Join(errs...)
 }
 
-// observedMember is a member of a job as it was read.
+// observedMember is the observed version of a member.
 func observedMember(o *job.Observed, m job.Object) job.Object {
 	list := members(o.Job)
 	return list[slices.IndexFunc(list, func(x job.Object) bool { return x.GetUID() == m.GetUID() })]
 }
 
-// isMember reports whether an object is no job by itself.
+// isMember reports whether an object is a member of a group, and no job itself.
 func (r *reconciler) isMember(o job.Object) bool {
 	return r.d.Groups != nil && r.d.Groups.Member(o, r.cfg.Load()) != ""
 }
 
-// setupGroups starts the controller of jobs that several objects are together. A request is for the name of the job.
+// setupGroups starts the controller of groups. A request has the name of the group.
 func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, r.d.New(), byGroup, func(o client.Object) []string {
 		if name := r.composed.Member(o, r.cfg.Load()); name != "" {
@@ -107,7 +107,7 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 		Complete(r)
 }
 
-// groupOf finds the job that an object is a part of.
+// groupOf returns the group of an object.
 func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	if name := r.composed.Member(o, r.cfg.Load()); name != "" {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
@@ -115,7 +115,7 @@ func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile
 	return nil
 }
 
-// groupOfWorkload finds the job that has the name of a Workload, also if the Workload is another's.
+// groupOfWorkload returns the group with the name of a Workload, also if the Workload belongs to another job.
 func (r *reconciler) groupOfWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
 	if _, ours := w.GetAnnotations()[kueue.IsGroupWorkloadAnnotation]; ours || metav1.GetControllerOf(w) == nil {
 		return []ctrlreconcile.Request{request(w.GetNamespace(), w.GetName())}
@@ -131,7 +131,7 @@ func (r *reconciler) groupsOfPriorityClass(ctx context.Context, class client.Obj
 	return r.groups(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
 }
 
-// groups finds the jobs of the objects in the cache, each once.
+// groups returns the groups of the objects in the cache, each once.
 func (r *reconciler) groups(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	seen := map[ctrlreconcile.Request]bool{}
@@ -145,8 +145,8 @@ func (r *reconciler) groups(ctx context.Context, namespace string, options ...cl
 	return out
 }
 
-// gatherGroup reads what decides about a job of several objects: these, and the Workload of its name.
-func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+// observeGroup reads a group: its members, and the Workload of its name.
+func (r *reconciler) observeGroup(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
 	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
 	var w *kueue.Workload
 	var found kueue.Workload
@@ -170,7 +170,7 @@ func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) 
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
-	managed := o.Verdict.Reach == job.Managed
+	managed := o.Verdict.Mode == job.Managed
 	if w != nil && (managed || w.Annotations[kueue.IsGroupWorkloadAnnotation] != "" || r.cfg.Load().PrebuiltName(o.Job) == key.Name) {
 		o.Workloads = []*kueue.Workload{w}
 	}
@@ -184,8 +184,8 @@ func (r *reconciler) gatherGroup(ctx context.Context, key types.NamespacedName) 
 	return o, err
 }
 
-// groupWith lists the members of a job. Before there are none the API server is asked, if there is a Workload of theirs: the
-// cache of members may be behind that of Workloads.
+// groupWith lists the members of a group. If the cache has none and the group has a Workload, the API server is asked: the cache of
+// members may be behind the cache of Workloads.
 func (r *reconciler) groupWith(ctx context.Context, key types.NamespacedName, w *kueue.Workload) ([]job.Object, error) {
 	list, err := r.group(ctx, r.cache, key, client.MatchingFields{byGroup: key.Name})
 	if err == nil && len(list) == 0 && w != nil && r.isGroupless(w) {
@@ -194,15 +194,15 @@ func (r *reconciler) groupWith(ctx context.Context, key types.NamespacedName, w 
 	return list, err
 }
 
-// isGroupless reports whether a Workload goes with the last member of its group: no controller owns it, and no other object
-// was it made for (spec: 30 §4.9).
+// isGroupless reports whether a Workload is deleted with the last member of its group: it has no controller, and was made for no
+// other object (spec: 30 §4.9).
 func (r *reconciler) isGroupless(w *kueue.Workload) bool {
 	_, marked := w.Annotations[kueue.IsGroupWorkloadAnnotation]
 	owned := slices.ContainsFunc(w.OwnerReferences, r.isOurs)
 	return metav1.GetControllerOf(w) == nil && w.Annotations[kueue.JobOwnerGVKAnnotation] == "" && (marked || owned)
 }
 
-// group lists the members of a job.
+// group lists the members of a group.
 func (r *reconciler) group(ctx context.Context, from client.Reader, key types.NamespacedName, option client.ListOption) ([]job.Object, error) {
 	list := r.d.NewList().(client.ObjectList)
 	if err := from.List(ctx, list, client.InNamespace(key.Namespace), option); err != nil {

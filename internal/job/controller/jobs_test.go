@@ -231,7 +231,7 @@ func (w *world) eventually(what string, check func() error) {
 }
 
 // settle waits until the manager has written nothing for a while.
-func (w *world) settle() {
+func (w *world) waitUntilStable() {
 	w.t.Helper()
 	count := func() int { w.writes.mu.Lock(); defer w.writes.mu.Unlock(); return len(w.writes.lines) }
 	for last, since := count(), time.Now(); time.Since(since) < 400*time.Millisecond; time.Sleep(20 * time.Millisecond) {
@@ -431,7 +431,7 @@ func TestLifeOfAJob(t *testing.T) {
 	if got := started.Spec.Template.Labels[kueue.ClusterQueueLabel]; got != "cq" {
 		t.Errorf("label of the cluster queue: %q", got)
 	}
-	w.settle()
+	w.waitUntilStable()
 	w.complete("train")
 	w.eventually("the workload is finished and let go", func() error {
 		got := w.get(wl)
@@ -444,7 +444,7 @@ func TestLifeOfAJob(t *testing.T) {
 		t.Errorf("conditions -want +got:\n%s", diff)
 	}
 	w.expectEvents("train", "CreatedWorkload", "FinishedWorkload", "Started")
-	w.settle()
+	w.waitUntilStable()
 	// Create, start, finish, and the finalizer that the finish makes superfluous.
 	workloads, jobsPath := "/apis/kueue.x-k8s.io/v1beta2/namespaces/"+w.namespace+"/workloads", "/apis/batch/v1/namespaces/"+w.namespace+"/jobs"
 	want := []string{
@@ -467,7 +467,7 @@ func TestEvictionRestoresWhatTheUserWrote(t *testing.T) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if got := w.get(wl); !lifecycle.IsReserved(got) {
 		t.Errorf("quota was released while pods run: %v", conditionTypes(got))
 	}
@@ -504,7 +504,7 @@ func TestEvictionRestoresWhatTheUserWrote(t *testing.T) {
 		t.Errorf("another workload: %s, was %s", again.UID, wl.UID)
 	}
 	w.running("train")
-	w.settle()
+	w.waitUntilStable()
 	w.expectEvents("train", "CreatedWorkload", "Started", "Started", "Stopped")
 }
 
@@ -546,7 +546,7 @@ func TestUnmanagedNamespace(t *testing.T) {
 	w.create(waiting)
 	w.create(w.newJob("fence")) // comes after them in the queue
 	w.workloadOf(w.job("fence"))
-	w.settle()
+	w.waitUntilStable()
 	if got := w.writes.in(off); len(got) > 0 {
 		t.Errorf("writes in an unmanaged namespace: %v", got)
 	}
@@ -596,7 +596,7 @@ func TestWithoutWebhook(t *testing.T) {
 	free := w.newJob("free")
 	free.Labels, free.Spec.Suspend = nil, new(false)
 	w.create(free)
-	w.settle()
+	w.waitUntilStable()
 	if suspended(w.job("free")) {
 		t.Error("a job without a queue was stopped")
 	}
@@ -761,7 +761,7 @@ func TestPrebuiltWorkload(t *testing.T) {
 	j := w.newJob("train")
 	j.Labels[kueue.PrebuiltWorkloadLabel] = "mine"
 	w.create(j)
-	w.settle()
+	w.waitUntilStable()
 	template := w.newJob("template").Spec.Template
 	w.create(&kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: w.namespace},

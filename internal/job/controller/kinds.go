@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -9,7 +10,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// kinds are the kinds that are being reconciled.
+// kinds are the running reconcilers.
 type kinds struct {
 	mu      sync.Mutex
 	running []*reconciler
@@ -24,13 +25,13 @@ func (k *kinds) add(r *reconciler) {
 func (k *kinds) list() []*reconciler {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return append([]*reconciler(nil), k.running...)
+	return slices.Clone(k.running)
 }
 
-// generations is how far below a Workload's owner its descendants are looked for.
+// generations is the maximum depth of the search for descendants of a Workload's owner.
 const generations = 10
 
-// below finds the jobs of one kind that descend from an object through jobs of any kind (spec: 30 §4.5).
+// below returns the jobs of one kind that descend from an object through jobs of any kind (spec: 30 §4.5).
 func (k *kinds) below(ctx context.Context, of *reconciler, namespace string, uid types.UID) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	parents := []types.UID{uid}

@@ -25,7 +25,7 @@ import (
 // reconciler handles the jobs of one kind.
 type reconciler struct {
 	d        *job.Descriptor
-	composed *job.Groups                 // of the reconciler of jobs that several objects are together
+	composed *job.Groups                 // of a reconciler of groups
 	cfg      *atomic.Pointer[job.Config] // of all kinds
 	gate     *lookup.Gate
 	client   client.Client
@@ -35,16 +35,16 @@ type reconciler struct {
 	status   *reconcile.WorkloadStatus
 	events   reconcile.Events
 	now      func() time.Time
-	// created is told of every Workload that was made; may be nil
+	// created is called for every Workload that was made; may be nil
 	created func(kind string, job client.Object, w *kueue.Workload)
-	// ungated is told of every pod that was let go; may be nil
-	ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
-	family  *family // of a kind that has one
-	// refusals are those of starts, by the UID of the Workload
+	// ungated is called for every pod that was ungated; may be nil
+	ungated    func(w *kueue.Workload, gates []string, group bool, at time.Time)
+	childCache *childCache // of a kind with managed children
+	// refusals are refused starts, by the UID of the Workload
 	refusals *reconcile.Refusals
-	again    chan event.GenericEvent // has an entry when the retention of jobs was changed
+	again    chan event.GenericEvent // has an entry after a change of the retention of jobs
 
-	told told
+	lastNotes lastNotes
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;patch;delete
@@ -55,11 +55,11 @@ type reconciler struct {
 
 // Reconcile makes the next write for one job.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	gather := r.gather
+	observe := r.observeJob
 	if r.composed != nil {
-		gather = r.gatherGroup
+		observe = r.observeGroup
 	}
-	o, err := gather(ctx, req.NamespacedName)
+	o, err := observe(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -67,8 +67,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
 }
 
-// gather reads what decides about one job.
-func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
+// observeJob reads a job and everything that decide.Next needs.
+func (r *reconciler) observeJob(ctx context.Context, key types.NamespacedName) (*job.Observed, error) {
 	o := &job.Observed{Now: metav1.NewTime(r.now()), Flavors: job.Flavors{}}
 	var err error
 	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
@@ -78,13 +78,13 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		return o, err
 	}
 	if r.isMember(o.Job) {
-		o.Job = nil // the group is the job, and what the member had before is nobody's
+		o.Job = nil // the group is the job, and the member's earlier Workloads are orphans
 		return o, nil
 	}
 	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
 		return nil, err
 	}
-	switch o.Verdict.Reach {
+	switch o.Verdict.Mode {
 	case job.Follows:
 		o.AncestorRuns = r.gate.Runs(o.Verdict.Ancestor)
 		uid := string(o.Verdict.Ancestor.Object.GetUID())
@@ -94,7 +94,7 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
 			return nil, err
 		}
-		if err := r.gatherFamily(ctx, o); err != nil {
+		if err := r.observeChildren(ctx, o); err != nil {
 			return nil, err
 		}
 		if err := r.prebuilt(ctx, o); err != nil {
@@ -115,8 +115,8 @@ func (r *reconciler) gather(ctx context.Context, key types.NamespacedName) (*job
 	}
 }
 
-// job reads the job, or nil if there is none. Before Workloads are taken for orphans the API server is asked: the cache
-// of jobs may be behind that of Workloads.
+// job reads the job, or nil if there is none. Before Workloads are treated as orphans the API server is asked: the cache of jobs
+// may be behind the cache of Workloads.
 func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkloads bool) (job.Object, error) {
 	object := r.d.New()
 	err := r.cache.Get(ctx, key, object)
@@ -132,7 +132,7 @@ func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkl
 	return object, nil
 }
 
-// workloads reads those of one index entry, the oldest first.
+// workloads reads the Workloads of one index entry, oldest first.
 func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
 	var list kueue.WorkloadList
 	if err := r.cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
@@ -159,7 +159,7 @@ func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {
 	return client.IgnoreNotFound(err)
 }
 
-// flavors reads those that the Workloads are admitted with.
+// flavors reads the flavors of the Workloads' admissions.
 func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 	read := func(w *kueue.Workload) error {
 		if w == nil || w.Status.Admission == nil || !lifecycle.IsReserved(w) {
@@ -190,7 +190,7 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 	return read(o.Prebuilt)
 }
 
-// classes reads the priority classes that the job names, and the default one if it names none.
+// classes reads the priority classes that the job names, or the default one.
 func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes, error) {
 	podSets, err := r.d.PodSets(o.Job, job.NewSetting(r.cfg.Load(), o))
 	if err != nil {

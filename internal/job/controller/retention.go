@@ -17,8 +17,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// retention is a runnable that takes another retention of deactivated jobs, on every replica. Who decides meanwhile does so by
-// the configuration that was there when they began.
+// retention is a runnable that applies a new retention of deactivated jobs, on every replica. Running reconciles keep the
+// configuration that they began with.
 type retention struct {
 	cfg   *atomic.Pointer[job.Config]
 	kept  <-chan *time.Duration
@@ -28,7 +28,7 @@ type retention struct {
 // NeedLeaderElection is false.
 func (*retention) NeedLeaderElection() bool { return false }
 
-// Start takes what comes until ctx ends.
+// Start applies new values until ctx ends.
 func (r *retention) Start(ctx context.Context) error {
 	for {
 		select {
@@ -41,15 +41,14 @@ func (r *retention) Start(ctx context.Context) error {
 		}
 		for _, again := range r.again {
 			select {
-			case again <- event.GenericEvent{Object: &kueue.Workload{}}: // which stands for all of them
-			default: // they are about to be looked at
+			case again <- event.GenericEvent{Object: &kueue.Workload{}}: // stands for all Workloads
+			default: // a reconcile of all is pending
 			}
 		}
 	}
 }
 
-// retained brings back the jobs of the Workloads that Berth deactivated, when their retention changes. of finds the jobs of a
-// Workload.
+// retained enqueues the jobs of deactivated Workloads when their retention changes. of returns the jobs of a Workload.
 func (r *reconciler) retained(of handler.MapFunc) source.Source {
 	return source.Channel(r.again, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
 		var list kueue.WorkloadList

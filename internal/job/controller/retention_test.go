@@ -13,8 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Jobs whose Workload Berth deactivated go by the retention of the moment, also those that were deactivated before it changed;
-// those of users stay. spec: 70 §2.1.10, §6 #5.
+// Jobs whose Workload Berth deactivated are deleted by the current retention, also after an earlier deactivation; jobs that users
+// deactivated stay. spec: 70 §2.1.10, §6 #5.
 func TestRetentionChanges(t *testing.T) {
 	cfg := defaultConfig()
 	cfg.Kinds[corev1.SchemeGroupVersion.WithKind("Pod")] = true
@@ -62,11 +62,11 @@ func TestRetentionChanges(t *testing.T) {
 		})
 	}
 	jobNamed := func(name string) client.Object { return w.newJob(name) }
-	w.settle()
+	w.waitUntilStable()
 	is(true, jobNamed("ours"))
 	w.kept <- new(time.Hour)
 	w.kept <- nil
-	w.settle()
+	w.waitUntilStable()
 	is(true, jobNamed("ours"))
 	w.kept <- new(time.Duration(0))
 	is(false, jobNamed("ours"))
@@ -77,7 +77,7 @@ func TestRetentionChanges(t *testing.T) {
 	is(false, jobNamed("later"))
 	w.kept <- nil
 	start("kept", true)
-	w.settle()
+	w.waitUntilStable()
 	is(true, jobNamed("kept"))
 	is(true, jobNamed("theirs"))
 	if cfg.DeleteDeactivatedAfter != nil {

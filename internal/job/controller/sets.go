@@ -24,13 +24,12 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// sets is the reconciler of a kind that serves and whose pods are queued in groups.
+// sets is the reconciler of a serving kind whose pods are queued in groups.
 type sets struct{ *reconciler }
 
-// byServer is the index of pods by the object of a kind that they serve.
+// byServer is the index of pods by their serving object.
 func (r *sets) byServer() string { return "berth.server." + r.d.GVK.GroupKind().String() }
 
-// setup starts the controller of a kind.
 func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, r.byServer(), func(o client.Object) []string {
 		if name := r.d.Sets.Owner(o.(*corev1.Pod)); name != "" {
@@ -69,12 +68,12 @@ func (r *sets) ofOwnedWorkload(_ context.Context, w client.Object) []ctrlreconci
 		out = append(out, request(w.GetNamespace(), name))
 	}
 	if len(out) == 0 && job.IsRemote(w) && r.isMadeForOurs(w) {
-		out = append(out, request(w.GetNamespace(), w.GetAnnotations()[kueue.JobOwnerNameAnnotation])) // nobody owns it yet
+		out = append(out, request(w.GetNamespace(), w.GetAnnotations()[kueue.JobOwnerNameAnnotation])) // it has no owner yet
 	}
 	return out
 }
 
-// ofStatefulSet finds the object whose pods a StatefulSet controls.
+// ofStatefulSet returns the object whose pods a StatefulSet controls.
 func (r *sets) ofStatefulSet(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	template := &corev1.Pod{ObjectMeta: *o.(*appsv1.StatefulSet).Spec.Template.ObjectMeta.DeepCopy()}
 	if name := r.d.Sets.Owner(template); name != "" {
@@ -85,7 +84,7 @@ func (r *sets) ofStatefulSet(_ context.Context, o client.Object) []ctrlreconcile
 
 // Reconcile makes the next write for one object: for a Workload, or for some of its pods.
 func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	o, err := r.gather(ctx, req.NamespacedName)
+	o, err := r.observeServer(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -97,11 +96,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 	for _, pod := range o.Pods {
 		read[pod.UID] = pod
 	}
-	list := make([]job.Object, len(pods))
-	for i, pod := range pods {
-		list[i] = pod
-	}
-	err = each(list, func(pod job.Object) error {
+	err = each(job.Objects(pods), func(pod job.Object) error {
 		manager := client.FieldOwner(lookup.Manager(r.d))
 		return named(client.IgnoreNotFound(r.client.Patch(ctx, pod, pinned(read[pod.GetUID()]), manager)), "updating Pod", pod)
 	})
@@ -111,8 +106,8 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 	return reconcile.Done().Result(ctx)
 }
 
-// gather reads what decides about one object.
-func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
+// observeServer reads one object and everything that decide.Sets needs.
+func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
 	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, StatefulSets: map[string]*appsv1.StatefulSet{}}
 	var pods corev1.PodList
 	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name})
@@ -128,7 +123,7 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 	if err := r.delegated(ctx, &o.Observed); err != nil {
 		return nil, err
 	}
-	// Of an object that is gone nothing is known but its namespace, so that one is asked for first.
+	// A deleted object has no labels or owners to judge, so its namespace decides first.
 	managed, err := r.gate.IsManaged(ctx, key.Namespace)
 	if err != nil {
 		return nil, err
@@ -141,10 +136,10 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil || o.Job == nil {
 		return o, err
 	}
-	if err := errors.Join(r.legacy(ctx, o), r.given(ctx, o)); err != nil {
+	if err := errors.Join(r.addLegacyWorkload(ctx, o), r.addRemoteWorkloads(ctx, o)); err != nil {
 		return nil, err
 	}
-	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Reach != job.Managed {
+	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Mode != job.Managed {
 		return o, err
 	}
 	if err := r.statefulSets(ctx, o); err != nil {
@@ -154,8 +149,8 @@ func (r *sets) gather(ctx context.Context, key types.NamespacedName) (*decide.Ob
 	return o, err
 }
 
-// legacy adds the Workload that an older version made without naming the object as its owner.
-func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
+// addLegacyWorkload adds the Workload that an older version made without an owner reference to the object.
+func (r *sets) addLegacyWorkload(ctx context.Context, o *decide.ObservedSets) error {
 	if len(o.Workloads) > 0 {
 		return nil
 	}
@@ -172,13 +167,13 @@ func (r *sets) legacy(ctx context.Context, o *decide.ObservedSets) error {
 func (r *sets) podSetsOf(o job.Object) []kueue.PodSet {
 	parts, err := r.d.Sets.Parts(o, &job.Setting{Config: r.cfg.Load()})
 	if err != nil || len(parts) == 0 {
-		return nil // the plan says what is wrong
+		return nil // the plan reports the error
 	}
 	return parts[0].PodSets // all parts are made from the same templates
 }
 
-// statefulSets reads those that control pods. That one does not exist, the API server has to say: a cache that is behind
-// must not open a gate.
+// statefulSets reads the StatefulSets that control pods. Only the API server can report that one does not exist: a stale cache must
+// not ungate pods.
 func (r *sets) statefulSets(ctx context.Context, o *decide.ObservedSets) error {
 	for _, pod := range o.Pods {
 		ref := metav1.GetControllerOf(pod)

@@ -1,15 +1,15 @@
-// Package controller is the one reconciler of all job kinds. For a job it reads the
-// world once, lets the plan decide, and makes the one write that the plan asks
-// for; the event of that write brings the job back for the next one.
+// Package controller is the one reconciler of all job kinds. It observes a job
+// once, lets the plan decide, and makes the one write of the plan; the event of
+// that write starts the next reconcile.
 //
 //	job ─────────────┐
-//	its Workloads ───┤                               ┌─ Workload: create, update, delete
-//	owners, namespace├─► gather ─► decide.Next ─► do ─┼─ status: finish, release, ready
-//	flavors, classes ┘                               └─ job: start, stop, delete
+//	its Workloads ───┤                                ┌─ Workload: create, update, delete
+//	owners, namespace├─► observe ─► decide.Next ─► do ─┼─ status: finish, release, ready
+//	flavors, classes ┘                                └─ job: start, stop, delete
 //
-// Writes carry the resource version that was read, so a decision on an old
-// world fails with a conflict and is made again. That is also why a crash
-// between any two writes loses nothing and starts nothing twice.
+// Writes carry the resource version that was read, so a decision on a stale
+// observation fails with a conflict and is retried. So a crash between any two
+// writes loses nothing and starts nothing twice.
 package controller
 
 import (
@@ -43,35 +43,34 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// Delays of a job whose reconcile fails again and again.
+// Delays of a reconcile that fails repeatedly.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// Options say what to reconcile and how.
+// Options configure the reconcilers.
 type Options struct {
 	Config *job.Config
-	// Descriptors are the kinds. Those that Config.Kinds does not manage are left out.
+	// Descriptors are the kinds. Kinds that Config.Kinds does not manage are skipped.
 	Descriptors []*job.Descriptor
-	// Kept, unless it is nil, brings another DeleteDeactivatedAfter than that of Config while the manager runs.
+	// Kept, unless nil, delivers new values of DeleteDeactivatedAfter while the manager runs.
 	Kept <-chan *time.Duration
-	// Workers is how many jobs of a kind, given as Kind.group, are handled at once.
+	// Workers returns the number of concurrent reconciles of a kind, given as Kind.group.
 	Workers func(groupKind string) int
 	// Now is the clock.
 	Now func() time.Time
-	// Patience is how long a start is refused before its job counts as failed; 0 is reconcile.Patience.
+	// Patience is how long a start may be refused before its job counts as failed; 0 is reconcile.Patience.
 	Patience time.Duration
 	// Events is the budget of the events about jobs; nil is no limit.
 	Events *reconcile.EventBudget
-	// Created is told of every Workload that was made for a job. Nil: nobody is told.
+	// Created is called for every Workload that was made for a job; may be nil.
 	Created func(kind string, job client.Object, w *kueue.Workload)
-	// Ungated is told of every pod that was let go: by which Workload, of which gates, and whether it is one of a group. Nil:
-	// nobody is told.
+	// Ungated is called for every ungated pod, with its Workload, the removed gates, and whether it is one of a group; may be nil.
 	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
-	// Pods are those of the jobs that are led, for whoever else reads them. Nil: nobody does.
+	// Pods are the pods of jobs with gated children, shared with other readers. Nil: they are read only here.
 	Pods *reconcile.Pods
-	// Ready is called before the first job of a kind is looked at, when its CRD is there. Nil: nothing is.
+	// Ready is called before the first reconcile of a kind, when its CRD exists; may be nil.
 	Ready func(context.Context, *job.Descriptor) error
 }
 
@@ -85,18 +84,18 @@ const (
 // byOwner is the index of Workloads by the name of an owner of one kind.
 func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
 
-// newFamily is what a kind with a family needs, nil for others. All of them look at the same pods.
-func newFamily(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*family, error) {
-	if d.Family == nil {
+// newChildCache returns the cache for a kind with managed children, nil for others. All kinds share the same pods.
+func newChildCache(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*childCache, error) {
+	if d.ManagedChildren == nil {
 		return nil, nil
 	}
 	if o.Pods == nil {
 		var err error
-		if o.Pods, err = reconcile.NewGatedPods(mgr, d.Family.PodLabel, d.Family.PodLabels...); err != nil {
+		if o.Pods, err = reconcile.NewGatedPods(mgr, d.ManagedChildren.PodLabel, d.ManagedChildren.PodLabels...); err != nil {
 			return nil, err
 		}
 	}
-	return &family{pods: o.Pods, written: reconcile.NewOverlay[client.Object](o.Now)}, nil
+	return &childCache{pods: o.Pods, written: reconcile.NewOverlay[client.Object](o.Now)}, nil
 }
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
@@ -122,7 +121,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 		}
 		kept.again = append(kept.again, r.again)
-		if r.family, err = newFamily(mgr, &o, d); err != nil {
+		if r.childCache, err = newChildCache(mgr, &o, d); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
 		if r.composed == nil {
@@ -197,7 +196,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
 		WithOptions(controllerOptions(workers)).
 		Build(r)
-	if err != nil || r.family == nil {
+	if err != nil || r.childCache == nil {
 		return err
 	}
 	return r.watchPods(c)
@@ -210,7 +209,7 @@ func controllerOptions(workers int) controller.Options {
 	}
 }
 
-// children are the kinds of objects whose changes bring a job back.
+// children are the kinds of objects whose changes reconcile a job.
 func (r *reconciler) children() []schema.GroupVersionKind {
 	if r.d.Elastic == nil {
 		return nil
@@ -218,8 +217,8 @@ func (r *reconciler) children() []schema.GroupVersionKind {
 	return r.d.Elastic.Children
 }
 
-// name is that of the controller: the kind, with its version if its objects run once (spec: 30 §2.2), and with its group if it may be
-// called like another one.
+// name is the name of the controller: the kind, with its version if its objects run once (spec: 30 §2.2), and with its group for a
+// declared kind, whose name may not be unique.
 func (r *reconciler) name() string {
 	name := strings.ToLower(r.d.GVK.Kind)
 	if r.d.Once != nil {
@@ -231,7 +230,7 @@ func (r *reconciler) name() string {
 	return name
 }
 
-// ownerNames are the names of the owners of our kind. The garbage collector takes the reference to an owner that is gone from a
+// ownerNames are the names of the owners of our kind. The garbage collector removes the reference to a deleted owner from a
 // Workload that pods own as well: then the annotations still name the owner.
 func (r *reconciler) ownerNames(w client.Object) []string {
 	var names []string
@@ -257,8 +256,8 @@ func (r *reconciler) isOurs(ref metav1.OwnerReference) bool {
 	return err == nil && gv.Group == r.d.GVK.Group && ref.Kind == r.d.GVK.Kind
 }
 
-// ofWorkload finds the jobs that a change of a Workload matters to: its owners, all that is below its owner, and those that
-// name it.
+// ofWorkload returns the jobs that a change of a Workload affects: its owners, the descendants of its owner, and the jobs that name
+// it.
 func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	for _, name := range r.ownerNames(w) {
@@ -270,25 +269,23 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 	return append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byPrebuilt: w.GetName()})...)
 }
 
-// ofChild finds the elastic job that controls an object, which has the annotations of the job.
+// ofChild returns the elastic job that controls an object, which has the annotations of the job.
 func (r *reconciler) ofChild(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.Family != nil) {
+	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.ManagedChildren != nil) {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
 	}
 	return nil
 }
 
-// ofNamespace finds all jobs of a namespace.
 func (r *reconciler) ofNamespace(ctx context.Context, ns client.Object) []ctrlreconcile.Request {
 	return r.find(ctx, ns.GetName())
 }
 
-// ofPriorityClass finds the jobs that name a class.
 func (r *reconciler) ofPriorityClass(ctx context.Context, class client.Object) []ctrlreconcile.Request {
 	return r.find(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
 }
 
-// find lists jobs in the cache. An empty namespace is all of them.
+// find lists jobs in the cache, of all namespaces if namespace is empty.
 func (r *reconciler) find(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	r.each(ctx, namespace, func(o client.Object) { out = append(out, request(o.GetNamespace(), o.GetName())) }, options...)
@@ -312,7 +309,7 @@ func request(namespace, name string) ctrlreconcile.Request {
 	return ctrlreconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
 }
 
-// relabelled passes namespaces whose labels change.
+// relabelled selects namespaces whose labels change.
 func relabelled() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

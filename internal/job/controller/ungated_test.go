@@ -26,8 +26,8 @@ type pods struct {
 
 func (p pods) Members() []job.Object { return p.list }
 
-// Every pod that is let go is told of with the gates that were opened, once. spec: 70 §5.3, §7 example 34.
-func TestPodsThatAreLetGo(t *testing.T) {
+// Every ungated pod is reported once, with its removed gates. spec: 70 §5.3, §7 example 34.
+func TestUngatedPods(t *testing.T) {
 	pod := func(name string, gates ...string) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 		for _, g := range gates {
@@ -50,7 +50,7 @@ func TestPodsThatAreLetGo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
-			var told []string
+			var reported []string
 			build := fake.NewClientBuilder()
 			o := &job.Observed{}
 			var was, next []job.Object
@@ -75,18 +75,18 @@ func TestPodsThatAreLetGo(t *testing.T) {
 			r := &reconciler{d: &job.Descriptor{}, client: c, now: time.Now, ungated: func(w *kueue.Workload, gates []string, group bool, _ time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, fmt.Sprint(w.Name, " ", gates, " ", group))
+				reported = append(reported, fmt.Sprint(w.Name, " ", gates, " ", group))
 			}}
 			if err := r.writeJob(t.Context(), o, a, "m"); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, told); diff != "" {
+			if diff := cmp.Diff(tc.want, reported); diff != "" {
 				t.Errorf("told -want +got:\n%s", diff)
 			}
 			// A write that is refused opens nothing.
-			told = nil
-			if err := r.writeJob(t.Context(), o, a, "m"); err == nil && len(tc.want) > 0 || told != nil {
-				t.Errorf("again: %v, told %q", err, told)
+			reported = nil
+			if err := r.writeJob(t.Context(), o, a, "m"); err == nil && len(tc.want) > 0 || reported != nil {
+				t.Errorf("again: %v, told %q", err, reported)
 			}
 		})
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// do makes the write of an action, then tells about it.
+// do makes the write of an action, then records its events.
 func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
 	switch a.Verb {
 	case job.Nothing, job.Fail, job.Stall:
-		r.tellState(key, o, a)
+		r.recordState(key, o, a)
 		if a.Verb == job.Fail {
 			return reconcile.Retry(a.Err)
 		}
@@ -40,18 +40,18 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	}
 	if err != nil {
 		if apierrors.IsNotFound(err) && a.Workload != nil {
-			return reconcile.Done() // the Workload is gone, and its deletion brings the job back
+			return reconcile.Done() // the Workload is deleted, which reconciles the job
 		}
 		return reconcile.Retry(err)
 	}
-	r.tell(o, a)
+	r.recordEvents(o, a)
 	if o.Job == nil {
-		r.told.forget(key)
+		r.lastNotes.forget(key)
 	}
 	return reconcile.Done()
 }
 
-// isFinal reports whether the API server will always refuse to start the job of a Workload: its descriptor says so, or the
+// isFinal reports whether the API server will always refuse to start the job of a Workload: by its descriptor, or because the
 // refusals last.
 func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
 	if err != nil && r.d.StartErrors != nil && r.d.StartErrors.Passes(err) {
@@ -73,8 +73,8 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	case job.UpdateWorkload:
 		base := observedWorkload(o, a.Workload.UID)
 		err := r.client.Patch(ctx, a.Workload, pinned(base), manager)
-		if r.family != nil && o.Job != nil {
-			r.family.written.Wrote(base, a.Workload, err)
+		if r.childCache != nil && o.Job != nil {
+			r.childCache.written.Wrote(base, a.Workload, err)
 		}
 		return named(err, "updating workload", a.Workload)
 	case job.DeleteWorkload:
@@ -90,14 +90,14 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		return r.status.PodsReady(ctx, a.Workload)
 	case job.WriteReplacements:
 		return r.status.Replacements(ctx, a.Workload, string(manager))
-	case job.PatchFamily, job.DeleteFamily:
-		return r.writeFamily(ctx, o, a, manager)
+	case job.PatchChildren, job.DeleteChildren:
+		return r.writeChildren(ctx, o, a, manager)
 	default:
 		return r.writeJob(ctx, o, a, manager)
 	}
 }
 
-// writeJob writes a job, or the members of one that are in the action.
+// writeJob writes the job of an action, or its members.
 func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
 	return each(members(a.Job), func(m job.Object) error {
 		switch a.Verb {
@@ -107,7 +107,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			err := r.client.Patch(ctx, m, pinned(base), manager)
 			if err == nil {
 				_, group := a.Job.(job.Composite)
-				r.letGo(a.Starts, gates, group)
+				r.reportUngated(a.Starts, gates, group)
 			}
 			return named(err, "updating "+r.d.GVK.Kind, m)
 		case job.PatchJobStatus:
@@ -117,7 +117,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager); err != nil {
 				return named(err, "updating the status of "+r.d.GVK.Kind, m)
 			}
-			return r.deleteUnnamed(ctx, a.Family)
+			return r.deleteUnnamed(ctx, a.Children)
 		case job.DeleteJob:
 			uid, version := m.GetUID(), m.GetResourceVersion()
 			err := r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -128,7 +128,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 	})
 }
 
-// deleteUnnamed deletes objects that the status of their job does not name any more, whatever became of them since.
+// deleteUnnamed deletes objects that the status of their job no longer names, in whatever state they are.
 func (r *reconciler) deleteUnnamed(ctx context.Context, objects []job.Object) error {
 	for _, m := range objects {
 		uid := m.GetUID()
@@ -139,7 +139,7 @@ func (r *reconciler) deleteUnnamed(ctx context.Context, objects []job.Object) er
 	return nil
 }
 
-// pinned is a merge patch that fails with a conflict if the object has changed since it was read.
+// pinned returns a merge patch that fails with a conflict if the object has changed since it was read.
 func pinned(base client.Object) client.Patch {
 	return client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 }
@@ -151,7 +151,7 @@ func named(err error, what string, o client.Object) error {
 	return fmt.Errorf("%s %s: %w", what, client.ObjectKeyFromObject(o), err)
 }
 
-// observedWorkload is the Workload that an action changes, as it was read.
+// observedWorkload is the observed version of the Workload that an action changes.
 func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
 	for _, w := range o.Workloads {
 		if w.UID == uid {
@@ -161,14 +161,14 @@ func observedWorkload(o *job.Observed, uid types.UID) *kueue.Workload {
 	return o.Prebuilt
 }
 
-// tell records the events of a write. The job is the one that was written, if it was.
-func (r *reconciler) tell(o *job.Observed, a job.Action) {
+// recordEvents records the events of a write, on the job that was written, if it was.
+func (r *reconciler) recordEvents(o *job.Observed, a job.Action) {
 	concerned := members(o.Job)
 	switch {
 	case a.Job != nil:
 		concerned = members(a.Job)
 	case len(concerned) > 1:
-		concerned = concerned[:1] // one speaks for all
+		concerned = concerned[:1] // one event for all
 	}
 	for _, e := range a.Events {
 		if e.OnWorkload {
@@ -189,18 +189,18 @@ func (r *reconciler) record(target client.Object, e job.Event) {
 	}
 }
 
-// tellState records the events of a state in which nothing is written: once for each text.
-func (r *reconciler) tellState(key types.NamespacedName, o *job.Observed, a job.Action) {
+// recordState records the events of a state in which nothing is written: once for each text.
+func (r *reconciler) recordState(key types.NamespacedName, o *job.Observed, a job.Action) {
 	if o.Job == nil {
-		r.told.forget(key)
+		r.lastNotes.forget(key)
 		return
 	}
 	for _, e := range a.Events {
-		if !r.told.isNews(key, e.Reason, e.Note) {
+		if !r.lastNotes.isNews(key, e.Reason, e.Note) {
 			continue
 		}
 		for i, m := range members(o.Job) {
-			if i == 0 || !e.Warning { // of what is wrong one pod of many tells
+			if i == 0 || !e.Warning { // a warning is recorded on one member only
 				r.record(m, e)
 			}
 		}

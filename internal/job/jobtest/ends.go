@@ -13,15 +13,15 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// ended is a job that has to make room and cannot come back: it keeps its quota until its own controller says that it is
-// over, and then its Workload is, too.
+// ended is an evicted job that cannot be restarted: it keeps its quota until its own controller reports its end, and then its
+// Workload is finished, too.
 func ended(w *world) {
 	o := w.create("train", nil)
 	wl := w.workloadOf(o)
 	w.admit(wl)
 	w.started(o)
 	w.status(o, Active)
-	w.settle()
+	w.waitUntilStable()
 	was := w.again(o).GetGeneration()
 	w.evict(wl)
 	w.eventually("the job is told to stop", func() error {
@@ -30,7 +30,7 @@ func ended(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if got := w.again(o); got.GetGeneration() != was+1 || !lifecycle.IsReserved(w.get(wl)) {
 		w.t.Errorf("%d changes of a job that has to stop, want 1; reserved: %v", got.GetGeneration()-was, lifecycle.IsReserved(w.get(wl)))
 	}
@@ -45,15 +45,14 @@ func ended(w *world) {
 	w.tells(o, "CreatedWorkload", "FinishedWorkload", "Started", "Stopped")
 }
 
-// lost is a job that runs and whose Workload is gone all at once, with nothing to restore from: it is stopped, gets back what
-// its user wrote, and is queued anew.
+// lost is a running job whose Workload is deleted at once, with nothing to restore from: it is stopped, restored, and queued again.
 func lost(w *world) {
 	o := w.create("train", nil)
 	before := spec(w.t, w.again(o))
 	wl := w.workloadOf(o)
 	w.admit(wl)
 	w.started(o)
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.c.Patch(w.ctx, w.get(wl), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	w.must(w.c.Delete(w.ctx, wl))
 	w.eventually("the job is stopped", func() error { return w.stopped(o) })
@@ -64,14 +63,14 @@ func lost(w *world) {
 		}
 		return w.suspended(o)
 	})
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}
 }
 
-// stoppedByUser is a job that its user suspends while it runs, and that is marked as the webhook does: it gets back what its
-// user wrote, keeps its quota until its pods are gone, and waits on hold until the mark goes (spec: 30 §6, u1).
+// stoppedByUser is a job that its user suspends while it runs, and that is marked as by the webhook: it is restored, keeps its
+// quota until its pods are gone, and stays on hold until the mark is removed (spec: 30 §6, u1).
 func stoppedByUser(w *world) {
 	o := w.create("train", nil)
 	before := spec(w.t, w.again(o))
@@ -79,7 +78,7 @@ func stoppedByUser(w *world) {
 	w.admit(wl)
 	w.started(o)
 	w.status(o, Active)
-	w.settle()
+	w.waitUntilStable()
 	mark := func(change func(job.Object, map[string]string)) {
 		w.eventually("the job can be changed", func() error {
 			got := w.again(o)
@@ -96,7 +95,7 @@ func stoppedByUser(w *world) {
 		w.kind.Descriptor.Suspend(got)
 		annotations[job.UserStopAnnotation] = "true"
 	})
-	w.settle()
+	w.waitUntilStable()
 	if !lifecycle.IsReserved(w.get(wl)) {
 		w.t.Error("the quota is released while pods run")
 	}
@@ -107,7 +106,7 @@ func stoppedByUser(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// groupWorld is a world with a manager that may have trouble.
+// groupWorld is a world with a manager whose writes may fail.
 type groupWorld struct {
 	*world
 	revive revival
@@ -32,20 +32,20 @@ func newGroupWorld(t *testing.T, pods *Kind, start trouble, kinds ...*job.Descri
 	return &groupWorld{w, start(w)}
 }
 
-// anyhow lives a life undisturbed and with trouble.
+// anyhow runs a test without and with trouble.
 func anyhow(t *testing.T, least int, live func(*testing.T, trouble)) {
 	t.Run("undisturbed", func(t *testing.T) { live(t, calm) })
 	dying(t, least, live)
 	failing(t, least/3, live)
 }
 
-// until waits, and keeps the manager going.
+// until waits, and keeps the manager running.
 func (w *groupWorld) until(what string, check func() error) {
 	w.t.Helper()
 	w.eventually(what, w.revive.before(check))
 }
 
-// pod makes one of group g, as the webhook leaves it, with a role.
+// pod creates a pod of group g, as by the webhook, with a role.
 func (w *groupWorld) pod(name, role string, total int) *corev1.Pod {
 	w.t.Helper()
 	return w.create(name, func(o job.Object) {
@@ -57,7 +57,7 @@ func (w *groupWorld) pod(name, role string, total int) *corev1.Pod {
 	}).(*corev1.Pod)
 }
 
-// pods are those of the namespace, one line for each.
+// pods lists the pods of the namespace, one line each.
 func (w *groupWorld) pods() []string {
 	w.t.Helper()
 	var list corev1.PodList
@@ -84,7 +84,7 @@ func (w *groupWorld) pods() []string {
 	return out
 }
 
-// are waits for pods to be as given.
+// are waits until the pods are as given.
 func (w *groupWorld) are(what string, want ...string) {
 	w.t.Helper()
 	w.until(what, func() error {
@@ -96,8 +96,8 @@ func (w *groupWorld) are(what string, want ...string) {
 	})
 }
 
-// collectPods does what Kubernetes' pod garbage collector does, which does not run here: the API server deletes a pod in two
-// steps, and a client that dies between them leaves one that is marked as deleted, on no node, and that nobody holds.
+// collectPods stands in for Kubernetes' pod garbage collector: the API server deletes a pod in two steps, and a client that dies
+// between them leaves a pod that is marked as deleted, without a node or finalizers.
 func (w *groupWorld) collectPods() {
 	w.t.Helper()
 	var list corev1.PodList
@@ -109,7 +109,7 @@ func (w *groupWorld) collectPods() {
 	}
 }
 
-// workload waits for one, with pod sets as name:count.
+// workload waits for a Workload with pod sets as name:count.
 func (w *groupWorld) workload(name string, podSets ...string) *kueue.Workload {
 	w.t.Helper()
 	var found kueue.Workload
@@ -140,15 +140,15 @@ func (w *groupWorld) says(wl *kueue.Workload, condition, want string) {
 	})
 }
 
-// RunGroups holds pod groups to their life: queued together, started together, preempted, replaced and finished, whatever
-// happens to the writes of the manager.
+// RunGroups tests the life of pod groups: queued, started, preempted, replaced and finished together, whatever happens to the
+// writes of the manager.
 func RunGroups(t *testing.T, pods *Kind) {
 	pods = pods.parallel(t)
 	anyhow(t, 15, func(t *testing.T, start trouble) {
 		w := newGroupWorld(t, pods, start)
 		a := w.pod("a", "r1", 3)
 		b := w.pod("b", "r1", 3)
-		w.settle()
+		w.waitUntilStable()
 		if n := len(w.workloads()); n > 0 {
 			t.Fatalf("%d workloads for 2 pods of 3", n)
 		}
@@ -159,7 +159,7 @@ func RunGroups(t *testing.T, pods *Kind) {
 		}
 		w.admit(wl)
 		w.are("all start", "a h100 held", "b h100 held", "c h100 held")
-		if w.revive == nil { // else some are lost
+		if w.revive == nil { // otherwise some are lost
 			for _, o := range []job.Object{a, b, c} {
 				w.until("each says that it started", func() error {
 					if n := count(w.events(o), "Started"); n != 1 {
@@ -205,7 +205,7 @@ func RunGroups(t *testing.T, pods *Kind) {
 	})
 }
 
-// RunGroupDeletions deletes pods and Workloads of groups in every state. Nothing of ours is left on what remains.
+// RunGroupDeletions deletes pods and Workloads of groups in every state. The rest keeps no finalizer of ours.
 func RunGroupDeletions(t *testing.T, pods *Kind) {
 	w := newGroupWorld(t, pods.parallel(t), calm)
 	in := func(name string, run func(*groupWorld)) {
@@ -221,7 +221,7 @@ func RunGroupDeletions(t *testing.T, pods *Kind) {
 			remove(w, w.pod(name, "r", 3))
 		}
 		w.are("none is left")
-		w.settle()
+		w.waitUntilStable()
 		if n := len(w.workloads()); n > 0 {
 			t.Errorf("%d workloads", n)
 		}
@@ -285,15 +285,14 @@ func RunGroupDeletions(t *testing.T, pods *Kind) {
 	})
 }
 
-// joinLater is a pod that another controller than ours keeps waiting, and puts into a group of its own later (spec: 30 §7
-// example 71).
+// joinLater is a pod that another controller gates, and adds to a group of its own later (spec: 30 §7 example 71).
 func joinLater(w *groupWorld) {
 	pod := w.create("a", func(o job.Object) {
 		o.SetLabels(nil)
 		o.SetFinalizers(nil)
 		o.SetAnnotations(map[string]string{kueue.PodSuspendingParentAnnotation: "acme", kueue.RoleHashAnnotation: "r"})
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.none())
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"lq",%q:"g"},"annotations":{%q:"1"}}}`,
 		kueue.ManagedLabel, kueue.QueueNameLabel, kueue.PodGroupNameLabel, kueue.PodGroupTotalCountAnnotation)
@@ -302,7 +301,7 @@ func joinLater(w *groupWorld) {
 	w.are("it runs", "a h100")
 }
 
-// none says that there are no Workloads.
+// none expects no Workloads.
 func (w *groupWorld) none() error {
 	if n := len(w.workloads()); n > 0 {
 		return fmt.Errorf("%d workloads", n)
@@ -310,7 +309,7 @@ func (w *groupWorld) none() error {
 	return nil
 }
 
-// member makes a pod of a template of a kind that serves, as its StatefulSet would.
+// member creates a pod of a serving kind's template, as its StatefulSet would.
 func (w *groupWorld) member(name, framework string, controller *metav1.OwnerReference, labels, annotations map[string]string) *corev1.Pod {
 	w.t.Helper()
 	return w.create(name, func(o job.Object) {
@@ -321,8 +320,7 @@ func (w *groupWorld) member(name, framework string, controller *metav1.OwnerRefe
 	}).(*corev1.Pod)
 }
 
-// RunStatefulSets holds StatefulSets to their life with a queue, whatever happens to the writes of the manager. The test makes
-// the pods.
+// RunStatefulSets tests the life of queued StatefulSets, whatever happens to the writes of the manager. The test creates the pods.
 func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 	pods = pods.parallel(t)
 	anyhow(t, 8, func(t *testing.T, start trouble) {
@@ -361,7 +359,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		w.workload(name, "main:3")
 		w.says(wl, kueue.WorkloadQuotaReserved, "False/PendingEvaluation")
 		member("web-0")
-		w.settle()
+		w.waitUntilStable()
 		w.are("a pod waits", "web-0 gated")
 		w.admit(wl)
 		w.are("it starts", "web-0 h100")
@@ -369,7 +367,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		w.are("it is stopped")
 		w.until("the quota is released", func() error { return w.released(wl) })
 		w.must(w.c.Delete(w.ctx, set))
-		letGo := func(wl *kueue.Workload) {
+		released := func(wl *kueue.Workload) {
 			w.until("the workload is let go", func() error {
 				if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
 					return fmt.Errorf("finalizers %v", got.Finalizers)
@@ -377,8 +375,8 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 				return nil
 			})
 		}
-		letGo(wl)
-		collected := &kueue.Workload{ // the garbage collector was first, and took the reference to the StatefulSet
+		released(wl)
+		collected := &kueue.Workload{ // the garbage collector has removed the reference to the StatefulSet
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: w.namespace, Name: "collected", Finalizers: []string{kueue.ResourceInUseFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: first.Name, UID: first.UID}},
@@ -389,12 +387,12 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 			Spec: wl.Spec,
 		}
 		w.must(w.c.Create(w.ctx, collected))
-		letGo(collected)
+		released(collected)
 	})
 }
 
-// RunLeaderWorkerSets holds LeaderWorkerSets to their life: groups that are admitted, evicted and removed one by one. The test
-// makes the pods. set is one of 2 replicas of a leader and a worker.
+// RunLeaderWorkerSets tests the life of LeaderWorkerSets, with groups that are admitted, evicted and removed one by one. The test
+// creates the pods. set has 2 replicas of a leader and a worker.
 func RunLeaderWorkerSets(t *testing.T, kind *Kind, pods *Kind) {
 	sets := kind.Descriptor
 	pods = pods.parallel(t)

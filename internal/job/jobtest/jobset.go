@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// jobSetController stands in for that of JobSets: it makes the child Jobs of one, and resumes those that somebody suspends.
+// jobSetController stands in for the JobSet controller: it creates the child Jobs, and resumes suspended ones.
 type jobSetController struct {
 	*world
 	name    string
 	resumed atomic.Int64
 }
 
-// start runs the controller until the function that it returns is called.
+// start runs the controller until the returned function is called.
 func (c *jobSetController) start() (stop func()) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	var done sync.WaitGroup
@@ -38,7 +38,7 @@ func (c *jobSetController) start() (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// step makes what is missing and resumes what is suspended. What fails is done in the next step.
+// step creates missing children and resumes suspended ones. The next step retries failed writes.
 func (c *jobSetController) step(ctx context.Context) {
 	set := c.jobSet(c.name)
 	if c.c.Get(ctx, client.ObjectKeyFromObject(set), set) != nil {

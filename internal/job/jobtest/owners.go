@@ -17,8 +17,8 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// RunOwners holds jobs that own each other to one Workload, that of the outermost one that is queued (spec: 30 §4.2.1,
-// examples 6, 7 and 11 of §7). outermost is an AppWrapper; kinds are it, JobSet and Job.
+// RunOwners tests that jobs that own each other have one Workload, of the outermost queued one (spec: 30 §4.2.1, examples 6, 7 and
+// 11 of §7). outermost is an AppWrapper; kinds are it, JobSet and Job.
 func RunOwners(t *testing.T, outermost *Kind, kinds []*job.Descriptor) {
 	w := newWorld(t, outermost.parallel(t), kinds)
 	w.start(nil)
@@ -50,19 +50,19 @@ func RunOwners(t *testing.T, outermost *Kind, kinds []*job.Descriptor) {
 	}
 }
 
-// queuedBelow is a Job with a queue under a JobSet without: it is a job of its own.
+// queuedBelow is a Job with a queue below a JobSet without one: it is a job of its own.
 func queuedBelow(w *world) {
 	set := w.jobSet("set")
 	w.must(w.c.Create(w.ctx, set))
 	o := w.ownedJob("job", set, set.GroupVersionKind(), "lq")
 	wl := w.workloadOf(o)
-	w.settle()
+	w.waitUntilStable()
 	if owner := metav1.GetControllerOf(wl); owner.UID != o.UID || len(w.workloads()) != 1 {
 		w.t.Errorf("%d workloads, the owner of one is %v", len(w.workloads()), owner)
 	}
 }
 
-// oneForAll is an AppWrapper around a JobSet around a Job, none with a queue, where every job is managed.
+// oneForAll is an AppWrapper of a JobSet of a Job, none with a queue, where every job is managed.
 func oneForAll(w *world) {
 	set := w.jobSet("set")
 	aw := w.create("aw", func(o job.Object) {
@@ -86,7 +86,7 @@ func oneForAll(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if all := w.workloads(); len(all) != 1 || all[0].UID != wl.UID || metav1.GetControllerOf(&all[0]).UID != aw.GetUID() {
 		w.t.Errorf("%d workloads, want one, of the AppWrapper", len(all))
 	}
@@ -97,7 +97,7 @@ func wrap(aw job.Object, component *unstructured.Unstructured) {
 	view.Set(view.Of(aw).Object, []any{map[string]any{"template": component.DeepCopy().Object}}, "spec", "components")
 }
 
-// jobsOf are Jobs that name an owner, of which only the last is one that it makes.
+// jobsOf are Jobs that name an owner, which has made only the last one.
 func (w *world) jobsOf() (forged []*batchv1.Job, genuine *batchv1.Job) {
 	w.t.Helper()
 	jobs := batchv1.SchemeGroupVersion.WithKind("Job")
@@ -125,7 +125,7 @@ func (w *world) jobsOf() (forged []*batchv1.Job, genuine *batchv1.Job) {
 	return forged, w.ownedJob("other-b-0", other, other.GroupVersionKind(), "lq")
 }
 
-// forged are Jobs with an owner that cannot have made them: each is queued by itself. A Job that its owner can have made is not.
+// forged are Jobs whose owner cannot have made them: each is queued separately. A Job that its owner can have made is not.
 func forged(w *world) {
 	own, genuine := w.jobsOf()
 	for _, j := range own {
@@ -133,22 +133,22 @@ func forged(w *world) {
 			w.t.Errorf("the Workload of %s is owned by %s", j.Name, owner.Name)
 		}
 	}
-	w.settle()
+	w.waitUntilStable()
 	if n := len(w.workloads()); n != len(own)+3 { // the small Job and the two JobSets
 		w.t.Errorf("%d workloads, want %d: one of %s is too many", n, len(own)+3, genuine.Name)
 	}
 }
 
-// trusted are the same Jobs where owners are not verified.
+// trusted are the same Jobs without verification of owners.
 func trusted(w *world) {
 	w.jobsOf()
-	w.settle()
+	w.waitUntilStable()
 	if n := len(w.workloads()); n != 3 {
 		w.t.Errorf("%d workloads, want those of the owners", n)
 	}
 }
 
-// tooDeep is a chain of Jobs of which the last has one owner too many.
+// tooDeep is a chain of Jobs with one owner too many.
 func tooDeep(w *world) {
 	gvk := batchv1.SchemeGroupVersion.WithKind("Job")
 	var above *batchv1.Job
@@ -164,13 +164,13 @@ func tooDeep(w *world) {
 		}
 	}
 	w.tells(above, "JobNestingTooDeep")
-	w.settle()
+	w.waitUntilStable()
 	if n := len(w.workloads()); n != 1 {
 		w.t.Errorf("%d workloads, want that of the outermost", n)
 	}
 }
 
-// ownedJob makes a Job that waits.
+// ownedJob creates a suspended Job.
 func (w *world) ownedJob(name string, owner job.Object, gvk schema.GroupVersionKind, queue string, change ...func(*batchv1.Job)) *batchv1.Job {
 	w.t.Helper()
 	j := &batchv1.Job{

@@ -20,7 +20,7 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// rayWorld is a world with RayServices, an operator that does as KubeRay does, and a manager that may have trouble.
+// rayWorld is a world with RayServices, a simulated KubeRay, and a manager whose writes may fail.
 type rayWorld struct {
 	*world
 	revive   revival
@@ -39,7 +39,7 @@ func newRayWorld(t *testing.T, kind *Kind, start trouble, kinds []*job.Descripto
 	return r
 }
 
-// until waits, keeps the manager going, and looks whether a pod runs that must not.
+// until waits, keeps the manager running, and checks that no pod runs without quota.
 func (w *rayWorld) until(what string, check func() error) {
 	w.t.Helper()
 	w.eventually(what, w.revive.before(func() error {
@@ -48,8 +48,8 @@ func (w *rayWorld) until(what string, check func() error) {
 	}))
 }
 
-// guard fails the test if more pods may run than are admitted. Pods are read between two looks at the Workloads, since what
-// is admitted changes.
+// guard fails the test if more pods may run than are admitted. Pods are read between two reads of the Workloads, since the
+// admissions change.
 func (w *rayWorld) guard() {
 	w.t.Helper()
 	granted := func() map[string]int32 {
@@ -115,7 +115,7 @@ func (w *rayWorld) free() string {
 	return strings.Join(out, " ")
 }
 
-// slice waits for the newest live slice to have these pod sets, as set:count, and to be one of n.
+// slice waits until the newest live slice has these pod sets, as set:count, and is one of n.
 func (w *rayWorld) slice(n int, want string) *kueue.Workload {
 	w.t.Helper()
 	var found *kueue.Workload
@@ -140,7 +140,7 @@ func (w *rayWorld) slice(n int, want string) *kueue.Workload {
 	return found
 }
 
-// setsOf are the pod sets of a Workload, as set:count. Digests are cut off.
+// setsOf are the pod sets of a Workload, as set:count, without digests.
 func setsOf(x *kueue.Workload) string {
 	var out []string
 	for _, s := range x.Spec.PodSets {
@@ -153,7 +153,7 @@ func setsOf(x *kueue.Workload) string {
 	return strings.Join(out, " ")
 }
 
-// serve makes an elastic service as a webhook leaves it, and waits until it serves.
+// serve creates an elastic service as by the webhook, and waits until it serves.
 func (w *rayWorld) serve(workers int) *kueue.Workload {
 	w.t.Helper()
 	w.written(workers)
@@ -164,7 +164,7 @@ func (w *rayWorld) serve(workers int) *kueue.Workload {
 	return s
 }
 
-// written is the manifest of the service, with everything in it that the webhook would add.
+// written is the manifest of the service, with the defaults of the webhook.
 func (w *rayWorld) written(workers int) {
 	w.t.Helper()
 	const gated = "schedulingGates: [{name: kueue.x-k8s.io/elastic-job}], "
@@ -177,7 +177,7 @@ func (w *rayWorld) written(workers int) {
 	w.service.SetNamespace(w.namespace)
 }
 
-// serves waits until exactly one cluster is there, it is the active one, and all its pods may run.
+// serves waits until exactly one cluster exists, is active, and all its pods may run.
 func (w *rayWorld) serves(what string) {
 	w.t.Helper()
 	w.until(what, func() error {
@@ -213,14 +213,14 @@ func workers(spec map[string]any) map[string]any {
 	return view.Maps(spec, "rayClusterConfig", "workerGroupSpecs")[0]
 }
 
-// ask has the workers of new clusters ask for so many processors.
+// ask sets the processors of workers of new clusters.
 func ask(cpu string) func(map[string]any) {
 	return func(spec map[string]any) {
 		view.Maps(workers(spec), "template", "spec", "containers")[0]["resources"] = map[string]any{"requests": map[string]any{"cpu": cpu}}
 	}
 }
 
-// child is the cluster that is not the active one.
+// child is the cluster that is not active.
 func (w *rayWorld) child() *unstructured.Unstructured {
 	w.t.Helper()
 	var found *unstructured.Unstructured
@@ -243,8 +243,8 @@ func (w *rayWorld) isHeld(c *unstructured.Unstructured) bool {
 	return view.Bool(c.Object, "spec", "suspend")
 }
 
-// RunRayServices holds RayServices to the rule that no pod runs without quota, in upgrades too, beside an operator that does
-// as KubeRay does. kindsWith are RayService and RayCluster, whose clusters are held, or else their pods.
+// RunRayServices tests that no pod of a RayService runs without quota, in upgrades too, beside a simulated KubeRay. kindsWith are
+// RayService and RayCluster, of which clusters, or else pods, wait.
 func RunRayServices(t *testing.T, kindsWith func(gatedPods bool) []*job.Descriptor) {
 	kinds := kindsWith(false)
 	kind := (&Kind{Descriptor: kinds[0]}).parallel(t)
@@ -263,8 +263,7 @@ func RunRayServices(t *testing.T, kindsWith func(gatedPods bool) []*job.Descript
 	})
 }
 
-// upgradedAndPreempted is the life of a service: it serves, is upgraded to workers that ask for more, is preempted, and
-// serves again.
+// upgradedAndPreempted is the life of a service: it serves, is upgraded to larger workers, is preempted, and serves again.
 func upgradedAndPreempted(w *rayWorld) {
 	w.serve(2)
 	hash := w.operator.Objects(w.ctx, "RayCluster")[0].GetAnnotations()[kuberay.HashAnnotation]
@@ -305,18 +304,18 @@ func upgradedAndPreempted(w *rayWorld) {
 	}
 }
 
-// upgradeWrites counts what an upgrade costs: of a head and a worker each, that of the admission among them.
+// upgradeWrites counts the writes of an upgrade, of a head and a worker each, with the admission.
 func upgradeWrites(w *rayWorld) {
 	w.serve(1)
 	w.slice(1, "head:1 workers:1")
-	w.settle()
+	w.waitUntilStable()
 	before, _ := w.traffic.in(w.namespace)
 	w.edit(func(spec map[string]any) {
 		view.Maps(workers(spec), "template", "spec", "containers")[0]["image"] = "ray:2"
 	})
 	w.child()
 	next := w.slice(2, "head:2 workers:2")
-	w.settle()
+	w.waitUntilStable()
 	start := time.Now()
 	w.admit(next)
 	w.until("the gate is open", func() error {
@@ -328,14 +327,14 @@ func upgradeWrites(w *rayWorld) {
 	w.t.Logf("the cluster was let go %s after the admission", time.Since(start).Round(time.Millisecond))
 	w.serves("the new cluster serves")
 	w.slice(1, "head:1 workers:1")
-	w.settle()
+	w.waitUntilStable()
 	after, _ := w.traffic.in(w.namespace)
 	if writes := after[len(before):]; len(writes)+1 > 8 {
 		w.t.Errorf("%d writes and the admission, want 8 at most:\n%s", len(writes), strings.Join(writes, "\n"))
 	}
 }
 
-// reverted takes an upgrade back that waits for quota: the operator takes the new cluster away, and no pod of it ever ran.
+// reverted reverts an upgrade that waits for quota: the operator deletes the new cluster, and none of its pods ever ran.
 func reverted(w *rayWorld) {
 	w.serve(2)
 	w.edit(ask("2"))
@@ -362,7 +361,7 @@ func reverted(w *rayWorld) {
 	})
 }
 
-// growsFirst has the cluster that serves grow while an upgrade waits.
+// growsFirst scales the serving cluster while an upgrade waits.
 func growsFirst(w *rayWorld) {
 	w.serve(2)
 	active := w.operator.Objects(w.ctx, "RayCluster")[0]
@@ -385,14 +384,14 @@ func growsFirst(w *rayWorld) {
 	w.slice(1, "head:1 workers:0 workers-x:2")
 }
 
-// bySteps is an upgrade by steps: the new cluster begins small, and the two of them change size by halves.
+// bySteps is an upgrade in steps: the new cluster begins small, and both clusters are resized by halves.
 func bySteps(spec map[string]any) {
 	spec["upgradeStrategy"] = map[string]any{
 		"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": map[string]any{"maxSurgePercent": int64(50), "stepSizePercent": int64(50)},
 	}
 }
 
-// granting waits, and admits whatever waits. It counts what it admitted.
+// granting waits, and admits pending Workloads. It counts them.
 func (w *rayWorld) granting(what string, check func() error) (n int) {
 	w.t.Helper()
 	w.until(what, func() error {
@@ -420,7 +419,7 @@ func (w *rayWorld) isServed(cpu string) error {
 	return nil
 }
 
-// incremental upgrades by steps: the new cluster begins small and grows, each time with quota.
+// incremental upgrades in steps: the new cluster begins small and grows, each time with quota.
 func incremental(w *rayWorld) {
 	w.serve(4)
 	w.edit(func(spec map[string]any) { ask("2")(spec); bySteps(spec) })
@@ -432,7 +431,7 @@ func incremental(w *rayWorld) {
 	w.slice(1, "head:1 workers:0 workers-x:4")
 }
 
-// rolledBack takes back an upgrade by steps that is half done.
+// rolledBack reverts an upgrade in steps that is half done.
 func rolledBack(w *rayWorld) {
 	w.serve(4)
 	w.edit(func(spec map[string]any) { ask("2")(spec); bySteps(spec) })

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// opened takes away by hand, while no webhook is there, what holds the clusters and pods of a service.
+// opened removes by hand, without webhooks, the gates and suspend fields of a service's clusters and pods.
 func opened(w *rayWorld) {
 	w.serve(2)
 	w.edit(func(spec map[string]any) {
@@ -45,14 +45,14 @@ func opened(w *rayWorld) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.guard()
 	if got := w.free(); got != "head:1 workers:2" {
 		w.t.Errorf("%s run: the gates of the pods hold what the cluster does not", got)
 	}
 }
 
-// heldPods holds the pods of a new cluster, and not the cluster.
+// heldPods gates the pods of a new cluster, and does not suspend the cluster.
 func heldPods(w *rayWorld) {
 	w.serve(2)
 	w.edit(ask("2"))
@@ -71,8 +71,7 @@ func heldPods(w *rayWorld) {
 	w.slice(1, "head:1 workers:0 workers-x:2")
 }
 
-// layers holds the three layers with webhooks: what a change takes away is put back, and what may not be let go is refused,
-// until there is quota for it.
+// layers tests the three layers with webhooks: removed gates are restored, and early ungating is refused until there is quota.
 func layers(w *rayWorld) {
 	w.serveWebhooks()
 	w.written(2)
@@ -134,7 +133,7 @@ func layers(w *rayWorld) {
 	if podset.HasGate(bare.Spec.SchedulingGates) {
 		w.t.Error("a pod of nobody has the gate")
 	}
-	w.stop() // so that only the webhooks are left, to be asked by somebody else
+	w.stop() // only the webhooks are left, for another client
 	w.admit(next)
 	w.must(w.try(c, func(o map[string]any) { view.Set(o, false, "spec", "suspend") }))
 	var gated corev1.Pod
@@ -151,14 +150,14 @@ func layers(w *rayWorld) {
 	w.refused(w.open(&gated), "spec.schedulingGates", "llm")
 }
 
-// open takes the gates off a pod, and tells what the API server says.
+// open removes the gates of a pod, and returns the API server's answer.
 func (w *rayWorld) open(pod *corev1.Pod) error {
 	p := pod.DeepCopy()
 	p.Spec.SchedulingGates = nil
 	return w.c.Patch(w.ctx, p, client.MergeFrom(pod), client.DryRunAll)
 }
 
-// try changes an object, and tells what the API server says.
+// try changes an object, and returns the API server's answer.
 func (w *rayWorld) try(o *unstructured.Unstructured, change func(map[string]any)) (err error) {
 	w.t.Helper()
 	w.eventually("it is no conflict", func() error {
@@ -172,7 +171,7 @@ func (w *rayWorld) try(o *unstructured.Unstructured, change func(map[string]any)
 	return err
 }
 
-// downtime upgrades a service that is not elastic: it stops as a whole, and starts with what it asks for now.
+// downtime upgrades a service that is not elastic: it stops as a whole, and starts with its new spec.
 func downtime(w *rayWorld) {
 	w.serveWebhooks()
 	w.written(2)

@@ -15,11 +15,11 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// unstartable is the label of jobs whose spec a policy of the API server keeps as it is.
+// unstartable is the label of jobs whose spec a policy of the API server protects.
 const unstartable = "integrationtest/unstartable"
 
-// refused is a job that the API server refuses to start, whatever is tried: its Workload is finished, which releases the quota,
-// and says why. Its user is told once.
+// refused is a job that the API server always refuses to start: its Workload is finished with the reason, which releases the quota,
+// and its user gets one event.
 func refused(w *world) {
 	w.forbidStarts()
 	o := w.create("train", func(o job.Object) {
@@ -45,14 +45,14 @@ func refused(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("the job was changed -want +got:\n%s", diff)
 	}
 	w.tells(o, "CreatedWorkload", "FinishedWorkload")
 }
 
-// forbidStarts has the API server refuse to change the spec of jobs of the kind that carry the label.
+// forbidStarts makes the API server refuse changes of the spec of labelled jobs of the kind.
 func (w *world) forbidStarts() {
 	w.t.Helper()
 	gvk, resource := w.kind.Descriptor.GVK, w.kind.Descriptor.Resource
@@ -79,8 +79,8 @@ func (w *world) forbidStarts() {
 	})
 }
 
-// requeuedFalse checks that the eviction of a job that is gone came to its end before the Workload was taken for an orphan: the
-// quota is released, and it does not go back into its queue.
+// requeuedFalse checks that the eviction of a deleted job is completed before its Workload is treated as an orphan: the quota is
+// released, and it does not return to its queue.
 func (w *world) requeuedFalse(wl *kueue.Workload) {
 	w.t.Helper()
 	c := lifecycle.Condition(wl, kueue.WorkloadRequeued)

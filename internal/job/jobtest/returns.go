@@ -13,8 +13,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// away takes a job that runs through a time in which its namespace is not managed. It runs on, and once the namespace is managed again it is
-// stopped once, gets back what its user wrote, and is queued with a new Workload. early touches the job as the label changes, so that either
+// away removes the namespace of a running job from management for a while. The job keeps running; once the namespace is managed
+// again it is stopped once, restored, and queued with a new Workload. early changes the job together with the label, so that either
 // event may come first.
 func (w *world) away(start trouble, early bool) {
 	w.t.Helper()
@@ -73,7 +73,7 @@ func (w *world) away(start trouble, early bool) {
 	}
 }
 
-// stoppedForGood is the end of a job of a kind that cannot be stopped and started again.
+// stoppedForGood is the end of a job that cannot be stopped and started again.
 func (w *world) stoppedForGood(o job.Object, was int64, until func(string, func() error)) bool {
 	w.t.Helper()
 	switch {
@@ -105,16 +105,16 @@ func isOutOfSync(wl *kueue.Workload) error {
 	return nil
 }
 
-// touch changes a job in a way that nobody minds.
+// touch changes a job without an effect on queueing.
 func (w *world) touch(o job.Object) {
 	w.t.Helper()
 	w.must(client.IgnoreNotFound(w.c.Patch(w.ctx, w.again(o), client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{"touched":%q}}}`, w.again(o).GetResourceVersion())))))
 }
 
-// comesBack is a job whose namespace is not managed for a while, told by events that say why, in a number of writes that does not grow.
+// comesBack is a job whose namespace is not managed for a while, with events that explain it, and a constant number of writes.
 func comesBack(w *world) {
 	w.away(func(*world) revival { return nil }, false)
-	w.settle()
+	w.waitUntilStable()
 	if w.kind.Deleted || w.kind.Ends {
 		return
 	}
@@ -126,7 +126,7 @@ func comesBack(w *world) {
 	w.tells(o, "CreatedWorkload", "CreatedWorkload", "DeletedWorkload", "NamespaceUnmanaged", "Started", "Started", "Stopped")
 }
 
-// throughAway holds a kind to away under trouble, and with either event first.
+// throughAway runs away with trouble, and with either event first.
 func throughAway(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
 	t.Run("comes back with the job's event first", func(t *testing.T) { newWorld(t, kind, kinds).away(calm, true) })
 	life := func(t *testing.T, start trouble) { newWorld(t, kind, kinds).away(start, false) }
@@ -136,8 +136,8 @@ func throughAway(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
 	})
 }
 
-// givenBack are jobs that Berth suspended when their namespace stops to be managed: they run as their users wrote them. One that its user
-// suspended stays suspended.
+// givenBack are jobs that Berth suspended when their namespace leaves management: they run as their users wrote them. A job that
+// its user suspended stays suspended.
 func givenBack(w *world) {
 	d := w.kind.Descriptor
 	marked := w.create("marked", func(o job.Object) { // as the webhook does
@@ -156,7 +156,7 @@ func givenBack(w *world) {
 	w.workloadOf(mine)
 	w.relabel("no")
 	w.eventually("the workload is let go", func() error { return isOutOfSync(w.workloadOf(mine)) })
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.suspended(mine))
 	if w.kind.Ends {
 		return
@@ -176,7 +176,7 @@ func givenBack(w *world) {
 		d.Suspend(got)
 		return w.c.Update(w.ctx, got)
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.suspended(moment))
 	w.must(w.suspended(mine))
 }
@@ -189,6 +189,6 @@ func (w *world) resumes(o job.Object) {
 		}
 		return w.runs(o)
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.runs(o))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// RunReturningGroups takes pod groups, and the pods of a StatefulSet, through times in which their namespace is not managed: pods that wait are
-// given back, and pods that run without quota are stopped and queued anew once it is managed again.
+// RunReturningGroups removes the namespace of pod groups, and of the pods of a StatefulSet, from management for a while: waiting
+// pods are ungated, and pods that run without quota are stopped and queued again once it is managed again.
 func RunReturningGroups(t *testing.T, pods *Kind, sets *job.Descriptor) {
 	pods = pods.parallel(t)
 	t.Run("a pod group", func(t *testing.T) {
@@ -33,7 +33,7 @@ func RunReturningGroups(t *testing.T, pods *Kind, sets *job.Descriptor) {
 			o.SetLabels(nil)
 			o.GetAnnotations()[kueue.PodSuspendingParentAnnotation] = "statefulset"
 		})
-		w.settle()
+		w.waitUntilStable()
 		w.are("it waits for its group", "early gated")
 		w.relabel("no")
 		w.are("it is given back", "early")
@@ -77,7 +77,7 @@ func returningGroup(w *groupWorld) {
 	w.admit(wl)
 	w.are("they start", "c h100 held", "d h100 held")
 	w.leaves(wl)
-	w.settle()
+	w.waitUntilStable()
 	w.are("they run on", "c h100 held", "d h100 held")
 	w.relabel("yes")
 	w.until("they are stopped", func() error {
@@ -111,14 +111,14 @@ func returningSet(w *groupWorld, sets *job.Descriptor) {
 	w.admit(wl)
 	w.are("they start", "web-0 h100", "web-1 h100")
 	w.leaves(wl)
-	w.settle()
+	w.waitUntilStable()
 	w.are("they run on", "web-0 h100", "web-1 h100")
 	w.relabel("yes")
 	wl = w.renewed(wl)
 	w.are("they are stopped")
 	member("web-0")
 	member("web-1")
-	w.settle()
+	w.waitUntilStable()
 	w.are("others wait", "web-0 gated", "web-1 gated")
 	w.until("they are in their group", func() error { return w.grouped(wl, "web-0", "web-1") })
 	w.leaves(wl)

@@ -1,11 +1,11 @@
-// Package jobtest holds every kind of jobs to the same behaviour, on a
-// real API server: queued, started, preempted, finished, deleted, restarted at
-// any write, and left alone where it must be.
+// Package jobtest is the conformance suite of all kinds of jobs, on a real API
+// server: queued, started, preempted, finished, deleted, with restarts at any
+// write, and in unmanaged namespaces.
 //
 //	Manifest ─► create ─► Workload ─► admit ─► started ─► evict ─► restored …
 //
-// Kinds that others define are stood in for by reduced CRDs, and their own
-// controllers by the test, which writes their status.
+// Third-party kinds have reduced CRDs, and the test stands in for their
+// controllers, whose status it writes.
 package jobtest
 
 import (
@@ -28,10 +28,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// State is something that the status of a job tells.
+// State is a state in the status of a job.
 type State string
 
-// The states of a job that is not suspended, and Stopped for one that was.
+// The states of a job that is not suspended; Stopped is for a suspended one.
 const (
 	Active    State = "active"    // pods run
 	Stopped   State = "stopped"   // no pod runs any more
@@ -39,41 +39,41 @@ const (
 	Failed    State = "failed"    // it is over
 )
 
-// Kind is a kind of jobs and what the suite needs to know about it.
+// Kind is a kind of jobs with its test data.
 type Kind struct {
 	Descriptor *job.Descriptor
 	// Manifest is a job in YAML, without name, namespace and labels. Each of its pod templates has the node selector
 	// zone: a and nothing that contradicts pool: h100.
 	Manifest string
-	// PodSets are those of the manifest, as name:count.
+	// PodSets are the pod sets of the manifest, as name:count.
 	PodSets []string
-	// Objects are what the manifest refers to, in YAML.
+	// Objects are objects that the manifest refers to, in YAML.
 	Objects []string
 	// Status are statuses in YAML, by state.
 	Status map[State]string
-	// Selectors are the node selectors that the pods of a job get, one for each pod set. Nil: those of its pod sets.
+	// Selectors are the expected node selectors of the pods, one for each pod set. Nil: as in its pod sets.
 	Selectors func(*testing.T, job.Object) []map[string]string
-	// Writes is how many writes a whole life takes: 4 if 0.
+	// Writes is the number of writes of a whole life: 4 if 0.
 	Writes int
-	// Deleted says that a job is stopped by deleting it. Its owners are not asked once it exists.
+	// Deleted reports that a job is stopped by deleting it. Its owners are judged at its creation only.
 	Deleted bool
-	// Ends says that a job that ran can only be stopped for good. It is over then.
+	// Ends reports that a running job can only be stopped for good. It is finished then.
 	Ends bool
-	// Endless says that a job of the kind never finishes by itself.
+	// Endless reports that a job of the kind never finishes by itself.
 	Endless bool
 
-	lane *rest.Config // the API server of the test
+	rest *rest.Config // the API server of the test
 }
 
-// parallel gives the test an API server of its own and lets it run beside others: a manager takes care of a whole cluster.
+// parallel gives the test an API server of its own and runs it in parallel: a manager manages a whole cluster.
 func (k *Kind) parallel(t *testing.T) *Kind {
 	t.Parallel()
 	own := *k
-	own.lane = embeddedtest.Lane(t)
+	own.rest = embeddedtest.Lane(t)
 	return &own
 }
 
-// Run holds a kind to the suite. parent is a kind that may own jobs of it.
+// Run runs the suite for a kind. parent is a kind that may own jobs of it.
 func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	kind = kind.parallel(t)
 	kinds := []*job.Descriptor{kind.Descriptor}
@@ -125,7 +125,7 @@ type test struct {
 	run  func(*world)
 }
 
-// spec is what the user wrote, as the API server keeps it.
+// spec is the user's spec, as stored by the API server.
 func spec(t *testing.T, o job.Object) any {
 	t.Helper()
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
@@ -165,7 +165,7 @@ func conditions(wl *kueue.Workload) []string {
 	return out
 }
 
-// selectors are the node selectors that the pods of the job get.
+// selectors are the expected node selectors of the pods.
 func (w *world) selectors(o job.Object) []map[string]string {
 	w.t.Helper()
 	if w.kind.Selectors != nil {
@@ -180,7 +180,7 @@ func (w *world) selectors(o job.Object) []map[string]string {
 	return out
 }
 
-// started checks that the pods get what was admitted.
+// started checks that the pods have the admitted values.
 func (w *world) started(o job.Object) {
 	w.t.Helper()
 	w.eventually("the job runs", func() error { return w.runs(o) })
@@ -193,7 +193,7 @@ func (w *world) started(o job.Object) {
 	}
 }
 
-// life is that of a job that is admitted and succeeds: four writes and no more.
+// life is a job that is admitted and succeeds: in four writes and no more.
 func life(w *world) {
 	o := w.create("train", nil)
 	wl := w.workloadOf(o)
@@ -207,13 +207,13 @@ func life(w *world) {
 	if owner := metav1.GetControllerOf(wl); owner == nil || owner.UID != o.GetUID() || wl.Spec.QueueName != "lq" {
 		w.t.Errorf("owner %v, queue %s", owner, wl.Spec.QueueName)
 	}
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(o.GetResourceVersion(), w.again(o).GetResourceVersion()); diff != "" {
 		w.t.Errorf("a waiting job was touched: %s", diff)
 	}
 	w.admit(wl)
 	w.started(o)
-	w.settle()
+	w.waitUntilStable()
 	if got := w.get(wl); !lifecycle.IsAdmitted(got) || len(w.workloads()) != 1 {
 		w.t.Errorf("conditions %v, %d workloads", conditions(got), len(w.workloads()))
 	}
@@ -229,9 +229,9 @@ func life(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	writes, _ := w.traffic.in(w.namespace)
-	want := 4 // create the Workload, start, finish, let go
+	want := 4 // create the Workload, start, finish, remove the finalizer
 	if w.kind.Writes != 0 {
 		want = w.kind.Writes
 	}
@@ -241,8 +241,7 @@ func life(w *world) {
 	w.tells(o, "CreatedWorkload", "FinishedWorkload", "Started")
 }
 
-// preempted is a job that has to make room, keeps its quota until its pods are gone, gets back what the user wrote, and is
-// started again.
+// preempted is an evicted job: it keeps its quota until its pods are gone, is restored, and is started again.
 func preempted(w *world) {
 	o := w.create("train", nil)
 	before := spec(w.t, w.again(o))
@@ -251,16 +250,16 @@ func preempted(w *world) {
 		w.admit(wl)
 		w.started(o)
 		w.status(o, Active)
-		w.settle()
+		w.waitUntilStable()
 		w.evict(wl)
 		w.eventually("the job is stopped", func() error { return w.stopped(o) })
-		w.settle()
+		w.waitUntilStable()
 		if !lifecycle.IsReserved(w.get(wl)) {
 			w.t.Errorf("round %d: the quota is released while pods run", round)
 		}
 		w.status(o, Stopped)
 		w.eventually("the quota is released", func() error { return w.released(wl) })
-		w.settle()
+		w.waitUntilStable()
 		if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 			w.t.Errorf("round %d: not what the user wrote -want +got:\n%s", round, diff)
 		}
@@ -270,7 +269,7 @@ func preempted(w *world) {
 	}
 }
 
-// removed is a job that is stopped by deleting it, when it has to make room and when a user started it.
+// removed is a job that is stopped by deleting it, after an eviction and after a user started it.
 func removed(w *world) {
 	for _, admitted := range []bool{true, false} {
 		o := w.create(fmt.Sprintf("train-%v", admitted), nil)
@@ -319,7 +318,7 @@ func count(list []string, of string) int {
 	return n
 }
 
-// stopped reports whether the job was told to stop. A stop may take more than one write.
+// stopped reports whether the stop of the job has begun. A stop may take more than one write.
 func (w *world) stopped(o job.Object) error {
 	got := w.again(o)
 	if d := w.kind.Descriptor; !d.IsSuspended(got) && !d.IsStopping(got) {
@@ -346,7 +345,7 @@ func failed(w *world) {
 	})
 }
 
-// contradiction is a job whose own node selector is another than that of the flavor.
+// contradiction is a job whose node selector contradicts the flavor's.
 func contradiction(w *world) {
 	o := w.create("train", nil)
 	before := spec(w.t, w.again(o))
@@ -375,7 +374,7 @@ func contradiction(w *world) {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	got := w.again(o)
 	if diff := cmp.Diff(before, spec(w.t, got)); diff != "" || !w.kind.Descriptor.IsSuspended(got) {
 		w.t.Errorf("a job that cannot be started was changed -want +got:\n%s", diff)
@@ -397,7 +396,7 @@ func byHand(w *world) {
 		return w.c.Update(w.ctx, got)
 	})
 	w.eventually("it is stopped again", func() error { return w.suspended(o) })
-	w.settle()
+	w.waitUntilStable()
 	if diff := cmp.Diff(was, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("-want +got:\n%s", diff)
 	}
@@ -406,7 +405,7 @@ func byHand(w *world) {
 	}
 }
 
-// objects are what a job refers to, as the reconciler sees it.
+// objects are the objects that a job refers to, as the reconciler reads them.
 func (w *world) objects(o job.Object) map[job.Reference]job.Object {
 	w.t.Helper()
 	out := map[job.Reference]job.Object{}
@@ -450,7 +449,7 @@ func (w *world) running(o job.Object) {
 	w.must(w.kind.Descriptor.Start(o, make([]job.PodSetInfo, len(w.kind.PodSets)), in))
 }
 
-// unmanaged is a job in a namespace that is off limits, with a queue, by itself and as a child.
+// unmanaged is a job in an unmanaged namespace, with a queue, alone and as a child.
 func unmanaged(w *world) {
 	w.namespace = w.newNamespace("no")
 	o := w.create("train", w.running)
@@ -460,13 +459,13 @@ func unmanaged(w *world) {
 	})
 	w.status(o, Active)
 	w.must(w.c.Patch(w.ctx, w.again(owned), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
-	w.settle()
+	w.waitUntilStable()
 	if writes, events := w.traffic.in(w.namespace); len(writes) > 0 || len(events) > 0 || len(w.workloads()) > 0 {
 		w.t.Errorf("writes %v, events %v, %d workloads", writes, events, len(w.workloads()))
 	}
 }
 
-// namespaceChanges takes the namespace away from under a job that runs and one that waits, and gives it back.
+// namespaceChanges removes the namespace of a running and a waiting job from management, and adds it again.
 func namespaceChanges(w *world) {
 	runs, waits := w.create("runs", nil), w.create("waits", nil)
 	wlRuns, wlWaits := w.workloadOf(runs), w.workloadOf(waits)
@@ -482,16 +481,16 @@ func namespaceChanges(w *world) {
 			return nil
 		})
 	}
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.runs(runs))
 	if w.kind.Descriptor.Once == nil { // a pod that waits was gated by Berth
 		w.must(w.suspended(waits))
 	}
-	// The user goes on without a queue.
+	// The user removes the queue.
 	was := w.again(runs)
 	writes, _ := w.traffic.in(w.namespace)
 	w.status(runs, Active)
-	w.settle()
+	w.waitUntilStable()
 	if after, _ := w.traffic.in(w.namespace); len(after) != len(writes) {
 		w.t.Errorf("written after the namespace was given up: %v", after[len(writes):])
 	}
@@ -500,7 +499,7 @@ func namespaceChanges(w *world) {
 	}
 }
 
-// child is a job that somebody else's Workload decides about.
+// child is a job of an ancestor with a Workload.
 func child(w *world) {
 	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "x"}}}}
 	parent := &batchv1.CronJob{ // of an external kind, which may own any other
@@ -519,8 +518,8 @@ func child(w *world) {
 	})
 	w.eventually("the child is suspended", func() error { return w.stopped(o) })
 	w.admit(wl)
-	w.settle()
-	// Its parent starts it, and it is left running.
+	w.waitUntilStable()
+	// Its parent starts it, and it keeps running.
 	w.eventually("the parent starts it", func() error {
 		got := w.again(o)
 		if err := w.kind.Descriptor.Start(got, make([]job.PodSetInfo, len(w.kind.PodSets)), &job.Setting{Config: w.cfg, Objects: w.objects(got)}); err != nil {
@@ -528,7 +527,7 @@ func child(w *world) {
 		}
 		return w.c.Update(w.ctx, got)
 	})
-	w.settle()
+	w.waitUntilStable()
 	w.must(w.runs(o))
 	if n := len(w.workloads()); n != 1 {
 		w.t.Errorf("%d workloads, want that of the parent", n)

@@ -16,14 +16,14 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// asserting stands in for the controllers of a chain of jobs: each job runs exactly when the one above it does.
+// asserting stands in for the controllers of a chain of jobs: each job runs exactly while its owner does.
 type asserting struct {
 	*world
 	chain   []job.Object
 	resumed atomic.Int64
 }
 
-// start runs the controllers until the function that it returns is called.
+// start runs the controllers until the returned function is called.
 func (c *asserting) start() (stop func()) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	var done sync.WaitGroup
@@ -68,7 +68,7 @@ func (c *asserting) step(ctx context.Context) {
 	}
 }
 
-// read reads an object of the chain. What is not there has no meaning for the others.
+// read reads an object of the chain. A missing object does not affect the others.
 func (c *asserting) read(ctx context.Context, o job.Object) (job.Object, error) {
 	out := c.descriptorOf(o).New()
 	err := c.c.Get(ctx, client.ObjectKeyFromObject(o), out)
@@ -89,8 +89,9 @@ func (c *asserting) all(suspended bool) error {
 	return nil
 }
 
-// calmChain is a chain of jobs, each with a controller that asserts what it wants, in a namespace that is not managed for a while, also while no
-// manager runs, and whose Workload another client finishes. No child is suspended while its parent runs for more than one pass.
+// calmChain is a chain of jobs, each with a controller that enforces its state, in a namespace that is not managed for a while,
+// also while no manager runs, and whose Workload another client finishes. No child is suspended while its parent runs for more than
+// one pass.
 func calmChain(w *world) {
 	set := w.jobSet("set")
 	aw := w.create("aw", func(o job.Object) { wrap(o, set) })
@@ -115,14 +116,14 @@ func calmChain(w *world) {
 		})
 		w.admit(wl)
 		w.eventually("all run", func() error { return c.all(false) })
-		w.settle()
+		w.waitUntilStable()
 		return wl
 	}
 	calm := func(what string, most int64, happens func()) {
 		w.t.Helper()
 		before := c.resumed.Load()
 		happens()
-		w.settle()
+		w.waitUntilStable()
 		if n := c.resumed.Load() - before; n > most {
 			w.t.Errorf("%s: children were resumed %d times, want at most %d", what, n, most)
 		}
@@ -132,7 +133,7 @@ func calmChain(w *world) {
 		calm("the namespace is not managed", 0, func() {
 			w.relabel("no")
 			w.eventually("the workload is out of sync", func() error { return isOutOfSync(w.get(wl)) })
-			w.settle()
+			w.waitUntilStable()
 			w.must(c.all(false))
 		})
 		calm("the namespace is managed again", 2+2, func() { // one pass, and the start
@@ -156,7 +157,7 @@ func calmChain(w *world) {
 			}
 			return nil
 		})
-		w.settle()
+		w.waitUntilStable()
 		w.must(c.all(false))
 	})
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// trouble starts the manager of a world, and returns how to keep one going.
+// trouble starts the manager of a world, and returns how to keep one running.
 type trouble func(w *world) revival
 
-// revival starts another manager if one died; nil: none does.
+// revival starts another manager after one died; may be nil.
 type revival func()
 
-// before is a check that is made with a manager that lives.
+// before is a check that needs a live manager.
 func (r revival) before(check func() error) func() error {
 	return func() error {
 		if r != nil {
@@ -42,8 +42,7 @@ func calm(w *world) revival {
 	return nil
 }
 
-// dying lives a life with managers that die at their first write: it is made, and nobody learns of it. A life with fewer than
-// least of them is not believed.
+// dying runs a test with managers that die after their first write, whose answer is lost. Fewer than least managers fail the test.
 func dying(t *testing.T, least int, live func(*testing.T, trouble)) {
 	t.Run("restarted at every write", func(t *testing.T) {
 		lives := 0
@@ -64,7 +63,7 @@ func dying(t *testing.T, least int, live func(*testing.T, trouble)) {
 	})
 }
 
-// failing lives a life with one manager on a bad connection.
+// failing runs a test with one manager on a bad connection.
 func failing(t *testing.T, least int, live func(*testing.T, trouble)) {
 	t.Run("every write fails", func(t *testing.T) {
 		bad := &badConnection{seen: map[[sha256.Size]byte]bool{}}
@@ -80,8 +79,7 @@ func failing(t *testing.T, least int, live func(*testing.T, trouble)) {
 	})
 }
 
-// badConnection is one on which every write, events apart, fails once: one does not arrive, of the next the answer does not,
-// and so on.
+// badConnection fails every write once, except events: alternately the request and the answer are lost.
 type badConnection struct {
 	mu   sync.Mutex
 	seen map[[sha256.Size]byte]bool
@@ -116,7 +114,7 @@ func (b *badConnection) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// fate says what becomes of a write.
+// fate is the outcome of a write.
 func (b *badConnection) fate(write [sha256.Size]byte) (fails, arrives bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +128,7 @@ func (b *badConnection) fate(write [sha256.Size]byte) (fails, arrives bool) {
 	return true, arrives
 }
 
-// through takes a job through an eviction to its end, and checks that all is as if nothing had happened on the way.
+// through runs a job through an eviction to its end, and checks that the result is as without trouble.
 func (w *world) through(start trouble) {
 	w.t.Helper()
 	revive := start(w)

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// chains are owners and what they own, outermost first, as a cluster has them.
+// chains are owners with their dependents, outermost first.
 var chains = [][]string{
 	{"trainer.kubeflow.org/v1alpha1/TrainJob", "jobset.x-k8s.io/v1alpha2/JobSet", "batch/v1/Job"},
 	{"ray.io/v1/RayService", "ray.io/v1/RayCluster", "batch/v1/Job"},
@@ -27,9 +27,9 @@ var chains = [][]string{
 	{"workload.codeflare.dev/v1beta2/AppWrapper", "kubeflow.org/v1/PyTorchJob"},
 }
 
-// RunUnmanaged holds all kinds together to the hard gate, where every job is to be managed and the namespace is not: a
-// JobSet runs to its end under a controller that asserts what it wants, and chains of owners stand around, some from before
-// the manager starts. The manager makes no request about any of it (spec: 30 §4.2.4, §4.2.5).
+// RunUnmanaged tests the hard gate for all kinds, with ManageAll and an unmanaged namespace: a JobSet runs to its end under a
+// controller that enforces its state, and chains of owners exist, some from before the manager starts. The manager makes no request
+// about any of them (spec: 30 §4.2.4, §4.2.5).
 func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	w := newWorld(t, (&Kind{}).parallel(t), kinds)
 	for _, gvk := range []schema.GroupVersionKind{
@@ -54,9 +54,9 @@ func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	controller := &jobSetController{world: w, name: "etl"}
 	stop := controller.start()
 	w.eventually("the child Jobs exist", func() error { return controller.err(2) })
-	w.settle()
+	w.waitUntilStable()
 	w.must(controller.finish())
-	w.settle()
+	w.waitUntilStable()
 	stop()
 	if n := controller.resumed.Load(); n > 0 {
 		t.Errorf("child Jobs had to be resumed %d times", n)
@@ -73,7 +73,7 @@ func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	w.relabelled()
 }
 
-// relabelled gives the namespace to Berth, where there is work now, and takes it away again, and then there is none.
+// relabelled adds the namespace to management, which makes writes, and removes it again, which ends them.
 func (w *world) relabelled() {
 	w.t.Helper()
 	w.must(w.c.Create(w.ctx, w.jobSet("later")))
@@ -101,16 +101,16 @@ func (w *world) relabelled() {
 		}
 		return nil
 	})
-	w.settle()
+	w.waitUntilStable()
 	before, _ := w.traffic.in(w.namespace)
 	w.must(w.c.Create(w.ctx, w.jobSet("last")))
-	w.settle()
+	w.waitUntilStable()
 	if after, _ := w.traffic.in(w.namespace); len(after) > len(before) {
 		w.t.Errorf("written once the namespace was given up: %v", after[len(before):])
 	}
 }
 
-// jobSet is one of two replicated jobs that runs at once.
+// jobSet is a JobSet of two replicated jobs that is not suspended.
 func (w *world) jobSet(name string) *unstructured.Unstructured {
 	const replicated = "{name: %s, template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}}"
 	u := parse(w.t, "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {suspend: false, replicatedJobs: ["+
@@ -120,7 +120,7 @@ func (w *world) jobSet(name string) *unstructured.Unstructured {
 	return u
 }
 
-// chain makes objects that own each other, all of which run. The first one is queued by name.
+// chain creates objects that own each other and run. The first one has a queue name.
 func (w *world) chain(name string, kinds []string) error {
 	var owner *unstructured.Unstructured
 	for _, text := range kinds {

@@ -22,9 +22,9 @@ import (
 	"github.com/berth-project/berth/internal/review/reviewtest"
 )
 
-// RunWebhooks holds the webhooks of all kinds to what they share, called by a real API server: a job with a queue waits from
-// the start, mistakes are refused by the paths of their fields, a job that runs cannot be queued, and in a namespace that is
-// off limits nothing is changed or refused (spec: 30 §3).
+// RunWebhooks tests the common behaviour of the webhooks of all kinds, called by a real API server: a queued job waits from its
+// creation, mistakes are refused with the paths of their fields, a running job cannot be queued, and in an unmanaged namespace no
+// object is changed or refused (spec: 30 §3).
 func RunWebhooks(t *testing.T, kinds []*Kind) {
 	all := (&Kind{}).parallel(t)
 	var descriptors []*job.Descriptor
@@ -48,7 +48,7 @@ func RunWebhooks(t *testing.T, kinds []*Kind) {
 	}
 }
 
-// serveWebhooks runs a manager with nothing but webhooks, and has the API server call them.
+// serveWebhooks runs a manager with webhooks only, and registers them.
 func (w *world) serveWebhooks() {
 	w.t.Helper()
 	server, url, ca := reviewtest.NewServer(w.t)
@@ -74,7 +74,7 @@ func (w *world) serveWebhooks() {
 	w.must(w.c.Create(w.ctx, validating))
 }
 
-// written is the job of the manifest as a user writes it, which would run.
+// written is the job of the manifest as a user writes it, not suspended.
 func (w *world) written(name, namespace string, labels map[string]string) *unstructured.Unstructured {
 	w.t.Helper()
 	u := parse(w.t, w.kind.Manifest)
@@ -105,7 +105,7 @@ func (w *world) refused(err error, paths ...string) {
 	}
 }
 
-// hooked is the part of the suite for one kind. off is a namespace that is off limits.
+// hooked is the part of the suite for one kind. off is an unmanaged namespace.
 func (w *world) hooked(off string) {
 	kind := strings.ToLower(w.kind.Descriptor.GVK.Kind)
 	queue := map[string]string{kueue.QueueNameLabel: "lq"}
@@ -125,7 +125,7 @@ func (w *world) hooked(off string) {
 	if !job.IsSuspendedByBerth(queued) {
 		w.t.Error("a job that the webhook suspended is not marked")
 	}
-	if d := w.kind.Descriptor; d.Once == nil && !w.kind.Ends { // a pod is never born suspended by its user
+	if d := w.kind.Descriptor; d.Once == nil && !w.kind.Ends { // a user cannot create a suspended pod
 		mine := d.New()
 		w.must(runtime.DefaultUnstructuredConverter.FromUnstructured(w.written(kind+"-mine", w.namespace, queue).Object, mine))
 		d.Suspend(mine)
@@ -157,8 +157,7 @@ func (w *world) hooked(off string) {
 	}
 }
 
-// served is a Deployment: its pods are marked where it is queued in a namespace that may be touched, and nowhere else
-// (spec: 30 §7 examples 3 and 8).
+// served is a Deployment: its pods are marked only where it is queued in a managed namespace (spec: 30 §7 examples 3 and 8).
 func (w *world) served(off string) {
 	create := func(name, namespace string, labels map[string]string) map[string]any {
 		u := parse(w.t, "{apiVersion: apps/v1, kind: Deployment, "+specs["Deployment"][1:])

@@ -70,14 +70,14 @@ type world struct {
 // cronJob stands in for an external kind, whose jobs the API server knows.
 var cronJob = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
-// newWorld installs what the kind needs and starts a manager. wrap may change how the manager talks to the API server.
+// newWorld installs the objects of the kind and starts a manager. wrap may change the manager's client configuration.
 func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	t.Helper()
-	c, err := client.New(kind.lane, client.Options{Scheme: newScheme()})
+	c, err := client.New(kind.rest, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ctx: t.Context(), kind: kind, c: c, kinds: kinds, plain: kind.lane, traffic: &traffic{}, stop: func() {}}
+	w := &world{t: t, ctx: t.Context(), kind: kind, c: c, kinds: kinds, plain: kind.rest, traffic: &traffic{}, stop: func() {}}
 	w.cfg = &job.Config{
 		ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Kinds: job.Kinds{},
 		AdmissionGatedBy: true, AssignQueueLabels: true, AnnotationIdentifiers: true, FinishOrphans: true,
@@ -92,10 +92,10 @@ func newWorld(t *testing.T, kind *Kind, kinds []*job.Descriptor) *world {
 	return w
 }
 
-// installed are the objects that an earlier test has made, by API server.
+// installed are the objects that earlier tests have created, by API server.
 var installed sync.Map
 
-// once creates an object unless an earlier test has.
+// once creates an object unless an earlier test has created it.
 func (w *world) once(o client.Object) {
 	w.t.Helper()
 	if _, done := installed.LoadOrStore(w.plain.Host+" "+o.GetName(), true); !done {
@@ -103,7 +103,7 @@ func (w *world) once(o client.Object) {
 	}
 }
 
-// install makes the CRDs and a flavor.
+// install creates the CRDs and a flavor.
 func (w *world) install() {
 	w.t.Helper()
 	entries, err := config.FS.ReadDir("crd")
@@ -147,7 +147,7 @@ func (w *world) install() {
 	}
 }
 
-// reducedCRD is a CRD of a kind that others define: any spec and any status.
+// reducedCRD is a CRD of a third-party kind: any spec and any status.
 func reducedCRD(gvk schema.GroupVersionKind, resource string) *apiextensionsv1.CustomResourceDefinition {
 	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 	return &apiextensionsv1.CustomResourceDefinition{
@@ -193,14 +193,14 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually waits until check has nothing to complain about.
+// eventually waits until check returns no error.
 func (w *world) eventually(what string, check func() error) {
 	w.t.Helper()
 	embeddedtest.Eventually(w.t, what, check)
 }
 
-// settle waits until the manager has written nothing for a while.
-func (w *world) settle() {
+// waitUntilStable waits until the manager has written nothing for a while.
+func (w *world) waitUntilStable() {
 	w.t.Helper()
 	for last, since := w.traffic.count(), time.Now(); time.Since(since) < 300*time.Millisecond; time.Sleep(20 * time.Millisecond) {
 		if n := w.traffic.count(); n != last {
@@ -241,7 +241,7 @@ func parse(t testing.TB, text string) *unstructured.Unstructured {
 	return out
 }
 
-// create makes a job of the kind, suspended and in queue lq, but for what change says.
+// create creates a job of the kind, suspended and in queue lq, with a change.
 func (w *world) create(name string, change func(job.Object)) job.Object {
 	w.t.Helper()
 	u := parse(w.t, w.kind.Manifest)
@@ -282,7 +282,7 @@ func (w *world) status(o job.Object, state State) {
 	w.must(w.c.Status().Patch(w.ctx, w.again(o), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// workloads are those of the namespace.
+// workloads are the Workloads of the namespace.
 func (w *world) workloads() []kueue.Workload {
 	w.t.Helper()
 	var list kueue.WorkloadList
@@ -364,7 +364,7 @@ func (w *world) events(o job.Object) []string {
 	return out
 }
 
-// tells waits until the events about an object are these and no others, by their reasons: they are written beside what they tell of.
+// tells waits until the events about an object have exactly these reasons: events are written concurrently.
 func (w *world) tells(o job.Object, want ...string) {
 	w.t.Helper()
 	w.eventually("its events", func() error {
@@ -375,12 +375,12 @@ func (w *world) tells(o job.Object, want ...string) {
 	})
 }
 
-// traffic notes the requests of the manager.
+// traffic records the requests of the manager.
 type traffic struct {
 	mu       sync.Mutex
-	lines    []string // requests that change something, but for events, with their answers
-	unpinned []string // patches that would overwrite what the manager has not seen
-	reads    []string // requests that ask for one object
+	lines    []string // writes except events, with their answers
+	unpinned []string // patches without a resource version
+	reads    []string // reads of one object
 }
 
 func (f *traffic) wrap(next http.RoundTripper) http.RoundTripper {
@@ -422,7 +422,7 @@ func (f *traffic) count() int {
 	return len(f.lines)
 }
 
-// in returns the requests below a namespace that changed something, events apart.
+// in returns the writes in a namespace, except events.
 func (f *traffic) in(namespace string) (writes, events []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package lookup is what the reconciler and the webhook of jobs share
-// around the descriptors of the kinds: the configuration as the plans take it,
-// and the lookups that the hard gate asks for.
+// Package lookup has the lookups that the reconciler and the webhook of jobs
+// share: the configuration of the plans, and the reads of the hard gate.
 package lookup
 
 import (
@@ -16,18 +15,17 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Manager is the field manager of what the controller of a kind writes (spec: 30 §5.3).
+// Manager is the field manager of writes by the controller of a kind (spec: 30 §5.3).
 func Manager(d *job.Descriptor) string {
 	return "kueue-" + strings.ToLower(d.GVK.Kind) + "-controller"
 }
 
-// replicaSet stands between pods and what users made, so the walk up the owners goes through it.
+// replicaSet is between pods and Deployments, so the walk up the owners passes it.
 var replicaSet = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}
 
-// pods are what kinds that serve have queued in their place.
 var pods = corev1.SchemeGroupVersion.WithKind("Pod")
 
-// NewConfig is what the options say about jobs.
+// NewConfig returns the configuration of jobs from the options.
 func NewConfig(o *options.Options) *job.Config {
 	on := o.Gates.On
 	seriesLabels, seriesAnnotations := o.Metrics.WorkloadLabels()
@@ -65,7 +63,7 @@ func NewConfig(o *options.Options) *job.Config {
 	}
 }
 
-// Machine is the state machine of Workloads, as the options want it.
+// Machine returns the state machine of Workloads from the options.
 func Machine(o *options.Options) lifecycle.Machine {
 	return lifecycle.Machine{
 		LegacyReasons:    !o.Gates.On(feature.UnadmittedWorkloadsObservability),
@@ -74,7 +72,7 @@ func Machine(o *options.Options) lifecycle.Machine {
 	}
 }
 
-// Rules are what the options say about the life of Workloads.
+// Rules returns the lifecycle rules of Workloads from the options.
 func Rules(o *options.Options) lifecycle.Rules {
 	r := lifecycle.Rules{
 		Machine: Machine(o), KeepFinished: o.Retention.Finished,
@@ -86,8 +84,7 @@ func Rules(o *options.Options) lifecycle.Rules {
 	return r
 }
 
-// podsOfParentsOnly reports whether pods are integrated for the kinds whose pods are queued, and not for themselves
-// (spec: 30 §2.2).
+// podsOfParentsOnly reports whether pods are integrated only for the serving kinds (spec: 30 §2.2).
 func podsOfParentsOnly(o *options.Options) bool {
 	podsThemselves, podsOfOthers := false, false
 	for _, f := range options.Frameworks() {
@@ -98,7 +95,7 @@ func podsOfParentsOnly(o *options.Options) bool {
 	return podsOfOthers && !podsThemselves
 }
 
-// externalOwns are the kinds that external kinds own: nil, which is any, for one that says nothing.
+// externalOwns are the kinds that external kinds own: nil, which is any, where the options name none.
 func externalOwns(o *options.Options) map[schema.GroupVersionKind][]schema.GroupVersionKind {
 	out := map[schema.GroupVersionKind][]schema.GroupVersionKind{}
 	for _, gvk := range o.ExternalFrameworks {
@@ -107,7 +104,7 @@ func externalOwns(o *options.Options) map[schema.GroupVersionKind][]schema.Group
 	return out
 }
 
-// kinds are all kinds that may own jobs. Those that are not enabled are known, but not managed.
+// kinds are all kinds that may own jobs, mapped to whether they are enabled.
 func kinds(o *options.Options) job.Kinds {
 	out := job.Kinds{replicaSet: false}
 	for _, f := range options.Frameworks() {

@@ -16,16 +16,16 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// Gate asks the hard gate about an object and looks up what it wants to know.
+// Gate asks the hard gate about an object, and reads the owners that it needs.
 type Gate struct {
 	cfg         *job.Config
 	rules       job.Ownership
-	descriptors map[schema.GroupVersionKind]*job.Descriptor // those whose objects are in the cache
+	descriptors map[schema.GroupVersionKind]*job.Descriptor // of the kinds in the cache
 	cache, live client.Reader
 }
 
-// NewGate reads namespaces, and owners of the enabled kinds, from the cache, and everything else from the API server. The descriptors are
-// those of all kinds.
+// NewGate returns a Gate that reads namespaces, and owners of enabled kinds, from the cache, and everything else from the API
+// server. The descriptors are of all kinds.
 func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.Reader) *Gate {
 	g := &Gate{cfg: cfg, rules: job.NewOwnership(cfg, descriptors), descriptors: map[schema.GroupVersionKind]*job.Descriptor{}, cache: cache, live: live}
 	if g.rules != nil {
@@ -39,9 +39,8 @@ func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.
 	return g
 }
 
-// Judge answers for an object of a described kind in the given namespace, which it need not carry itself yet. The error means that
-// something could not be read; that an owner is missing is part of the verdict. Before an object is found not to be of its owner, that is
-// read from the API server.
+// Judge judges an object of a described kind; namespace is for objects without one yet. The error means a failed read; a missing
+// owner is part of the verdict. A verdict that an owner has not made the object is confirmed with owners from the API server.
 func (g *Gate) Judge(ctx context.Context, d *job.Descriptor, namespace string, object metav1.Object) (job.Verdict, error) {
 	labels, err := g.namespaceLabels(ctx, namespace)
 	if err != nil {
@@ -54,16 +53,16 @@ func (g *Gate) Judge(ctx context.Context, d *job.Descriptor, namespace string, o
 	return v, err
 }
 
-// IsManaged reports whether anything in a namespace may be touched.
+// IsManaged reports whether objects in a namespace may be touched.
 func (g *Gate) IsManaged(ctx context.Context, namespace string) (bool, error) {
 	labels, err := g.namespaceLabels(ctx, namespace)
 	if err != nil {
 		return false, err
 	}
-	return job.Judge(g.cfg, nil, labels, job.Owner{Object: &metav1.ObjectMeta{}}, nil).Reach != job.Unmanaged, nil
+	return job.Judge(g.cfg, nil, labels, job.Owner{Object: &metav1.ObjectMeta{}}, nil).Mode != job.Unmanaged, nil
 }
 
-// climb judges with owners from the cache, if there is one, and the API server. It reports whether one is from the cache.
+// climb judges with owners from the cache, if it is not nil, and the API server. It reports whether an owner is from the cache.
 func (g *Gate) climb(
 	ctx context.Context, labels map[string]string, d *job.Descriptor, namespace string, object metav1.Object, cache client.Reader,
 ) (v job.Verdict, cached bool, err error) {
@@ -90,7 +89,7 @@ func (g *Gate) climb(
 	}
 }
 
-// JudgeExisting answers for a job that exists. A kind whose jobs are marked when they are made is judged by the mark.
+// JudgeExisting judges a stored job: by its mark if its kind runs once.
 func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.Object) (job.Verdict, error) {
 	if d.Once == nil {
 		return g.Judge(ctx, d, object.GetNamespace(), object)
@@ -99,7 +98,7 @@ func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.
 	return job.JudgeMarked(g.cfg, labels, d.Once.Marked(object, g.cfg)), err
 }
 
-// Runs reports whether an owner is a job that is neither suspended nor finished. It is false for kinds that the cache does not hold.
+// Runs reports whether an owner is a job that is neither suspended nor finished; false for kinds that are not cached.
 func (g *Gate) Runs(owner *job.Owner) bool {
 	d, o := g.descriptors[owner.GVK], owner.Object
 	object, ok := o.(job.Object)
@@ -110,7 +109,7 @@ func (g *Gate) Runs(owner *job.Owner) bool {
 	return !finished && !d.IsSuspended(object) && !d.IsStopping(object)
 }
 
-// namespaceLabels reads the cache, and the API server for a namespace that is newer than the cache.
+// namespaceLabels reads the cache, then the API server for a new namespace.
 func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	var ns corev1.Namespace
 	err := g.cache.Get(ctx, client.ObjectKey{Name: name}, &ns)
@@ -125,8 +124,8 @@ func (g *Gate) namespaceLabels(ctx context.Context, name string) (map[string]str
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
-// Refer looks up what a job refers to. The namespace of a new job is that of the request, so it must have one. What has a name that no
-// object can have does not exist: the API server refuses the job, or its kind's own rules do.
+// Refer reads the objects that a job refers to. The job must have a namespace. References with impossible names are skipped: the
+// API server, or the rules of the kind, refuse the job.
 func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) (map[job.Reference]job.Object, error) {
 	if d.Refers == nil {
 		return nil, nil
@@ -157,8 +156,8 @@ func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) 
 	return out, nil
 }
 
-// owner looks one owner up, and reports whether it is from the cache. An owner that does not exist has no object. The answer of the cache
-// counts only if it is the very owner that is meant.
+// owner reads one owner, and reports whether it is from the cache, which must have the right UID. An owner that does not exist has
+// no object.
 func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference, cache client.Reader) (job.Owner, bool, error) {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
@@ -183,11 +182,11 @@ func (g *Gate) owner(ctx context.Context, namespace string, ref *metav1.OwnerRef
 	return job.Owner{GVK: gvk, Object: object}, false, nil
 }
 
-// replicaSets are what stands between the pods of a Deployment and it.
+// replicaSets describes the ReplicaSets of Deployments.
 func replicaSets() *job.Maker {
 	return &job.Maker{
 		New: func() job.Object { return &appsv1.ReplicaSet{} },
-		Children: []job.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: func(k *job.Kinship) error {
+		Children: []job.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: func(k *job.OwnedBy) error {
 			owner := k.Owner.(*appsv1.ReplicaSet)
 			if !job.HasPrefix(k.Child, owner.Name) {
 				return job.ErrOtherName

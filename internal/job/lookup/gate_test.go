@@ -67,7 +67,7 @@ func TestGate(t *testing.T) {
 	tests := map[string]struct {
 		object      *metav1.ObjectMeta
 		cache, live map[client.ObjectKey]client.Object
-		want        job.Reach
+		want        job.Mode
 		liveReads   int
 		err         bool
 	}{
@@ -99,7 +99,7 @@ func TestGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache, live := &reader{objects: tc.cache}, &reader{objects: tc.live}
 			v, err := lookup.NewGate(cfg, all.Descriptors()[:1], cache, live).Judge(t.Context(), all.Descriptors()[0], "ns", tc.object)
-			if (err != nil) != tc.err || v.Reach != tc.want {
+			if (err != nil) != tc.err || v.Mode != tc.want {
 				t.Errorf("got %+v, %v", v, err)
 			}
 			if live.asked != tc.liveReads {

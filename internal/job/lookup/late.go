@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// IsServed asks whether the API server knows a kind. The error means that it could not be asked.
+// IsServed reports whether the API server serves a kind. The error means a failed discovery.
 func IsServed(mapper apimeta.RESTMapper, gvk schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if apimeta.IsNoMatchError(err) {
@@ -27,20 +27,20 @@ func IsServed(mapper apimeta.RESTMapper, gvk schema.GroupVersionKind) (bool, err
 	return err == nil, err
 }
 
-// Delays between two requests for a kind that the API server does not know. A new CRD starts over.
+// Delays between two discoveries of a kind that is not served. A new CRD starts over.
 const (
 	firstDelay = time.Second
 	lastDelay  = 2 * time.Minute
 )
 
-// Latecomers start what is about kinds whose CRD was not there when the manager started (spec: 30 §4.1).
+// Latecomers start the controllers of kinds whose CRD did not exist when the manager started (spec: 30 §4.1).
 type Latecomers struct {
 	mgr   ctrl.Manager
 	log   logr.Logger
 	kinds []*latecomer
 }
 
-// latecomer is one kind that is waited for.
+// latecomer is one kind that is not served yet.
 type latecomer struct {
 	*Latecomers
 	d     *job.Descriptor
@@ -48,12 +48,12 @@ type latecomer struct {
 	news  chan struct{} // has an entry when its CRD changed
 }
 
-// NewLatecomers makes an empty list. What it logs goes to log.
+// NewLatecomers returns an empty list that logs to log.
 func NewLatecomers(mgr ctrl.Manager, log logr.Logger) *Latecomers {
 	return &Latecomers{mgr: mgr, log: log}
 }
 
-// StartOrWait calls start, now or once the API server serves the kind. A later error of start ends the manager.
+// StartOrWait calls start, now or once the API server serves the kind. A later error of start stops the manager.
 func (l *Latecomers) StartOrWait(ctx context.Context, d *job.Descriptor, start func(context.Context) error) error {
 	served, err := IsServed(l.mgr.GetRESTMapper(), d.GVK)
 	switch {
@@ -68,7 +68,7 @@ func (l *Latecomers) StartOrWait(ctx context.Context, d *job.Descriptor, start f
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
 
-// Setup watches CRDs, if anything is waited for. It comes after all calls of StartOrWait.
+// Setup watches CRDs, if a kind is missing. Call it after StartOrWait.
 func (l *Latecomers) Setup(ctx context.Context) error {
 	if len(l.kinds) == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (k *latecomer) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is false: the controllers that are started wait for leadership themselves.
+// NeedLeaderElection is false: the started controllers wait for leadership themselves.
 func (k *latecomer) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = (*latecomer)(nil)

@@ -1,5 +1,5 @@
-// Package warn tells the users of objects whose queue label nothing acts upon: their kind is not listed in the configuration,
-// or their namespace is not managed. Each gets one event.
+// Package warn reports objects whose queue label has no effect: their kind is not listed in the configuration, or their namespace
+// is not managed. Each gets one event.
 //
 //	kinds that are queued     the manager's own cache ──┐
 //	                                                    ├─► ignored? ─► one event, of a fixed name
@@ -50,17 +50,17 @@ const (
 	maxName  = 200 // of the object, in the name of its event
 )
 
-// At most so many events are made: a namespace that is full of labels must not keep the API server busy. None is lost.
+// The rate of events: a namespace full of labels must not overload the API server. Events are delayed, not dropped.
 const (
 	eventsPerSecond = 10
 	eventsBurst     = 100
 )
 
-// Options say what to watch.
+// Options configure the controller.
 type Options struct {
-	// Config says which kinds are queued, and in which namespaces.
+	// Config has the kinds that are queued, and their namespaces.
 	Config *job.Config
-	// Descriptors are all kinds that Berth knows, whether they are queued or not.
+	// Descriptors are all known kinds, queued or not.
 	Descriptors []*job.Descriptor
 	// Now is the clock.
 	Now func() time.Time
@@ -89,8 +89,8 @@ type reconciler struct {
 	instance   string
 
 	mu    sync.Mutex
-	kinds map[schema.GroupVersionKind]*watched // those that are served
-	told  map[request]string                   // UID and sentence of the last event
+	kinds map[schema.GroupVersionKind]*watched // the served kinds
+	noted map[request]string                   // UID and sentence of the last event
 }
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -103,7 +103,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	r := &reconciler{
 		o: o, client: mgr.GetClient(), namespaces: mgr.GetCache(), limiter: rate.NewLimiter(eventsPerSecond, eventsBurst), instance: instance(),
-		kinds: map[schema.GroupVersionKind]*watched{}, told: map[request]string{},
+		kinds: map[schema.GroupVersionKind]*watched{}, noted: map[request]string{},
 	}
 	c, err := controller.NewTyped(reporter, mgr, controller.TypedOptions[request]{
 		Reconciler:  r,
@@ -131,8 +131,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	return late.Setup(ctx)
 }
 
-// kindIn chooses the cache that has the objects of a kind: the manager's, if that is filled for the integration of the kind
-// anyway, or else that of metadata.
+// kindIn selects the cache of a kind: the manager's if the integration of the kind fills it anyway, else the metadata cache.
 func kindIn(own, labelled cache.Cache, cfg *job.Config, d *job.Descriptor) *watched {
 	if cfg.Queues(d) && !d.Serving {
 		return &watched{
@@ -154,13 +153,13 @@ func kindIn(own, labelled cache.Cache, cfg *job.Config, d *job.Descriptor) *watc
 	}
 }
 
-// filled is a cache as a part of the manager, which starts it with its own.
+// filled is a cache that the manager starts with its own.
 type filled struct{ cache.Cache }
 
-// GetCache has the manager start the cache before the controllers.
+// GetCache makes the manager start the cache before the controllers.
 func (f filled) GetCache() cache.Cache { return f.Cache }
 
-// labelledObjects is a cache of the metadata of objects that name a queue, of any kind that is asked for.
+// labelledObjects returns a cache of the metadata of objects with a queue label.
 func labelledObjects(mgr ctrl.Manager) (cache.Cache, error) {
 	named, err := labels.NewRequirement(kueue.QueueNameLabel, selection.Exists, nil)
 	if err != nil {
@@ -176,7 +175,7 @@ func labelledObjects(mgr ctrl.Manager) (cache.Cache, error) {
 	return c, mgr.Add(filled{c})
 }
 
-// trim leaves of the metadata what is read here.
+// trim removes metadata that is not read here.
 func trim(object any) (any, error) {
 	o, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -190,7 +189,7 @@ func trim(object any) (any, error) {
 
 type queue = workqueue.TypedRateLimitingInterface[request]
 
-// ofKind enqueues the objects of a kind whose label is ignored, or was: those of managed namespaces cost a lookup and no more.
+// ofKind enqueues the objects of a kind whose label is ignored, or was. An object of a managed namespace costs one lookup.
 func (r *reconciler) ofKind(d *job.Descriptor) handler.TypedEventHandler[client.Object, request] {
 	add := func(ctx context.Context, o client.Object, q queue) {
 		if why, err := r.ignored(ctx, d, o); why != "" || err != nil || r.knows(requestOf(d, o)) {
@@ -215,7 +214,7 @@ func requestOf(d *job.Descriptor, o client.Object) request {
 func (r *reconciler) knows(req request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.told[req] != ""
+	return r.noted[req] != ""
 }
 
 // relabelled enqueues the labelled objects of a namespace whose labels changed.
@@ -249,7 +248,7 @@ func (r *reconciler) watched() (out []*watched) {
 	return out
 }
 
-// ignored says why the label of an object is ignored; empty if it is not.
+// ignored returns why the label of an object is ignored; empty if it is not.
 func (r *reconciler) ignored(ctx context.Context, d *job.Descriptor, o client.Object) (string, error) {
 	if job.QueueName(o) == "" {
 		return "", nil
@@ -261,7 +260,7 @@ func (r *reconciler) ignored(ctx context.Context, d *job.Descriptor, o client.Ob
 	return job.IgnoredQueue(r.o.Config, d, ns.Labels, o), nil
 }
 
-// Reconcile makes the event about one object, unless there is one that says the same.
+// Reconcile creates the event about one object, unless an equal one exists.
 func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, error) {
 	r.mu.Lock()
 	w := r.kinds[req.kind]
@@ -277,7 +276,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, e
 	}
 	why, err := r.ignored(ctx, w.d, o)
 	if err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // a namespace that is gone takes the object with it
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the object is deleted with its namespace
 	}
 	known := string(o.GetUID()) + why
 	if why == "" {
@@ -298,20 +297,20 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, e
 	return ctrl.Result{}, fmt.Errorf("creating the event about %s %s: %w", req.kind.Kind, req.NamespacedName, err)
 }
 
-// remember notes what was said about an object, and tells whether that is new; "" forgets it.
+// remember records the last event of an object, and reports whether it is new; "" removes it.
 func (r *reconciler) remember(req request, known string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[req] == known {
+	if r.noted[req] == known {
 		return false
 	}
-	if r.told[req] = known; known == "" {
-		delete(r.told, req)
+	if r.noted[req] = known; known == "" {
+		delete(r.noted, req)
 	}
 	return true
 }
 
-// eventAbout has a name that follows from the object and the sentence, so that a manager that starts again does not repeat it.
+// eventAbout returns an event whose name depends on the object and the sentence, so that a restarted manager does not repeat it.
 func (r *reconciler) eventAbout(kind schema.GroupVersionKind, o client.Object, why string) *eventsv1.Event {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(string(o.GetUID()) + why)) // it never fails

@@ -17,20 +17,19 @@ import (
 // defaultName is the name of the LocalQueue, and of the WorkloadPriorityClass, for jobs that name none.
 const defaultName = "default"
 
-// managed reports whether Berth may touch anything in the namespace. No owner is looked up for that.
+// managed reports whether Berth may touch objects in the namespace. It reads no owner.
 func (s *server) managed(ctx context.Context, namespace string) (bool, error) {
 	return s.gate.IsManaged(ctx, namespace)
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;localqueues;admissionchecks;workloadpriorityclasses,verbs=get;list;watch
 
-// exists reports whether the cache has the object.
 func (s *server) exists(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
 	err := s.reader.Get(ctx, key, object)
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// defaultJob makes a new job wait in its queue (spec: 30 §3.1). A job that runs until then is marked, so that it is given back when it leaves
+// defaultJob suspends a new job until its admission (spec: 30 §3.1). A job that ran is marked, so that it is resumed when it leaves
 // management.
 func (s *server) defaultJob(d *job.Descriptor) review.Defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
@@ -71,7 +70,7 @@ func (s *server) defaultAny(d *job.Descriptor) review.Defaulter {
 	}
 }
 
-// queueJob makes a new job wait that no other object speaks for.
+// queueJob suspends a new job that no ancestor has a Workload for.
 func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
 	v, err := s.judge(ctx, d, namespace, object)
 	if err != nil {
@@ -80,13 +79,13 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err := s.defaultLabels(ctx, namespace, object, v.IsPart); err != nil {
 		return err
 	}
-	if v.Reach == job.Ignored && s.isQueued(object) && !s.isGoing(object) {
-		v.Reach = job.Managed // by the queue that it has just got
+	if v.Mode == job.Ignored && s.isQueued(object) && !s.isBeingDeleted(object) {
+		v.Mode = job.Managed // by the default queue
 	}
 	sent := object.DeepCopyObject().(client.Object)
-	reach := v.Reach
-	if reach == job.Managed {
-		hold(ctx, d, object, &v)
+	mode := v.Mode
+	if mode == job.Managed {
+		suspendJob(ctx, d, object, &v)
 	}
 	if err := s.delegate(ctx, d, namespace, object); err != nil {
 		return err
@@ -98,7 +97,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err != nil {
 		return err
 	}
-	in.Reach, in.Ancestor = reach, v.Ancestor
+	in.Mode, in.Ancestor = mode, v.Ancestor
 	if d.Guard != nil {
 		if err := s.siblings(ctx, d, &v, in); err != nil {
 			return err
@@ -106,12 +105,12 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 		warnings, _ := d.Guard.Check(sent, nil, in)
 		review.Advise(ctx, warnings...)
 	}
-	d.Default(object, reach == job.Managed, in)
+	d.Default(object, mode == job.Managed, in)
 	return nil
 }
 
-// hold stops a job that is going to have a Workload, and says so to a user who expects that of its owner.
-func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
+// suspendJob suspends a job that gets a Workload, and warns a user whose job is not queued with its owner.
+func suspendJob(ctx context.Context, d *job.Descriptor, object client.Object, v *job.Verdict) {
 	if !d.Serving && !d.IsSuspended(object) && !d.Skips(object) {
 		d.Suspend(object)
 	}
@@ -120,7 +119,7 @@ func hold(ctx context.Context, d *job.Descriptor, object client.Object, v *job.V
 	}
 }
 
-// changeJob keeps what holds a job that changes, and obeys users who stop theirs.
+// changeJob keeps the gates and suspend fields of a changed job, and handles user stops.
 func (s *server) changeJob(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
 	if d.Guard != nil {
 		if err := s.guard(ctx, d, req, object); err != nil {
@@ -133,7 +132,7 @@ func (s *server) changeJob(ctx context.Context, d *job.Descriptor, req *admissio
 	return nil
 }
 
-// defaultLabels names the default queue and the default priority class, where there are such, for a job that is no part of another one.
+// defaultLabels sets the default queue and the default priority class, where they exist, on a job that is not part of another one.
 func (s *server) defaultLabels(ctx context.Context, namespace string, object client.Object, isPart bool) error {
 	if isPart {
 		return nil
@@ -148,7 +147,7 @@ func (s *server) defaultLabels(ctx context.Context, namespace string, object cli
 		}
 	}
 	if s.o.Jobs.DefaultPriorityClass && object.GetLabels()[kueue.PriorityClassLabel] == "" {
-		// A job is worth more than its default priority, so an error only means to go without.
+		// The default priority is optional: an error must not refuse the job.
 		if found, err := s.exists(ctx, client.ObjectKey{Name: defaultName}, &kueue.WorkloadPriorityClass{}); err == nil && found {
 			setLabel(object, kueue.PriorityClassLabel)
 		}
@@ -165,21 +164,21 @@ func setLabel(object client.Object, key string) {
 	object.SetLabels(labels)
 }
 
-// setting is what the object is to be read in.
+// setting returns the context of the object.
 func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.Object) (*job.Setting, error) {
 	objects, err := s.gate.Refer(ctx, d, object)
 	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err
 }
 
-// isGoing reports whether an object is deleted, and its owners are not asked any more.
-func (s *server) isGoing(object client.Object) bool {
+// isBeingDeleted reports whether an object is being deleted, and its owners are no longer followed.
+func (s *server) isBeingDeleted(object client.Object) bool {
 	return object.GetDeletionTimestamp() != nil && s.o.Jobs.SkipOwnersWhenDeleting
 }
 
-// judge asks the hard gate about an object that is created, or that serves and is changed (spec: 30 §4.2.3).
+// judge asks the hard gate about a new object, or a changed one that serves (spec: 30 §4.2.3).
 func (s *server) judge(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) (job.Verdict, error) {
-	if s.isGoing(object) {
-		return job.Verdict{Reach: job.Ignored, IsPart: s.o.Jobs.HasManagedOwner(object)}, nil
+	if s.isBeingDeleted(object) {
+		return job.Verdict{Mode: job.Ignored, IsPart: s.o.Jobs.HasManagedOwner(object)}, nil
 	}
 	v, err := s.gate.Judge(ctx, d, namespace, object)
 	switch {
@@ -191,7 +190,7 @@ func (s *server) judge(ctx context.Context, d *job.Descriptor, namespace string,
 	return v, nil
 }
 
-// delegate hands a job to worker clusters if its queue has a check for that.
+// delegate sets managedBy of a job whose queue has a MultiKueue check.
 func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
 	queue := job.QueueName(object)
 	if !s.o.Jobs.MultiKueue || d.ManagedBy == nil || queue == "" {
@@ -222,7 +221,7 @@ func (s *server) delegate(ctx context.Context, d *job.Descriptor, namespace stri
 	return nil
 }
 
-// validateJob checks the labels and annotations of a job, and what is special to its kind (spec: 30 §3.2).
+// validateJob checks the labels and annotations of a job, and the rules of its kind (spec: 30 §3.2).
 func (s *server) validateJob(d *job.Descriptor) review.Validator {
 	return func(ctx context.Context, req *admission.Request, object, old client.Object) error {
 		if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok {
@@ -271,7 +270,7 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	return review.Refuse(errs)
 }
 
-// isFree reports whether the queue has no say about an object of a kind, though its namespace is managed.
+// isFree reports whether no rule applies to an object, though its namespace is managed.
 func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
 		return true
@@ -282,12 +281,12 @@ func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
 	return old != nil && d.FreeUnmanaged && !s.isQueued(object) && (d.FreeLeaving || !s.isQueued(old))
 }
 
-// isQueued reports whether a job that nobody above it is queued for has a Workload.
+// isQueued reports whether a job without an ancestor has a Workload.
 func (s *server) isQueued(object client.Object) bool {
 	return s.o.Jobs.IsQueued(object)
 }
 
-// defaultQueue looks for the queue that a job without a name gets, if the job gives its name up.
+// defaultQueue reads the default queue if the job's queue name is removed.
 func (s *server) defaultQueue(ctx context.Context, namespace string, rules *jobRules) error {
 	if job.QueueName(rules.old) == "" || job.QueueName(rules.job) != "" {
 		return nil

@@ -27,7 +27,7 @@ type jobRules struct {
 	cfg      *job.Config
 	d        *job.Descriptor
 	job, old client.Object // old is nil for a new job
-	// hasDefaultQueue says that the namespace has a queue which jobs without a name get.
+	// hasDefaultQueue reports that the namespace has a queue for jobs without a queue name.
 	hasDefaultQueue bool
 }
 
@@ -47,7 +47,6 @@ func (r *jobRules) create() field.ErrorList {
 	return errs
 }
 
-// maxTime checks the label for the execution time.
 func (r *jobRules) maxTime() field.ErrorList {
 	if text, ok := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel]; ok {
 		if n, err := strconv.ParseInt(text, 10, 32); err != nil || n <= 0 {
@@ -57,7 +56,7 @@ func (r *jobRules) maxTime() field.ErrorList {
 	return nil
 }
 
-// prebuilt checks the name of a Workload, label or annotation, whichever counts.
+// prebuilt checks the name of a prebuilt Workload, label or annotation.
 func (r *jobRules) prebuilt() field.ErrorList {
 	name := r.cfg.PrebuiltName(r.job)
 	if name == "" {
@@ -87,7 +86,7 @@ func subdomain(path *field.Path, name string) field.ErrorList {
 	return errs
 }
 
-// update are the rules for a changed job: those for any job, and what may not change.
+// update are the rules for a changed job: the rules for any job, and for immutable fields.
 func (r *jobRules) update() field.ErrorList {
 	if r.d.Serving {
 		return append(r.create(), r.serving()...)
@@ -115,7 +114,7 @@ func (r *jobRules) update() field.ErrorList {
 	return append(errs, r.fixed()...)
 }
 
-// fixed are the rules about what never changes.
+// fixed are the rules for fields that never change.
 func (r *jobRules) fixed() (errs field.ErrorList) {
 	if job.IsElastic(r.job) != job.IsElastic(r.old) {
 		errs = append(errs, field.Forbidden(elasticPath, "cannot be turned on or off after creation"))
@@ -126,8 +125,8 @@ func (r *jobRules) fixed() (errs field.ErrorList) {
 	return errs
 }
 
-// serving are the rules for a changed object that serves: queue and class stay while it does, and the queue is never given
-// up (spec: 30 §3.2).
+// serving are the rules for a changed serving object: queue and class stay while replicas are ready, and the queue is never removed
+// (spec: 30 §3.2).
 func (r *jobRules) serving() field.ErrorList {
 	var errs field.ErrorList
 	suspended := r.d.IsSuspended(r.old)
@@ -147,7 +146,7 @@ func (r *jobRules) serving() field.ErrorList {
 	return append(errs, r.fixed()...)
 }
 
-// priorityClass lets the class of a job change at any time, appear while it waits, and never disappear.
+// priorityClass allows the class of a job to change at any time, to be added while it waits, and never to be removed.
 func (r *jobRules) priorityClass(suspended bool) field.ErrorList {
 	class, old := r.job.GetLabels()[kueue.PriorityClassLabel], r.old.GetLabels()[kueue.PriorityClassLabel]
 	switch {

@@ -30,7 +30,7 @@ var bases = map[string]struct {
 	"LeaderWorkerSet": {leaderworkerset.Descriptor(), `{"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "spec": {"leaderWorkerTemplate": {"leaderTemplate": {"spec": {"containers": []}}, "workerTemplate": {"spec": {"containers": []}}}}}`},
 }
 
-// marks are the keys that webhooks look for, and one that they do not.
+// marks are keys that the webhooks match, and one that they do not.
 var marks = []string{
 	kueue.QueueNameLabel, kueue.ManagedLabel, kueue.PodGroupNameLabel, kueue.PodGroupTotalCountAnnotation, kueue.PrebuiltWorkloadLabel,
 	kueue.PodSuspendingParentAnnotation, kueue.MaxExecTimeSecondsLabel, kueue.ElasticJobAnnotation, kueue.AdmissionGatedByAnnotation,
@@ -102,7 +102,7 @@ func TestMarkedMissesNothing(t *testing.T) {
 					rules.old = old
 					errs = append(errs, rules.update()...)
 				}
-				in := &job.Setting{Config: cfg, Reach: job.Ignored}
+				in := &job.Setting{Config: cfg, Mode: job.Ignored}
 				if of.d.Validate != nil {
 					errs = append(errs, of.d.Validate(object, old, in)...)
 				}

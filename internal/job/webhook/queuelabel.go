@@ -27,9 +27,9 @@ const (
 	UnlistedVariable = "unlisted"
 )
 
-// QueueLabelPolicy warns, at creation, of a queue label that nothing acts upon: the kind is not listed in the
-// configuration, or the namespace is not managed. The API server evaluates the policy by itself. So Berth is not called
-// in namespaces that it does not manage, and nothing waits for it (spec: 30 §4.2.5).
+// QueueLabelPolicy warns, at creation, of a queue label without effect: the kind is not listed in the configuration, or the
+// namespace is not managed. The API server evaluates the policy itself, so Berth is not called in unmanaged namespaces, and no
+// request waits for it (spec: 30 §4.2.5).
 func QueueLabelPolicy(o *Options) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
 	version := admissionv1.SchemeGroupVersion.String()
 	meta := metav1.ObjectMeta{Name: QueueLabelPolicyName}
@@ -37,7 +37,7 @@ func QueueLabelPolicy(o *Options) (*admissionv1.ValidatingAdmissionPolicy, *admi
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: meta,
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: new(admissionv1.Ignore),
-			// With the API server's own defaults: the whole is one field, which only an equal value shares with other writers.
+			// With the API server's own defaults: server-side apply compares the field as a whole.
 			MatchConstraints: &admissionv1.MatchResources{
 				ResourceRules: queueableKinds(o.Descriptors), MatchPolicy: new(admissionv1.Equivalent),
 				NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
@@ -73,7 +73,7 @@ func QueueLabelPolicy(o *Options) (*admissionv1.ValidatingAdmissionPolicy, *admi
 	}
 }
 
-// queueableKinds are the requests that create an object of a kind that Berth knows, one rule for each API group.
+// queueableKinds match the creation of objects of known kinds, one rule for each API group.
 func queueableKinds(descriptors []*job.Descriptor) []admissionv1.NamedRuleWithOperations {
 	resources := map[string][]string{}
 	for _, d := range descriptors {

@@ -16,13 +16,13 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// hasUserStop reports whether users may stop jobs of the kind with its own switch.
+// hasUserStop reports whether users may stop jobs of the kind by its suspend field.
 func hasUserStop(o *Options, d *job.Descriptor) bool {
 	return o.Jobs.HonourUserSuspend && !d.Serving && d.Once == nil
 }
 
-// userStop marks a job that somebody else than the manager suspends while it is admitted. When the job is to run again the
-// mark goes, and the job waits as any other: it never runs before it is admitted (spec: 30 §6, u1).
+// userStop marks a job that another user than the manager suspends while it is admitted. When the job is resumed the mark is
+// removed, and the job waits for admission as any other (spec: 30 §6, u1).
 func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
 	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || s.isOwn(d, req) {
 		return err
@@ -53,8 +53,8 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 	return nil
 }
 
-// isOwn reports whether the request is one of the controller of the kind. A person may go by the name of the manager, as on a
-// cluster with one account, but does not write as that controller.
+// isOwn reports whether the request is from the controller of the kind. A person may have the user name of the manager, as on a
+// cluster with one account, but not its field manager.
 func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
 	var options metav1.PatchOptions // an update has the same field
 	if err := json.Unmarshal(req.Options.Raw, &options); err != nil {
@@ -63,7 +63,6 @@ func (s *server) isOwn(d *job.Descriptor, req *admission.Request) bool {
 	return req.UserInfo.Username == s.o.Self && options.FieldManager == lookup.Manager(d)
 }
 
-// isAdmitted reports whether the job has a Workload that is admitted.
 func (s *server) isAdmitted(ctx context.Context, object client.Object) (bool, error) {
 	workloads, err := lookup.WorkloadsOf(ctx, s.reader, object)
 	return slices.ContainsFunc(workloads, func(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }), err

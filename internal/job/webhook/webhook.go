@@ -19,19 +19,19 @@ import (
 	"github.com/berth-project/berth/internal/review"
 )
 
-// Options say what the webhooks of jobs do.
+// Options configure the webhooks of jobs.
 type Options struct {
-	// Jobs is the configuration of jobs, and Descriptors all kinds that this build has; the enabled ones get webhooks.
+	// Jobs is the configuration of jobs. Descriptors are all known kinds; the enabled ones get webhooks.
 	Jobs        *job.Config
 	Descriptors []*job.Descriptor
-	// Namespaces selects the managed ones, for webhook configurations. It must match as Jobs.ManagedNamespaces does.
+	// Namespaces selects the managed namespaces, for webhook configurations. It must match as Jobs.ManagedNamespaces does.
 	Namespaces metav1.LabelSelector
-	// LabelledOnly has the API server call about pods, Deployments and StatefulSets only where they bear a mark of a queue. They get no
-	// queue by default.
+	// LabelledOnly restricts the webhooks of pods, Deployments and StatefulSets to objects with a queue mark. Unmarked ones get no
+	// default queue.
 	LabelledOnly bool
-	// Pods are those of jobs that are led, if this process keeps them in memory. Nil: the API server is asked.
+	// Pods reads the pods of gated children, if this process caches them. Nil: the API server is read.
 	Pods client.Reader
-	// Self is the user name of the manager, whose stops are its own.
+	// Self is the user name of the manager, whose suspensions are not user stops.
 	Self string
 }
 
@@ -46,7 +46,7 @@ type server struct {
 	descriptors []*job.Descriptor
 }
 
-// Webhooks are the webhooks of the enabled kinds, in the order of their descriptors. r is nil if they are not served, as for a
+// Webhooks returns the webhooks of the enabled kinds, in the order of their descriptors. r is nil if they are not served, as for a
 // webhook configuration.
 func Webhooks(o *Options, r *review.Readers) []review.Webhook {
 	s := &server{o: o}
@@ -57,12 +57,12 @@ func Webhooks(o *Options, r *review.Readers) []review.Webhook {
 	}
 	var out []review.Webhook
 	for _, d := range s.descriptors {
-		out = append(append(out, s.ofKind(d)...), s.ofFamily(d)...)
+		out = append(append(out, s.ofKind(d)...), s.ofChildPods(d)...)
 	}
 	return out
 }
 
-// ofKind are the two webhooks of a kind of jobs.
+// ofKind returns the two webhooks of a kind.
 func (s *server) ofKind(d *job.Descriptor) []review.Webhook {
 	when := marked(s.o, d)
 	h := review.Webhook{
@@ -70,7 +70,7 @@ func (s *server) ofKind(d *job.Descriptor) []review.Webhook {
 		Namespaces: s.o.Namespaces.DeepCopy(), When: review.OnlyIf(when),
 	}
 	kind := strings.ToLower(d.GVK.Kind)
-	if d.Declared != nil { // it may be called like another one
+	if d.Declared != nil { // its name may not be unique
 		kind += "." + d.GVK.Group
 	}
 	mutating, validating := h, h
@@ -82,12 +82,11 @@ func (s *server) ofKind(d *job.Descriptor) []review.Webhook {
 	return []review.Webhook{mutating, validating}
 }
 
-// builtIn are the groups of the kinds that Kubernetes itself makes all the time.
+// builtIn are the groups of kinds that Kubernetes itself creates frequently.
 var builtIn = []string{corev1.GroupName, appsv1.GroupName}
 
-// marked is the match condition of the webhooks of an open kind. It is true of objects that bear a mark of a queue, on themselves or
-// on a pod template, now or before an update. It is empty where objects without a mark matter too: where all jobs are queued, or
-// where users may stop jobs that belong to others.
+// marked is the match condition of the webhooks of an open kind: true for objects with a queue mark, on themselves or on a pod
+// template, now or before an update. It is empty where unmarked objects matter too: with ManageAll, and where users may stop jobs.
 func marked(o *Options, d *job.Descriptor) string {
 	if d.Open == nil || o.Jobs.ManageAll || hasUserStop(o, d) {
 		return ""
@@ -108,5 +107,5 @@ func marked(o *Options, d *job.Descriptor) string {
 	return in("object") + " ||\noldObject != null && (" + in("oldObject") + ")"
 }
 
-// ourKey is true of the key of a label or an annotation that says something to a queue.
+// ourKey matches the key of a label or an annotation for a queue.
 const ourKey = `k.startsWith('kueue.x-k8s.io/')`

@@ -53,7 +53,7 @@ func (w *workloads) syncElastic(ctx context.Context, s *observation, conn *worke
 	if s.kind.Remote.Follow == nil || !ok {
 		return nil
 	}
-	in := &job.Setting{Config: w.Jobs, Children: childrenOf(conn, s.kind.Family.Child, there), Workloads: s.slices}
+	in := &job.Setting{Config: w.Jobs, Children: childrenOf(conn, s.kind.ManagedChildren.Child, there), Workloads: s.slices}
 	by := s.observed.Local
 	if !create || s.observed.Job.ReplacedBy || !lifecycle.IsAdmitted(by) { // until then the job may still change
 		by = nil

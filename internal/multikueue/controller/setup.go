@@ -154,10 +154,10 @@ func (m *shared) addClusters(mgr ctrl.Manager) (err error) {
 func withChildren(kinds map[schema.GroupVersionKind]*job.Descriptor) map[schema.GroupVersionKind]*job.Descriptor {
 	out := maps.Clone(kinds)
 	for _, d := range kinds {
-		if d.Remote.Follow == nil || out[d.Family.Child] != nil {
+		if d.Remote.Follow == nil || out[d.ManagedChildren.Child] != nil {
 			continue
 		}
-		gvk := d.Family.Child
+		gvk := d.ManagedChildren.Child
 		out[gvk] = &job.Descriptor{
 			GVK: gvk, Resource: strings.ToLower(gvk.Kind) + "s",
 			New: func() job.Object { return view.New(gvk) }, NewList: func() runtime.Object { return view.NewList(gvk) },

@@ -308,7 +308,7 @@ func (w *workloads) observeCluster(s *observation, name string, listed bool) pla
 	if s.kind == nil {
 		return out
 	}
-	out.Lacks = conn.Lack(s.kind.GVK) != "" || (s.kind.Remote.Follow != nil && conn.Lack(s.kind.Family.Child) != "")
+	out.Lacks = conn.Lack(s.kind.GVK) != "" || (s.kind.Remote.Follow != nil && conn.Lack(s.kind.ManagedChildren.Child) != "")
 	out.HasJob = len(w.jobsOf(conn, s)) > 0
 	return out
 }

@@ -287,7 +287,7 @@ func stopped(d *job.Descriptor, local job.Object, w *kueue.Workload) job.Object 
 		return out
 	}
 	d.Suspend(out)
-	if d.Family.CanLead() && job.IsElastic(w) {
+	if d.ManagedChildren.CanGate() && job.IsElastic(w) {
 		return out // its start added nothing
 	}
 	d.Restore(out, job.WithoutInjected(local, w.Spec.PodSets))

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// typed is a cluster's spec as KubeRay writes it: it has been through Go types.
+// typed is a cluster's spec as KubeRay writes it, converted through Go types.
 func typed(spec map[string]any) map[string]any {
 	spec = runtime.DeepCopyJSON(spec)
 	for _, group := range append(view.Maps(spec, "workerGroupSpecs"), view.Map(spec, "headGroupSpec")) {
@@ -34,7 +34,7 @@ func typed(spec map[string]any) map[string]any {
 	return spec
 }
 
-// HashOf is what KubeRay knows a cluster by.
+// HashOf is the hash by which KubeRay compares clusters.
 func HashOf(spec map[string]any) string {
 	spec = typed(spec)
 	delete(spec, "suspend")
@@ -55,8 +55,8 @@ func HashOf(spec map[string]any) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// cluster is one reconcile of a cluster: it has the pods that it wants, none while it is suspended, and is ready when all
-// of them may run.
+// cluster is one reconcile of a cluster: it creates the wanted pods, none while it is suspended, and is ready when all of them may
+// run.
 func (k *Operator) cluster(ctx context.Context, c *unstructured.Unstructured) {
 	pods := k.podsOf(ctx, c.GetUID())
 	if view.Bool(c.Object, "spec", "suspend") {
@@ -86,11 +86,11 @@ func (k *Operator) state(ctx context.Context, c *unstructured.Unstructured, stat
 	}
 }
 
-// scale brings a group to its size, and reports whether all its pods may run.
+// scale resizes a group, and reports whether all its pods may run.
 func (k *Operator) scale(ctx context.Context, c *unstructured.Unstructured, pods []corev1.Pod, role, group string, template map[string]any, n int) bool {
 	have := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels["ray.io/group"] != group || p.DeletionTimestamp != nil })
 	if k.Order != nil {
-		have = inOrder(k, have) // which of them go is anybody's guess
+		have = inOrder(k, have) // the deleted ones are arbitrary
 	}
 	for i := n; i < len(have); i++ {
 		k.write(func() error { return k.Delete(ctx, &have[i]) })

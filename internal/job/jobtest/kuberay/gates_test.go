@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// waiting is the cluster that is not the active one, nil if there is none.
+// waiting is the cluster that is not active, nil if there is none.
 func (w *world) waiting() *unstructured.Unstructured {
 	active := view.String(w.get().Object, "status", "activeServiceStatus", "rayClusterName")
 	for _, c := range w.op.Objects(w.ctx, "RayCluster") {
@@ -24,7 +24,7 @@ func (w *world) waiting() *unstructured.Unstructured {
 	return nil
 }
 
-// strip is an administrator who opens the waiting cluster and so many of its pods.
+// strip ungates the waiting cluster and some of its pods, as an administrator could.
 func (w *world) strip(most int) (n int) {
 	c := w.waiting()
 	if c == nil {
@@ -46,18 +46,18 @@ func (w *world) strip(most int) (n int) {
 	return n
 }
 
-// TestGatesRemovedInALoop removes the gates of a waiting cluster's pods in a loop while there are no webhooks. Berth deletes the first
-// pod, suspends the cluster after the second, and lets it go when it is admitted.
+// TestGatesRemovedInALoop removes the gates of a waiting cluster's pods in a loop without webhooks. Berth deletes the first pod,
+// suspends the cluster after the second, and releases it after its admission.
 func TestGatesRemovedInALoop(t *testing.T) {
 	for _, hold := range []string{"ChildSuspended", "GatedPods"} {
 		t.Run(hold, func(t *testing.T) {
 			w := newWorld(t, hold)
 			w.quota = 4
 			must(w, w.c.Create(w.ctx, manifest(2, "1")))
-			w.settle()
+			w.runUntilStable()
 			active, pods := w.serving()
 			w.edit(func(spec map[string]any) { ask(spec, 2) })
-			w.settle()
+			w.runUntilStable()
 			webhooks := w.m.Admit
 			w.m.Admit, w.blind = nil, true
 			for n := range 20 {
@@ -75,7 +75,7 @@ func TestGatesRemovedInALoop(t *testing.T) {
 				}
 			}
 			w.m.Admit = webhooks
-			w.settle()
+			w.runUntilStable()
 			if now, n := w.serving(); now != active || n != pods {
 				w.fail("cluster %s served with %d pods, and %s does now, with %d", active, pods, now, n)
 			}
@@ -83,7 +83,7 @@ func TestGatesRemovedInALoop(t *testing.T) {
 				w.fail("the cluster is let go without quota")
 			}
 			w.quota = 100
-			w.settle()
+			w.runUntilStable()
 			if err := w.served(kuberay.HashOf(view.Map(w.get().Object, "spec", "rayClusterConfig"))); err != nil {
 				w.fail("%v", err)
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // job is one reconcile of a RayJob, which has a cluster and, once that is ready, a Job whose pod submits it. Both are deleted when
-// the job is suspended, and it says that it is as soon as they are gone; their pods may still end then (spec: 30 §4.10.1).
+// the job is suspended, and its status is Suspended as soon as they are deleted; their pods may still end then (spec: 30 §4.10.1).
 func (k *Operator) job(ctx context.Context, j *unstructured.Unstructured, clusters []unstructured.Unstructured) {
 	suspend := view.Bool(j.Object, "spec", "suspend")
 	says := func(state, cluster string) {
@@ -44,7 +44,7 @@ func (k *Operator) job(ctx context.Context, j *unstructured.Unstructured, cluste
 				return k.Delete(ctx, submitter, client.PropagationPolicy(metav1.DeletePropagationBackground))
 			})
 		}
-	case state == "Waiting": // for a user who submits; suspend is not looked at
+	case state == "Waiting": // for a user's submission; suspend is ignored
 	case suspend:
 		says("Suspending", name)
 	case at < 0:

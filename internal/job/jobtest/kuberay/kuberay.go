@@ -1,9 +1,9 @@
-// Package kuberay stands in for KubeRay 1.7 in tests, as far as spec 30 §4.10.1 says what that does.
+// Package kuberay stands in for KubeRay 1.7 in tests, as far as spec 30 §4.10.1 describes it.
 //
 //	RayService ─► service: pending, active, capacity, traffic ─┬─► RayCluster ─► cluster ─► pods
 //	RayJob ─────► job ──────────────────────────────────────────┴─► Job ─────────► its pod
 //
-// It runs over a real API server, or over [Memory], which is one in a map.
+// It uses a real API server, or [Memory], an API server in a map.
 package kuberay
 
 import (
@@ -24,32 +24,30 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// Operator makes clusters for services and pods for clusters, stops both, and replaces a cluster by another one when what the
-// service asks for has another hash. Of each service and cluster it makes one step after the other, in KubeRay's order.
-//
-// What may trouble it is nil, or asked each time.
+// Operator creates clusters for services and pods for clusters, stops both, and replaces a cluster when the service's spec has
+// another hash. It makes one step of each service and cluster after the other, in KubeRay's order.
 type Operator struct {
 	client.Client
 	Namespace string
-	// Dies reports whether it dies instead of the next write. What it remembers is lost, and the next step is that of another one.
+	// Dies reports whether it dies instead of the next write. Its memory is lost, and a new operator makes the next step.
 	Dies func() bool
-	// Skips reports whether it is too slow to get to an object in this step.
+	// Skips reports whether it skips an object in this step.
 	Skips func(client.Object) bool
-	// Order is the order in which it looks at n objects: what it says about services, clusters and pods may come in any.
+	// Order is the order in which it handles n objects; services, clusters and pods may come in any order.
 	Order func(n int) []int
-	// Lingers is for how many steps it leaves a cluster that nobody uses. It counts anew when it has died.
+	// Lingers is the number of steps after which it deletes an unused cluster. It starts over after a death.
 	Lingers int
 
 	mu   sync.Mutex
 	made int
-	idle map[types.UID]int // for how many steps clusters have been of no use
+	idle map[types.UID]int // steps for which clusters have been unused
 }
 
-// HashAnnotation has the hash of what a cluster was made for, and groupsAnnotation how many groups of workers that had.
+// HashAnnotation is the hash of the spec that a cluster was made for, and groupsAnnotation its number of worker groups.
 const (
 	HashAnnotation   = "ray.io/hash-without-replicas-and-workers-to-delete"
 	groupsAnnotation = "ray.io/num-worker-groups"
-	// sizesAnnotation has the workers of a cluster at full capacity, by group: what Serve would ask Ray's autoscaler for.
+	// sizesAnnotation has the workers of a cluster at full capacity, by group: the request of Serve to Ray's autoscaler.
 	sizesAnnotation = "test/full-size"
 )
 
@@ -58,7 +56,7 @@ func GVK(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
 }
 
-// Begin runs the operator until the function that it returns is called.
+// Begin runs the operator until the returned function is called.
 func (k *Operator) Begin(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -76,14 +74,14 @@ func (k *Operator) Begin(ctx context.Context) (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// Trouble changes what may trouble an operator that runs.
+// Trouble changes the disturbances of a running operator.
 func (k *Operator) Trouble(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	change()
 }
 
-// Objects are those of a kind.
+// Objects are the objects of a kind.
 func (k *Operator) Objects(ctx context.Context, kind string) []unstructured.Unstructured {
 	list := view.NewList(GVK(kind))
 	_ = k.List(ctx, list, client.InNamespace(k.Namespace))
@@ -102,7 +100,7 @@ func (k *Operator) podsOf(ctx context.Context, uid types.UID) []corev1.Pod {
 // death is what write panics with.
 type death struct{}
 
-// write makes a write, unless the operator dies before it. What fails is done in the next step.
+// write makes a write, unless the operator dies before it. The next step retries a failed write.
 func (k *Operator) write(do func() error) {
 	if k.Dies != nil && k.Dies() {
 		panic(death{})
@@ -110,7 +108,7 @@ func (k *Operator) write(do func() error) {
 	_ = do()
 }
 
-// Step looks at everything once.
+// Step reconciles every object once.
 func (k *Operator) Step(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,7 +142,7 @@ func (k *Operator) Step(ctx context.Context) {
 	k.collect(ctx, clusters)
 }
 
-// collect does as the garbage collector does: what belongs to nobody goes.
+// collect stands in for the garbage collector: it deletes objects without an existing owner.
 func (k *Operator) collect(ctx context.Context, clusters []unstructured.Unstructured) {
 	exists := map[types.UID]bool{}
 	for _, o := range append(k.Objects(ctx, "RayService"), k.Objects(ctx, "RayJob")...) {
@@ -175,7 +173,7 @@ func (k *Operator) collect(ctx context.Context, clusters []unstructured.Unstruct
 
 func (k *Operator) skips(o client.Object) bool { return k.Skips != nil && k.Skips(o) }
 
-// inOrder are objects in the order in which the operator gets to them.
+// inOrder sorts objects by Order.
 func inOrder[T any](k *Operator, list []T) []T {
 	if k.Order == nil || len(list) < 2 {
 		return list
@@ -187,7 +185,7 @@ func inOrder[T any](k *Operator, list []T) []T {
 	return out
 }
 
-// name is one for a new cluster.
+// name returns a name for a new cluster.
 func (k *Operator) name(s *unstructured.Unstructured) string {
 	k.made++
 	return fmt.Sprintf("%s-c%04d", s.GetName(), k.made)

@@ -22,10 +22,10 @@ import (
 )
 
 // Memory is an API server in a map, for thousands of worlds in a test: one namespace, with versions, generations, finalizers, pods
-// that take their time to end, and a place for webhooks. It knows Workloads, pods and Ray's kinds.
+// that take time to end, and webhooks. It supports Workloads, pods and Ray's kinds.
 type Memory struct {
-	client.Client // what a test does not need is not there
-	// Admit is the webhooks: it may change the object that is to be written, or refuse it. old is nil for a new one.
+	client.Client // methods that no test needs are nil
+	// Admit is the webhooks: it may change or refuse the object to be written. old is nil for a new one.
 	Admit func(old, object client.Object) error
 	// Changed is called after every write.
 	Changed func()
@@ -37,7 +37,7 @@ type Memory struct {
 // Version changes with every write.
 func (m *Memory) Version() int { return m.version }
 
-// Each goes through the objects of a kind, by name. They are not copies.
+// Each visits the objects of a kind, by name. They are not copies.
 func (m *Memory) Each(kind string, do func(client.Object)) {
 	for _, key := range slices.Sorted(maps.Keys(m.objects)) {
 		if o := m.objects[key]; kindOf(o) == kind {
@@ -138,7 +138,7 @@ func (m *Memory) store(o client.Object) {
 	}
 }
 
-// current is the object that is to be written, if it is as the writer knows it.
+// current is the stored version of an object to be written, if the writer has its latest version.
 func (m *Memory) current(o client.Object) (client.Object, error) {
 	old := m.objects[keyOf(o)]
 	resource := schema.GroupResource{Resource: kindOf(o)}
@@ -185,7 +185,7 @@ func (m *Memory) Update(_ context.Context, o client.Object, _ ...client.UpdateOp
 	return nil
 }
 
-// Delete begins the end of an object. It is gone at once unless there are finalizers, or it is a pod that may run: see [Memory.End].
+// Delete marks an object as deleted. It is removed at once unless it has finalizers, or is a pod that may run: see [Memory.End].
 func (m *Memory) Delete(_ context.Context, o client.Object, options ...client.DeleteOption) error {
 	old := m.objects[keyOf(o)]
 	var all client.DeleteOptions
@@ -217,7 +217,7 @@ func (m *Memory) remove(o client.Object) {
 	}
 }
 
-// End is the end of pods that are being deleted, as many as there are at most.
+// End ends pods that are being deleted, at most so many.
 func (m *Memory) End(most int) {
 	var over []client.Object
 	m.Each("Pod", func(o client.Object) {

@@ -20,11 +20,10 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// TestServicesUnderAnySchedule lives lives of a service in which anything may happen in any order: its users change and scale it
-// and take away what holds it, quota comes and goes, an admission check passes or fails, it is preempted, informers lag, Berth and
-// KubeRay die between any two writes.
-// At any time no more pods may run than have quota, and what is admitted is not stopped. At the end an upgrade that has no quota
-// leaves the cluster alone that serves, and one that has finishes.
+// TestServicesUnderAnySchedule runs lives of a service with random events: users change and scale it and remove its gates, quota
+// changes, an admission check passes or fails, it is preempted, informers lag, Berth and KubeRay die between any two writes.
+// At any time no more pods may run than have quota, and admitted pods are not stopped. At the end an upgrade without quota does not
+// affect the serving cluster, and an upgrade with quota is finished.
 func TestServicesUnderAnySchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hold := rapid.SampledFrom([]string{"ChildSuspended", "GatedPods"}).Draw(t, "hold")
@@ -34,13 +33,13 @@ func TestServicesUnderAnySchedule(t *testing.T) {
 		w.trouble(rapid.SampledFrom([]string{"none", "dies", "slow", "shuffled", "all"}).Draw(t, "KubeRay"))
 		w.lags, w.checks = rapid.Bool().Draw(t, "informers lag"), rapid.Bool().Draw(t, "checks")
 		must(w, w.c.Create(w.ctx, manifest(rapid.IntRange(1, 3).Draw(t, "workers"), "1")))
-		w.settle()
+		w.runUntilStable()
 		names := slices.Sorted(keys(events))
 		for range rapid.IntRange(1, 25).Draw(t, "events") {
 			name := rapid.SampledFrom(names).Draw(t, "event")
 			n := rapid.IntRange(0, 11).Draw(t, "n")
 			if name == "pods opened" && w.lags {
-				continue // no webhook sees what an informer does not show yet
+				continue // webhooks use the informers
 			}
 			w.logf("%s (%d)", name, n)
 			events[name](w, n)
@@ -57,8 +56,8 @@ func TestServicesUnderAnySchedule(t *testing.T) {
 	})
 }
 
-// TestUpgradeTakenBack takes back an upgrade that waits for quota, at any moment after it was begun. The service is then as if there
-// had been none: its cluster serves, no other one waits, and quota changes nothing.
+// TestUpgradeTakenBack reverts an upgrade that waits for quota, at any moment after its beginning. Afterwards its cluster serves,
+// no other one waits, and quota changes nothing.
 func TestUpgradeTakenBack(t *testing.T) {
 	for _, hold := range []string{"ChildSuspended", "GatedPods"} {
 		for _, by := range []string{"", "None", "NewClusterWithIncrementalUpgrade"} {
@@ -73,7 +72,7 @@ func takenBack(t *testing.T, hold, by string, steps int) {
 	w := newWorld(t, hold)
 	w.quota = 4
 	must(w, w.c.Create(w.ctx, manifest(2, "1")))
-	w.settle()
+	w.runUntilStable()
 	active, pods := w.serving()
 	w.edit(func(spec map[string]any) {
 		ask(spec, 2)
@@ -96,7 +95,7 @@ func takenBack(t *testing.T, hold, by string, steps int) {
 	})
 	for _, quota := range []int64{4, 100} {
 		w.quota = quota
-		w.settle()
+		w.runUntilStable()
 		w.withdrawn()
 		if now, n := w.serving(); now != active || n != pods {
 			w.fail("cluster %s served with %d pods, and %s does now, with %d", active, pods, now, n)
@@ -137,7 +136,7 @@ func (w *world) trouble(kind string) {
 	}
 }
 
-// some is a few passes of everybody, after an event.
+// some makes a few passes of all actors, after an event.
 func (w *world) some(n int) {
 	for range n % 4 {
 		switch w.rng.IntN(8) {
@@ -153,9 +152,8 @@ func (w *world) some(n int) {
 	}
 }
 
-// settle has everybody work until nothing changes any more, though nothing troubles KubeRay: what it was too slow for, or died of,
-// it does first.
-func (w *world) settle() {
+// runUntilStable runs all actors without trouble until nothing changes any more.
+func (w *world) runUntilStable() {
 	dies, skips := w.op.Dies, w.op.Skips
 	defer func() { w.op.Dies, w.op.Skips = dies, skips }()
 	for round, quiet := 0, 0; quiet < 8+w.op.Lingers*4; round++ {
@@ -179,7 +177,7 @@ func (w *world) settle() {
 	}
 }
 
-// round is one pass of everybody, with informers that show what is.
+// round is one pass of all actors, with current informers.
 func (w *world) round() {
 	w.op.Step(w.ctx)
 	w.m.End(100)
@@ -211,7 +209,7 @@ var events = map[string]func(w *world, n int){
 	"check": func(w *world, n int) {
 		w.checked(n/3, []kueue.CheckState{kueue.CheckStateReady, kueue.CheckStateRetry, kueue.CheckStateRejected}[n%3])
 	},
-	"settled": func(w *world, _ int) { w.settle() },
+	"settled": func(w *world, _ int) { w.runUntilStable() },
 	"quota":   func(w *world, n int) { w.quota = []int64{0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 30, 40}[n] },
 	"preempted": func(w *world, _ int) {
 		if x := w.holder(); x != nil {
@@ -236,7 +234,7 @@ var events = map[string]func(w *world, n int){
 	"upgrade without quota": func(w *world, n int) {
 		w.quota = 0
 		w.edit(func(spec map[string]any) { container(spec)["image"] = fmt.Sprintf("ray:new-%d", n) })
-		w.settle()
+		w.runUntilStable()
 	},
 	"taken back": func(w *world, _ int) { w.edit(w.takeBack) },
 	"replicas": func(w *world, n int) {
@@ -311,13 +309,13 @@ var events = map[string]func(w *world, n int){
 	},
 	"a workload deleted": func(w *world, n int) {
 		if live := w.live(); len(live) > 0 && n%3 == 0 {
-			w.blind = w.blind || lifecycle.IsReserved(live[n%len(live)]) // its quota is free at once, as of any job
+			w.blind = w.blind || lifecycle.IsReserved(live[n%len(live)]) // its quota is released at once, as of any job
 			_ = w.c.Delete(w.ctx, live[n%len(live)])
 		}
 	},
 }
 
-// holder is the newest slice that holds quota and was not evicted: the one that an eviction hits.
+// holder is the newest slice that holds quota and is not evicted: the one that an eviction affects.
 func (w *world) holder() *kueue.Workload {
 	for _, x := range slices.Backward(w.live()) {
 		if lifecycle.IsReserved(x) && !lifecycle.IsEvicted(x) {
@@ -339,7 +337,7 @@ func (w *world) activate() {
 	}
 }
 
-// edit is a user who changes the service. It may be refused.
+// edit changes the service as a user. It may be refused.
 func (w *world) edit(change func(spec map[string]any)) {
 	if svc := w.get(); svc != nil {
 		next := svc.DeepCopy()
@@ -350,7 +348,7 @@ func (w *world) edit(change func(spec map[string]any)) {
 	}
 }
 
-// without does something while a webhook is away.
+// without calls a function while a webhook is not served.
 func (w *world) without(kind string, do func()) {
 	w.away = kind
 	do()
@@ -384,12 +382,12 @@ func container(spec map[string]any) map[string]any {
 	return view.Maps(workers(spec), "template", "spec", "containers")[0]
 }
 
-// ask has the workers of new clusters ask for so many processors.
+// ask sets the processors of workers of new clusters.
 func ask(spec map[string]any, cpu int) {
 	container(spec)["resources"] = map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(cpu)}}
 }
 
-// takeBack makes the workers those of the active cluster.
+// takeBack resets the workers to the active cluster's.
 func (w *world) takeBack(spec map[string]any) {
 	active, _ := w.serving()
 	for _, c := range w.op.Objects(w.ctx, "RayCluster") {
@@ -412,7 +410,7 @@ func strategy(spec map[string]any, n int) {
 	}
 }
 
-// serving is the name of the active cluster, and how many pods of it may run. It is empty if none serves.
+// serving is the name of the active cluster, and the number of its pods that may run. It is empty if none serves.
 func (w *world) serving() (name string, pods int) {
 	svc, grants := w.get(), chain.Granting(w.live())
 	if svc == nil || view.Bool(svc.Object, "spec", "suspend") || grants == nil || grants.DeletionTimestamp != nil {
@@ -437,12 +435,12 @@ func (w *world) open(c *unstructured.Unstructured) (n int) {
 	return n
 }
 
-// end takes the trouble away, and looks at what becomes of the service: first with what quota there is, then with enough.
+// end removes the trouble, and checks the result for the service: first with the current quota, then with enough.
 func (w *world) end() {
 	w.op.Dies, w.op.Skips, w.op.Order, w.op.Lingers = nil, nil, nil, 0
 	w.logf("end")
 	before, _ := w.serving()
-	w.settle()
+	w.runUntilStable()
 	if now, pods := w.serving(); before != "" && pods == 0 {
 		w.fail("cluster %s served, and now %q does, with no pods", before, now)
 	}
@@ -450,15 +448,15 @@ func (w *world) end() {
 	w.logf("enough quota")
 	w.quota = 1000
 	w.activate()
-	w.settle()
+	w.runUntilStable()
 	if err := w.served(kuberay.HashOf(view.Map(w.get().Object, "spec", "rayClusterConfig"))); err != nil {
 		w.fail("%v", err)
 	}
 	w.deleted()
 }
 
-// withdrawn fails if an upgrade that was taken back has not ended: the active cluster is what the service asks for, and another one
-// waits, or a slice for it.
+// withdrawn fails if an upgrade that was reverted has not ended: the active cluster matches the service, and another one waits, or
+// a slice for it.
 func (w *world) withdrawn() {
 	goal := kuberay.HashOf(view.Map(w.get().Object, "spec", "rayClusterConfig"))
 	active, _ := w.serving()
@@ -474,18 +472,18 @@ func (w *world) withdrawn() {
 	}
 }
 
-// deleted deletes the service, and looks whether anything of it is left.
+// deleted deletes the service, and checks that nothing of it is left.
 func (w *world) deleted() {
 	w.op.Dies, w.op.Skips, w.op.Order, w.op.Lingers = nil, nil, nil, 0
 	w.logf("no service any more")
 	must(w, w.c.Delete(w.ctx, w.get()))
-	w.settle()
+	w.runUntilStable()
 	if left := len(w.op.Objects(w.ctx, "RayCluster")); left > 0 || len(w.live()) > 0 {
 		w.fail("%d clusters and %d slices are left of a deleted service", left, len(w.live()))
 	}
 }
 
-// served says what is missing until one cluster serves, with all its pods, what the service asks for, and one slice is as large.
+// served returns an error until one cluster serves, with all its pods, the service's spec, and one slice has its size.
 func (w *world) served(goal string) error {
 	clusters := w.op.Objects(w.ctx, "RayCluster")
 	now, open := w.serving()

@@ -47,7 +47,7 @@ type server struct {
 	rest *rest.Config
 	job  *job.Descriptor // of RayJobs, beside services and clusters
 	stop func()
-	// again ends the manager and starts another one
+	// again stops the manager and starts another one
 	again func()
 }
 
@@ -143,15 +143,15 @@ func (s *server) start(scheme *runtime.Scheme) {
 	s.again = func() { stop(); stop = run() }
 }
 
-// create makes a service as the webhooks leave it.
+// create creates a service as by the webhooks.
 func (s *server) create(o *unstructured.Unstructured) {
 	o.SetNamespace(s.op.Namespace)
 	s.service.Suspend(o)
-	s.service.Default(o, true, &job.Setting{Config: s.cfg, Reach: job.Managed})
+	s.service.Default(o, true, &job.Setting{Config: s.cfg, Mode: job.Managed})
 	must(s.world, s.c.Create(s.ctx, o))
 }
 
-// guard is check where many write at the same time: what is admitted is read before and after the pods.
+// guard is check with concurrent writers: admissions are read before and after the pods.
 func (s *server) guard() {
 	before, _ := s.granted()
 	runs := s.running()
@@ -163,7 +163,7 @@ func (s *server) guard() {
 	}
 }
 
-// until has the engine go on, and looks whether a pod runs that must not.
+// until runs the engine, and checks that no pod runs without quota.
 func (s *server) until(what string, check func() error) {
 	s.tb.Helper()
 	embeddedtest.Eventually(s.tb, what, func() error {
@@ -174,15 +174,15 @@ func (s *server) until(what string, check func() error) {
 	})
 }
 
-// TestServicesOnAServer lives a life of random events on a real API server, with KubeRay in trouble and managers that are stopped at
-// any time. The events are the same every time; when they happen is not.
+// TestServicesOnAServer runs a life of random events on a real API server, with a disturbed KubeRay and managers that are stopped
+// at any time. The events are always the same; their timing is not.
 func TestServicesOnAServer(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			s := newServer(t, "ChildSuspended")
 			s.rng = rand.New(rand.NewPCG(seed, 7))
 			own := rand.New(rand.NewPCG(seed, 8))
-			chance := func(percent int) bool { return own.IntN(100) < percent } // only the operator asks
+			chance := func(percent int) bool { return own.IntN(100) < percent } // called by the operator only
 			s.op.Trouble(func() {
 				s.op.Dies, s.op.Skips = func() bool { return chance(10) }, func(client.Object) bool { return chance(20) }
 			})
@@ -214,7 +214,7 @@ func TestServicesOnAServer(t *testing.T) {
 	}
 }
 
-// BenchmarkGateOpens measures how long after its admission the second cluster of an upgrade is let go.
+// BenchmarkGateOpens measures the time from the admission of an upgrade's second cluster to its release.
 func BenchmarkGateOpens(b *testing.B) {
 	s := newServer(b, "ChildSuspended")
 	s.create(manifest(1, "1"))

@@ -25,13 +25,13 @@ const (
 	rollingBack = "RollbackInProgress"
 )
 
-// side is what the status says about the active or the pending cluster. Capacity and traffic are per cent, of upgrades by steps.
+// side is the status of the active or the pending cluster. Capacity and traffic are per cent, of upgrades in steps.
 type side struct {
 	name              string
 	capacity, traffic int32
 }
 
-// status is that of a service.
+// status is the status of a service.
 type status struct {
 	active, pending side
 	conditions      map[string]bool
@@ -97,7 +97,7 @@ func (k *Operator) service(ctx context.Context, s *unstructured.Unstructured, cl
 	st.conditions[rollingBack] = steps && !isFor(pending, goal)
 	for _, c := range []*unstructured.Unstructured{active, pending} {
 		if c != nil && !slices.ContainsFunc(k.podsOf(ctx, c.GetUID()), isHead) {
-			return // without a head it looks no further, and what it has found out is forgotten
+			return // without a head it stops here, and forgets its findings
 		}
 	}
 	if steps {
@@ -107,7 +107,7 @@ func (k *Operator) service(ctx context.Context, s *unstructured.Unstructured, cl
 	k.says(ctx, s, st)
 }
 
-// bySteps reports whether a service is upgraded by steps.
+// bySteps reports whether a service is upgraded in steps.
 func bySteps(s *unstructured.Unstructured) bool {
 	return view.String(s.Object, "spec", "upgradeStrategy", "type") == "NewClusterWithIncrementalUpgrade"
 }
@@ -141,7 +141,7 @@ func (k *Operator) dangling(ctx context.Context, st *status, clusters []unstruct
 	}
 }
 
-// suspend stops a service as a whole, or lets it run again. It reports whether there is nothing else to do.
+// suspend stops or resumes a whole service. It reports whether there is nothing else to do.
 func (k *Operator) suspend(ctx context.Context, s *unstructured.Unstructured, st status, clusters int) bool {
 	wanted := view.Bool(s.Object, "spec", "suspend")
 	next := status{active: side{capacity: 100, traffic: 100}, conditions: map[string]bool{}}
@@ -185,7 +185,7 @@ func (k *Operator) shift(ctx context.Context, s *unstructured.Unstructured, st *
 	k.resize(ctx, pending, st.pending.capacity)
 }
 
-// resize does as Ray's autoscaler does when Serve asks for a part of a cluster's full size.
+// resize stands in for Ray's autoscaler when Serve requests a part of a cluster's full size.
 func (k *Operator) resize(ctx context.Context, c *unstructured.Unstructured, capacity int32) {
 	var full map[string]int32
 	_ = json.Unmarshal([]byte(c.GetAnnotations()[sizesAnnotation]), &full)
@@ -201,7 +201,7 @@ func (k *Operator) resize(ctx context.Context, c *unstructured.Unstructured, cap
 	}
 }
 
-// conclude finds out what becomes of the clusters: the pending one takes over, or is given up, or there has to be a new one.
+// conclude decides about the clusters: the pending one takes over, or is given up, or a new one is needed.
 func (k *Operator) conclude(s *unstructured.Unstructured, st *status, active, pending *unstructured.Unstructured, steps bool) {
 	goal := view.Map(s.Object, "spec", "rayClusterConfig")
 	switch {
@@ -226,12 +226,12 @@ func (k *Operator) conclude(s *unstructured.Unstructured, st *status, active, pe
 	}
 }
 
-// isFor reports whether a cluster was made for what is asked for.
+// isFor reports whether a cluster was made for a spec.
 func isFor(c *unstructured.Unstructured, goal map[string]any) bool {
 	return c.GetAnnotations()[HashAnnotation] == HashOf(goal)
 }
 
-// isExtended reports whether what is asked for is a cluster with more groups of workers behind those that it has.
+// isExtended reports whether a spec appends groups of workers to a cluster.
 func isExtended(c *unstructured.Unstructured, goal map[string]any) bool {
 	groups, _ := goal["workerGroupSpecs"].([]any)
 	n, err := strconv.Atoi(c.GetAnnotations()[groupsAnnotation])
@@ -243,7 +243,7 @@ func isExtended(c *unstructured.Unstructured, goal map[string]any) bool {
 	return isFor(c, less)
 }
 
-// extend brings a cluster up to date in place. Only its own suspend survives.
+// extend updates a cluster in place. Only its own suspend is kept.
 func (k *Operator) extend(ctx context.Context, s, c *unstructured.Unstructured) {
 	held, has := view.Get(c.Object, "spec", "suspend").(bool)
 	k.describe(s, c)
@@ -253,7 +253,7 @@ func (k *Operator) extend(ctx context.Context, s, c *unstructured.Unstructured) 
 	k.write(func() error { return k.Update(ctx, c) })
 }
 
-// makeCluster makes a cluster. One that is to take over by steps begins with as few workers as it may have.
+// makeCluster creates a cluster. One that takes over in steps begins with its minimum of workers.
 func (k *Operator) makeCluster(ctx context.Context, s *unstructured.Unstructured, name string, small bool) {
 	c := view.New(GVK("RayCluster"))
 	c.SetName(name)
@@ -268,7 +268,7 @@ func (k *Operator) makeCluster(ctx context.Context, s *unstructured.Unstructured
 	k.write(func() error { return k.Create(ctx, c) })
 }
 
-// describe gives a cluster the spec that its service asks for, with all labels and annotations of the service.
+// describe sets the spec of a cluster from its service, with all labels and annotations of the service.
 func (k *Operator) describe(s, c *unstructured.Unstructured) {
 	goal := view.Map(s.Object, "spec", "rayClusterConfig")
 	labels, annotations, full := s.GetLabels(), s.GetAnnotations(), map[string]int32{}

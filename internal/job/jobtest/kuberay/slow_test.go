@@ -16,8 +16,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestJobsWhosePodsEndSlowly preempts a RayJob, which says that it is suspended while pods of its cluster, and the one that submitted
-// it, still end. Its quota is given back when the last of them is gone, and then it can run again.
+// TestJobsWhosePodsEndSlowly preempts a RayJob, whose status is Suspended while pods of its cluster, and its submitter, still end.
+// Its quota is released when the last of them is gone, and then it can run again.
 func TestJobsWhosePodsEndSlowly(t *testing.T) {
 	s := newServer(t, "ChildSuspended")
 	j := view.New(kuberay.GVK("RayJob"))
@@ -47,8 +47,8 @@ func TestJobsWhosePodsEndSlowly(t *testing.T) {
 	s.until("it runs again", is("Running", 4))
 }
 
-// TestInteractiveJobIsPreempted preempts a RayJob that waits for a user who submits, which KubeRay does not suspend by itself. Its quota is
-// given back, and later the job waits again, on a new cluster.
+// TestInteractiveJobIsPreempted preempts a RayJob that waits for a user's submission, which KubeRay does not suspend by itself. Its
+// quota is released, and later the job waits again, on a new cluster.
 func TestInteractiveJobIsPreempted(t *testing.T) {
 	s := newServer(t, "ChildSuspended")
 	j := view.New(kuberay.GVK("RayJob"))
@@ -75,8 +75,8 @@ func TestInteractiveJobIsPreempted(t *testing.T) {
 	s.until("it waits again", is("Waiting", 3))
 }
 
-// TestHeldPodsArePreempted preempts a service in an upgrade whose pods wait, and whose cluster does not. The slice for the upgrade is of no
-// use then, and the service comes back with what it asks for by now.
+// TestHeldPodsArePreempted preempts a service in an upgrade whose pods wait, and whose cluster does not. The slice for the upgrade
+// is finished, and the service restarts with its current spec.
 func TestHeldPodsArePreempted(t *testing.T) {
 	s := newServer(t, "GatedPods")
 	s.quota = 3
@@ -101,7 +101,7 @@ func TestHeldPodsArePreempted(t *testing.T) {
 	s.until("it serves what it asks for", func() error { return s.served(goal()) })
 }
 
-// TestPlainServiceIsPreempted preempts a service without the annotation, which is stopped as a whole and starts as it was.
+// TestPlainServiceIsPreempted preempts a service without the annotation, which is stopped as a whole and restarts unchanged.
 func TestPlainServiceIsPreempted(t *testing.T) {
 	s := newServer(t, "ChildSuspended")
 	o := manifest(2, "1")
@@ -134,7 +134,7 @@ func TestPlainServiceIsPreempted(t *testing.T) {
 	}
 }
 
-// isStopped says what is missing until the service says that it is suspended.
+// isStopped returns an error until the service is suspended by its status.
 func (s *server) isStopped() error {
 	if svc := s.get(); !view.HasCondition(svc, "Suspended") || len(s.op.Objects(s.ctx, "RayCluster")) > 0 {
 		return fmt.Errorf("conditions %v", view.Get(svc.Object, "status", "conditions"))
@@ -142,7 +142,7 @@ func (s *server) isStopped() error {
 	return nil
 }
 
-// preempt takes the quota from what runs, whose pods outlive that. When it is over by its own account the quota is held still.
+// preempt evicts a job whose pods outlive its stop. The quota is still held when its status is final.
 func (s *server) preempt(over func() error) *kueue.Workload {
 	s.linger(true, "")
 	s.quota = 0
@@ -161,7 +161,7 @@ func (s *server) preempt(over func() error) *kueue.Workload {
 	return w
 }
 
-// released lets all pods go, and waits until their quota is given back, and nothing else is left of the job.
+// released ends all pods, and waits until their quota is released, and nothing else of the job is left.
 func (s *server) released(w *kueue.Workload) {
 	s.linger(false, "")
 	s.until("its quota is given back", func() error {
@@ -184,7 +184,7 @@ func (s *server) left() (n int) {
 	return n
 }
 
-// linger has all pods outlive their deletion, or lets those with a label go.
+// linger makes all pods outlive their deletion, or ends pods with a label.
 func (s *server) linger(on bool, label string) {
 	finalizers := `null`
 	if on {
@@ -197,7 +197,7 @@ func (s *server) linger(on bool, label string) {
 	})
 }
 
-// holds fails the test if the quota is given back within the time in which it would be.
+// holds fails the test if the quota is released within the usual time.
 func (s *server) holds(w *kueue.Workload) {
 	for range 15 {
 		time.Sleep(100 * time.Millisecond)

@@ -33,32 +33,32 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// world is one service with all that acts on it: its users, KubeRay, an engine with so much quota, and Berth, whose informers
-// show what was. What Berth decides is the real thing, as are the webhooks' rules.
+// world is one service with its actors: users, KubeRay, an engine with limited quota, and Berth, whose informers may be stale.
+// Berth's decisions and the webhooks' rules are the real ones.
 type world struct {
 	t   failer
 	ctx context.Context
 	c   client.Client
-	m   *kuberay.Memory // c, unless there is a real API server
+	m   *kuberay.Memory // is c, without a real API server
 	op  *kuberay.Operator
 	rng *rand.Rand
 
 	cfg              *job.Config
 	service, cluster *job.Descriptor
 	quota            int64  // processors
-	away             string // the kind whose webhook is away, one at most
+	away             string // the kind whose webhook is not served, at most one
 
 	shown   map[string][]client.Object // by kind: the informers
-	written map[types.UID]noted        // and what was written since
+	written map[types.UID]noted        // objects that were written since
 	berth   bool                       // Berth is writing
-	writes  []string                   // what it wrote
+	writes  []string                   // Berth's writes
 	log     []string
-	blind   bool // nothing is checked
-	checks  bool // those with quota have to pass one
-	lags    bool // informers do: a service that was changed may get a second successor before the first is seen, for a moment
+	blind   bool // disables the checks
+	checks  bool // Workloads with quota have to pass a check
+	lags    bool // informers lag: a changed service may briefly get a second replacing slice before it observes the first
 }
 
-// noted is an object that was written over one of a version.
+// noted is an object that was written over a version.
 type noted struct {
 	over   string
 	object client.Object
@@ -83,7 +83,7 @@ func newWorld(t failer, hold string) *world {
 	return w
 }
 
-// each goes through the objects of a kind. They are not to be changed.
+// each visits the objects of a kind, which must not be changed.
 func (w *world) each(kind string, do func(client.Object)) {
 	switch {
 	case w.m != nil:
@@ -150,13 +150,13 @@ func (w *world) live() []*kueue.Workload {
 	return chain.Live(all)
 }
 
-// kind is what a pod is charged as: its group and what it asks for.
+// kind is the charge of a pod: its group and its requests.
 func kind(p *corev1.PodSpec) string {
 	return p.Containers[0].Name + "@" + p.Containers[0].Resources.Requests.Cpu().String()
 }
 
-// granted counts the pods that may run, by kind: a slice that is admitted takes the place of the one that it names. cpu is what
-// is charged: for one that is not admitted yet what it needs beyond the one that it names.
+// granted counts the pods that may run, by kind: an admitted slice replaces the one that it names. cpu is the charge: of a slice
+// that is not admitted yet its difference to the slice that it names.
 func (w *world) granted() (byKind map[string]int32, cpu int64) {
 	byKind = map[string]int32{}
 	live := w.live()
@@ -181,7 +181,7 @@ func (w *world) granted() (byKind map[string]int32, cpu int64) {
 	return byKind, cpu
 }
 
-// charged is what a slice with quota holds, in processors.
+// charged is the quota that a slice holds, in processors.
 func charged(x *kueue.Workload) (cpu int64) {
 	for i := range x.Spec.PodSets {
 		p := &x.Spec.PodSets[i]
@@ -190,10 +190,10 @@ func charged(x *kueue.Workload) (cpu int64) {
 	return cpu
 }
 
-// check holds the world to what must be true at any time: no more pods may run than have quota.
+// check checks the invariant: no more pods may run than have quota.
 func (w *world) check() {
 	if w.blind || w.get() == nil {
-		return // what a service leaves behind when it is deleted has no Workload
+		return // remains of a deleted service have no Workload
 	}
 	if live := w.live(); len(live) > 2 && !w.lags {
 		w.fail("%d slices are live", len(live))
@@ -217,21 +217,21 @@ func (w *world) running() map[string]int32 {
 	return runs
 }
 
-// get is the service as it is, nil if there is none.
+// get is the current service, nil if there is none.
 func (w *world) get() *unstructured.Unstructured {
 	var out *unstructured.Unstructured
 	w.each("RayService", func(o client.Object) { out = o.(*unstructured.Unstructured) })
 	return out
 }
 
-// sync has the informer of a kind show what is.
+// sync updates the informer of a kind.
 func (w *world) sync(kind string) {
 	var list []client.Object
 	w.each(kind, func(o client.Object) { list = append(list, o) })
 	w.shown[kind] = list
 }
 
-// restart is another Berth: it remembers nothing, and its informers are filled.
+// restart starts a new Berth, with current informers.
 func (w *world) restart() {
 	w.written = map[types.UID]noted{}
 	w.see()
@@ -243,7 +243,7 @@ func (w *world) see() {
 	}
 }
 
-// newest is an object as the informer shows it, or as it was written since (internal/job/controller does the same).
+// newest is an object from the informer, or its written version (internal/job/controller does the same).
 func newest[T client.Object](w *world, shown T, kept map[types.UID]noted) T {
 	n, ok := w.written[shown.GetUID()]
 	if !ok || n.over != shown.GetResourceVersion() {
@@ -253,10 +253,10 @@ func newest[T client.Object](w *world, shown T, kept map[types.UID]noted) T {
 	return n.object.DeepCopyObject().(T)
 }
 
-// observe is what Berth sees.
+// observe is Berth's observation.
 func (w *world) observe() *job.Observed {
 	o := &job.Observed{
-		Verdict: job.Verdict{Reach: job.Managed}, Now: w.now(),
+		Verdict: job.Verdict{Mode: job.Managed}, Now: w.now(),
 		Flavors: job.Flavors{"f": &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "f"}}}},
 	}
 	var uid types.UID
@@ -294,7 +294,7 @@ func (w *world) observe() *job.Observed {
 	return o
 }
 
-// reconcile is one pass of Berth. It tells whether it tried to write.
+// reconcile is one pass of Berth. It reports whether it tried to write.
 func (w *world) reconcile() bool {
 	o := w.observe()
 	a := decide.Next(w.cfg, w.service, o)
@@ -315,7 +315,7 @@ func (w *world) reconcile() bool {
 	return true
 }
 
-// judge holds a decision to what Berth must never do.
+// judge checks that Berth may make a decision.
 func (w *world) judge(o *job.Observed, a *job.Action) {
 	switch a.Verb {
 	case job.PatchJob:
@@ -324,8 +324,8 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 		if view.Bool(is.Object, "spec", "suspend") && !view.Bool(was.Object, "spec", "suspend") && chain.Granting(o.Workloads) != nil && !deleted {
 			w.fail("Berth stops a service that is admitted")
 		}
-	case job.PatchFamily:
-		for _, m := range a.Family {
+	case job.PatchChildren:
+		for _, m := range a.Children {
 			if c, ok := m.(*unstructured.Unstructured); ok && view.Bool(c.Object, "spec", "suspend") && c.GetAnnotations()[plan.UngatedAnnotation] != plan.Reheld {
 				at := slices.IndexFunc(o.Children, func(x job.Object) bool { return x.GetUID() == c.GetUID() })
 				if !view.Bool(o.Children[at].(*unstructured.Unstructured).Object, "spec", "suspend") {
@@ -333,8 +333,8 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 				}
 			}
 		}
-	case job.DeleteFamily:
-		for _, m := range a.Family {
+	case job.DeleteChildren:
+		for _, m := range a.Children {
 			if m.GetLabels()[kueue.PodSetLabel] != "" {
 				w.fail("Berth deletes pod %s, which it let go", m.GetName())
 			}
@@ -351,7 +351,7 @@ func (w *world) judge(o *job.Observed, a *job.Action) {
 	}
 }
 
-// mayEnd reports whether what is written of a slice that is admitted leaves it admitted, or another has its place, or there is no service.
+// mayEnd reports whether a write to an admitted slice leaves it admitted, or another replaces it, or there is no service.
 func (w *world) mayEnd(o *job.Observed, next *kueue.Workload) bool {
 	over := lifecycle.Condition(next, kueue.WorkloadFinished)
 	return (lifecycle.IsReserved(next) && (over == nil || over.Reason == kueue.ReasonOwnerNotFound)) || slices.ContainsFunc(o.Workloads, func(y *kueue.Workload) bool {
@@ -366,14 +366,14 @@ func (w *world) action(a *job.Action) string {
 	case job.PatchJob:
 		return fmt.Sprintf("service, suspend %v", view.Bool(a.Job.(*unstructured.Unstructured).Object, "spec", "suspend"))
 	case job.PatchJobStatus:
-		return fmt.Sprintf("status of the service, and delete %s", a.Family[0].GetName())
+		return fmt.Sprintf("status of the service, and delete %s", a.Children[0].GetName())
 	default:
 	}
 	var names []string
-	for _, m := range a.Family {
+	for _, m := range a.Children {
 		names = append(names, m.GetName())
 	}
-	return fmt.Sprintf("%s of %v", map[job.Verb]string{job.PatchFamily: "patch", job.DeleteFamily: "delete"}[a.Verb], names)
+	return fmt.Sprintf("%s of %v", map[job.Verb]string{job.PatchChildren: "patch", job.DeleteChildren: "delete"}[a.Verb], names)
 }
 
 func (w *world) write(a *job.Action) error {
@@ -393,7 +393,7 @@ func (w *world) write(a *job.Action) error {
 		return w.c.Update(w.ctx, a.Job)
 	case job.PatchJobStatus:
 		err := w.c.Status().Update(w.ctx, a.Job)
-		for _, m := range a.Family {
+		for _, m := range a.Children {
 			if err != nil || w.rng.IntN(4) == 0 { // it may die between the two
 				return err
 			}
@@ -401,10 +401,10 @@ func (w *world) write(a *job.Action) error {
 			err = client.IgnoreNotFound(w.c.Delete(w.ctx, m, client.Preconditions{UID: &uid}))
 		}
 		return err
-	case job.PatchFamily, job.DeleteFamily:
-		for _, m := range a.Family {
+	case job.PatchChildren, job.DeleteChildren:
+		for _, m := range a.Children {
 			over, err := m.GetResourceVersion(), error(nil)
-			if a.Verb == job.DeleteFamily {
+			if a.Verb == job.DeleteChildren {
 				uid := m.GetUID()
 				if err = client.IgnoreNotFound(w.c.Delete(w.ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &over})); err == nil {
 					m.SetDeletionTimestamp(new(metav1.Now()))
@@ -481,7 +481,7 @@ func (w *world) admission(old, object client.Object) error {
 	}
 	switch kind {
 	case "RayService":
-		in := &job.Setting{Config: w.cfg, Reach: job.Managed}
+		in := &job.Setting{Config: w.cfg, Mode: job.Managed}
 		if old == nil {
 			w.service.Suspend(object.(job.Object))
 			w.service.Default(object.(job.Object), true, in)
@@ -491,7 +491,7 @@ func (w *world) admission(old, object client.Object) error {
 		_, errs := w.service.Guard.Check(object.(job.Object), old.(job.Object), in)
 		return errs.ToAggregate()
 	case "RayCluster":
-		in, ok := w.family(object)
+		in, ok := w.dependents(object)
 		switch {
 		case !ok:
 			return nil
@@ -523,8 +523,8 @@ func (w *world) shrinks(old client.Object, now *kueue.Workload) {
 	}
 }
 
-// family is the setting of an object of the service, as it is now.
-func (w *world) family(object client.Object) (*job.Setting, bool) {
+// dependents is the current setting of an object of the service.
+func (w *world) dependents(object client.Object) (*job.Setting, bool) {
 	svc := w.get()
 	if ref := metav1.GetControllerOf(object); ref == nil || svc == nil || ref.UID != svc.GetUID() {
 		return nil, false
@@ -533,7 +533,7 @@ func (w *world) family(object client.Object) (*job.Setting, bool) {
 }
 
 func (w *world) setting(svc *unstructured.Unstructured) *job.Setting {
-	in := &job.Setting{Config: w.cfg, Reach: job.Follows, Ancestor: &job.Owner{GVK: w.service.GVK, Object: svc}, Workloads: w.live()}
+	in := &job.Setting{Config: w.cfg, Mode: job.Follows, Ancestor: &job.Owner{GVK: w.service.GVK, Object: svc}, Workloads: w.live()}
 	w.each("RayCluster", func(o client.Object) { in.Children = append(in.Children, o.(job.Object)) })
 	w.each("Pod", func(o client.Object) { in.Pods = append(in.Pods, o.(*corev1.Pod)) })
 	return in
@@ -551,16 +551,16 @@ func (w *world) admitPod(old client.Object, pod *corev1.Pod) error {
 		return nil
 	}
 	was := old.(*corev1.Pod)
-	if podset.HasGate(was.Spec.SchedulingGates) && !podset.HasGate(pod.Spec.SchedulingGates) && !w.service.Family.Upgrades.MayRun(svc.DeepCopy(), was, w.setting(svc)) {
+	if podset.HasGate(was.Spec.SchedulingGates) && !podset.HasGate(pod.Spec.SchedulingGates) && !w.service.ManagedChildren.Upgrades.MayRun(svc.DeepCopy(), was, w.setting(svc)) {
 		return fmt.Errorf("pod %s waits for quota", pod.Name)
 	}
 	return nil
 }
 
-// admit has the engine give quota to the slices that wait, the oldest first, if there is enough, and tells whether it did.
+// admit makes the engine admit waiting slices, oldest first, as far as quota permits, and reports whether it admitted one.
 func (w *world) admit() bool {
 	did := false
-	for _, x := range w.live() { // after a deactivation somebody has to let it into its queue again
+	for _, x := range w.live() { // a deactivated slice needs a user's reactivation
 		if lifecycle.IsEvicted(x) && !lifecycle.IsReserved(x) && lifecycle.IsActive(x) && lifecycle.IsRequeueBlocked(x) {
 			w.transition(x, func(x *kueue.Workload) bool { return w.cfg.Lifecycle.Requeue(x, "Reactivated", "", metav1.Now()) })
 		}
@@ -606,7 +606,7 @@ func (w *world) asks(x *kueue.Workload) (cpu int64) {
 	return cpu
 }
 
-// checked has the check of the n-th slice that waits for it say something, and what follows from that happen.
+// checked sets the check of the n-th waiting slice, and applies its consequences.
 func (w *world) checked(n int, state kueue.CheckState) {
 	waiting := slices.DeleteFunc(w.live(), func(x *kueue.Workload) bool {
 		return !lifecycle.IsReserved(x) || lifecycle.IsAdmitted(x) || lifecycle.IsEvicted(x)
@@ -632,7 +632,7 @@ func (w *world) checked(n int, state kueue.CheckState) {
 	})
 }
 
-// succeed finishes slices whose place another took, as the follower of Workloads does.
+// succeed finishes replaced slices, as the follower of Workloads does.
 func (w *world) succeed() {
 	live := w.live()
 	for _, by := range live {

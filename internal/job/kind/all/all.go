@@ -1,4 +1,4 @@
-// Package all is the list of job kinds that Berth integrates. It makes the catalogue of frameworks for configurations.
+// Package all is the list of job kinds that Berth integrates. It registers the catalogue of frameworks.
 package all
 
 import (
@@ -21,9 +21,8 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// kinds is the list, in the order of the catalogue (spec: 30 §2.2). The first is what a configuration file without a list enables.
-// A folder describes one kind, or several that are alike. The
-// configuration is nil for one with everything at its default.
+// kinds is the list, in the order of the catalogue (spec: 30 §2.2). The first is the default of integrations.frameworks. A folder
+// describes one kind, or several similar ones. A nil configuration is the default one.
 var kinds = []func(*options.Options) []*plan.Descriptor{
 	one(job.Descriptor),
 	one(pod.Descriptor),
@@ -36,15 +35,15 @@ var kinds = []func(*options.Options) []*plan.Descriptor{
 	ray.Descriptors,
 	one(appwrapper.Descriptor),
 	spark.Descriptors,
-	declared.Descriptors, // those of the configuration itself
+	declared.Descriptors, // declared in the configuration
 }
 
-// one is an entry of the list for a kind of its own that the configuration says nothing about.
+// one is the entry of a single kind that does not depend on the configuration.
 func one(describe func() *plan.Descriptor) func(*options.Options) []*plan.Descriptor {
 	return func(*options.Options) []*plan.Descriptor { return []*plan.Descriptor{describe()} }
 }
 
-// The catalogue exists before any configuration is read.
+// The catalogue is registered before a configuration is read.
 func init() { //nolint:gochecknoinits // options cannot import the kinds, and every program reads its configuration by this list
 	var list []options.Framework
 	for _, d := range inOrder(nil) {
@@ -63,14 +62,14 @@ func inOrder(o *options.Options) []*plan.Descriptor {
 	return out
 }
 
-// InOrder are the kinds in the order of the catalogue, with everything at its default.
+// InOrder returns the kinds in the order of the catalogue, with the default configuration.
 func InOrder() []*plan.Descriptor { return inOrder(nil) }
 
-// Descriptors are the kinds, sorted by framework name, with everything at its default.
+// Descriptors returns the kinds, sorted by framework name, with the default configuration.
 func Descriptors() []*plan.Descriptor { return DescriptorsWith(nil) }
 
-// DescriptorsWith are the kinds of a manager with the given configuration, nil for one with everything at its default, and those that
-// the configuration declares, sorted by framework name.
+// DescriptorsWith returns the kinds of a manager with the given configuration, nil for the default, and its declared kinds, sorted
+// by framework name.
 func DescriptorsWith(o *options.Options) []*plan.Descriptor {
 	out := inOrder(o)
 	slices.SortFunc(out, func(a, b *plan.Descriptor) int { return strings.Compare(a.Framework, b.Framework) })

@@ -11,9 +11,9 @@ import (
 )
 
 // mayLack are the functions of capabilities that a kind with the capability may leave out. All of Remote may be.
-var mayLack = []string{"Stops.Begun", "Once.Warn", "Elastic.NameExtra", "Elastic.Annotate", "Family.Others", "Guard.LedBy"}
+var mayLack = []string{"Stops.Begun", "Once.Warn", "Elastic.NameExtra", "Elastic.Annotate", "ManagedChildren.Others", "Guard.GatedBy"}
 
-// TestCapabilitiesAreComplete: who asks a kind for a capability need not ask for each function in it. Pod groups are a kind, too.
+// TestCapabilitiesAreComplete: a capability that is not nil has all its functions, also for pod groups.
 func TestCapabilitiesAreComplete(t *testing.T) {
 	for _, d := range descriptors(t) {
 		complete(t, d.Framework, reflect.ValueOf(d).Elem())

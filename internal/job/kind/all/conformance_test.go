@@ -69,7 +69,7 @@ spec:
                 containers: [{name: node, image: busybox}]
                 tolerations: [{key: own, operator: Exists}]`
 
-// kinds is what the suite has to know of each kind.
+// kinds is the test data of each kind.
 var kinds = map[string]*jobtest.Kind{
 	"batch/job": {
 		Manifest: `
@@ -284,7 +284,7 @@ func tektonCondition(status string) string {
 	return "conditions: [{type: Succeeded, status: '" + status + "', reason: R, message: m}]"
 }
 
-// pipelineRunSelectors are those of the pods of all its tasks.
+// pipelineRunSelectors are the node selectors of the pods of all its tasks.
 func pipelineRunSelectors(_ *testing.T, o plan.Object) []map[string]string {
 	out := map[string]string{}
 	for key, value := range view.Map(view.Of(o).Object, "spec", "taskRunTemplate", "podTemplate", "nodeSelector") {
@@ -293,7 +293,7 @@ func pipelineRunSelectors(_ *testing.T, o plan.Object) []map[string]string {
 	return []map[string]string{out}
 }
 
-// appWrapperSelectors are those of the templates with the infos beside them.
+// appWrapperSelectors are the node selectors of the templates with the infos beside them.
 func appWrapperSelectors(_ *testing.T, o plan.Object) []map[string]string {
 	var out []map[string]string
 	for _, c := range view.Maps(view.Of(o).Object, "spec", "components") {
@@ -304,7 +304,7 @@ func appWrapperSelectors(_ *testing.T, o plan.Object) []map[string]string {
 	return out
 }
 
-// trainJobSelectors are those of the JobSet that a TrainJob becomes, with its patches.
+// trainJobSelectors are the node selectors of the JobSet of a TrainJob, with its patches.
 func trainJobSelectors(t *testing.T, o plan.Object) []map[string]string {
 	var job trainerv1alpha1.TrainJob
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(o).Object, &job); err != nil {
@@ -356,7 +356,7 @@ func conditionText(kind string) string {
 	return "conditions: [{type: " + kind + `, status: "True", reason: R, message: m, lastTransitionTime: '2026-01-02T03:05:05Z'}]`
 }
 
-// descriptors are all kinds, with those that the example declares.
+// descriptors are all kinds, and the declared kind of the example.
 func descriptors(t *testing.T) []*plan.Descriptor {
 	t.Helper()
 	o, err := options.Load("../../../../docs/examples/declared-kinds.yaml")
@@ -366,7 +366,7 @@ func descriptors(t *testing.T) []*plan.Descriptor {
 	return all.DescriptorsWith(&o)
 }
 
-// with is what the suite has to know of a kind, or nil: from the list here, or from testdata/KIND.yaml in the folder of the kind.
+// with is the test data of a kind, or nil: from the list here, or from testdata/KIND.yaml in the folder of the kind.
 func with(t *testing.T, d *plan.Descriptor) *jobtest.Kind {
 	t.Helper()
 	var kind jobtest.Kind

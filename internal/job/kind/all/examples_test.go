@@ -28,8 +28,8 @@ const (
 	podsE2E   = "test/e2e/groups_test.go: "
 )
 
-// examples are the acceptance examples of spec 30 §7 by their numbers, and the tests that hold Berth to each: a file, and a text
-// in it. Those of RayService, 48 to 58 and 69, have a list of their own.
+// examples are the acceptance examples of spec 30 §7 by number, with their tests: a file, and a text in it. Examples 48 to 58 and
+// 69, of RayService, have a list of their own.
 var examples = map[int][]string{
 	// Ours or not.
 	1:  {gateE2E + "func TestHardGate", "internal/job/jobtest/unmanaged.go: func RunUnmanaged"},
@@ -59,7 +59,7 @@ var examples = map[int][]string{
 	24: {live + "func TestPriorityClasses"},
 	25: {rules + `"class is removed"`, rules + `"time while it starts"`},
 	26: {decide + `"14: deactivated by Berth, kept for now"`, decide + `"14: deactivated by Berth, deleted"`},
-	27: {live2 + "func TestFinishedIsToldOnce"},
+	27: {live2 + "func TestFinishedEventIsRecordedOnce"},
 	28: {jobsE2E + "func (c *cluster) testGated", rules + `"gates later"`},
 	// Batch Job.
 	29: {jobsE2E + "func (c *cluster) testPartialAdmission"},

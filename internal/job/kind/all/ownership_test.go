@@ -17,7 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/all"
 )
 
-// Objects of chains. Those of a kind whose controller labels what it makes with the UID of the owner are of uid-1.
+// Objects of chains. uid-1 is the owner in the labels of objects whose controller sets the UID of the owner.
 const (
 	spec1CPU  = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}]}"
 	spec9CPU  = "{containers: [{name: c, image: x, resources: {requests: {cpu: '9'}}}]}"
@@ -54,7 +54,7 @@ const ofUID1 = "labels: {batch.kubernetes.io/controller-uid: uid-1}"
 // TestOwnership: which objects are parts of their owners, for every pair of kinds of the table, and which only say so. Chains lead from the
 // object to the outermost owner.
 func TestOwnership(t *testing.T) {
-	const jobs, own = "Job", "" // whom the object follows; nobody
+	const jobs, own = "Job", "" // the owner that the object follows; none
 	tests := map[string]struct {
 		chain []string
 		want  string
@@ -138,7 +138,7 @@ func TestOwnership(t *testing.T) {
 				if v.Ancestor != nil {
 					got = v.Ancestor.GVK.Kind
 				}
-				if got != want || v.Err != nil || v.Need != nil || (want == own) != (v.Reach == plan.Managed) {
+				if got != want || v.Err != nil || v.Need != nil || (want == own) != (v.Mode == plan.Managed) {
 					t.Errorf("verified %v: it follows %q, want %q: %v, %v", verified, got, want, v.NotMade, v.Err)
 				}
 			}
@@ -180,7 +180,7 @@ func readChain(t *testing.T, kinds []*plan.Descriptor, texts []string) []plan.Ow
 	return out
 }
 
-// TestEveryKindSaysWhatItOwns: a kind without an entry owns nothing, so none may be forgotten.
+// TestEveryKindSaysWhatItOwns: a kind without an entry owns nothing, so every kind needs one.
 func TestEveryKindSaysWhatItOwns(t *testing.T) {
 	known := map[schema.GroupVersionKind]bool{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): true}
 	for _, d := range all.Descriptors() {

@@ -41,12 +41,12 @@ func TestSchedules(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				s := newSchedule(t, kind)
 				for range rapid.IntRange(1, 30).Draw(t, "turns") {
-					s.turn()
+					s.pickTurn()
 				}
-				s.settle()
+				s.runUntilStable()
 				s.check()
 				s.flip()
-				s.settle()
+				s.runUntilStable()
 				s.check()
 			})
 		})
@@ -111,7 +111,7 @@ func (s *schedule) make() {
 	if !s.cfg.ManageAll {
 		u.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
 	}
-	if s.cfg.ElasticJobs && s.d.Elastic != nil && !s.d.Family.CanLead() {
+	if s.cfg.ElasticJobs && s.d.Elastic != nil && !s.d.ManagedChildren.CanGate() {
 		u.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true"})
 	}
 	s.top = s.d.New()
@@ -156,20 +156,20 @@ func (s *schedule) finished() bool {
 // stopping reports whether a stop of the job was begun.
 func (s *schedule) stopping() bool { return s.d.IsStopping(s.top) }
 
-// runs is what the gate says about the ancestor of the child.
+// runs is the gate's answer about the ancestor of the child.
 func (s *schedule) runs() bool { return !s.finished() && !s.d.IsSuspended(s.top) && !s.stopping() }
 
 // reconcile makes the next write for the job.
 func (s *schedule) reconcile() bool {
 	o := &plan.Observed{
 		Job: s.top, Workloads: slices.Clone(s.workloads), Objects: s.objects, Now: metav1.NewTime(s.now), Flavors: plan.Flavors{"f": {}},
-		Verdict: plan.Verdict{Reach: plan.Unmanaged},
+		Verdict: plan.Verdict{Mode: plan.Unmanaged},
 	}
 	if s.managed {
-		o.Verdict.Reach = plan.Managed
+		o.Verdict.Mode = plan.Managed
 	}
 	if s.top != nil && s.d.Once != nil && s.managed && !s.d.Once.Marked(s.top, s.cfg) {
-		o.Verdict.Reach = plan.Ignored
+		o.Verdict.Mode = plan.Ignored
 	}
 	planned.SortByAge(o.Workloads)
 	return s.apply(&s.top, planned.Next(s.cfg, s.d, o))
@@ -180,9 +180,9 @@ func (s *schedule) reconcileChild() bool {
 	if s.child == nil || s.top == nil {
 		return false
 	}
-	o := &plan.Observed{Job: s.child, Now: metav1.NewTime(s.now), Verdict: plan.Verdict{Reach: plan.Unmanaged}}
+	o := &plan.Observed{Job: s.child, Now: metav1.NewTime(s.now), Verdict: plan.Verdict{Mode: plan.Unmanaged}}
 	if s.managed {
-		o.Verdict = plan.Verdict{Reach: plan.Follows, Ancestor: &plan.Owner{GVK: s.d.GVK, Object: s.top}}
+		o.Verdict = plan.Verdict{Mode: plan.Follows, Ancestor: &plan.Owner{GVK: s.d.GVK, Object: s.top}}
 		o.AncestorWorkloads, o.AncestorRuns = slices.Clone(s.workloads), s.runs()
 	}
 	was := s.childs.IsSuspended(s.child)
@@ -323,7 +323,7 @@ func (s *schedule) live() *kueue.Workload {
 }
 
 // turn does one thing that happens in a cluster.
-func (s *schedule) turn() {
+func (s *schedule) pickTurn() {
 	t, w := s.t, s.live()
 	what := rapid.SampledFrom([]string{
 		"reconcile", "reconcile", "reconcile", "child", "child", "control", "control", "flip", "flip", "admit", "admit", "evict", "finish", "shrink",
@@ -371,8 +371,8 @@ func (s *schedule) admit(w *kueue.Workload) {
 	s.cfg.Lifecycle.Reserve(w, a, nil, metav1.NewTime(s.now))
 }
 
-// settle gives all their turns until nothing changes.
-func (s *schedule) settle() {
+// runUntilStable runs all controllers until nothing changes.
+func (s *schedule) runUntilStable() {
 	s.passes = 0
 	s.log = append(s.log, fmt.Sprintf("settle (managed %v)", s.managed))
 	for range 60 {
@@ -387,7 +387,7 @@ func (s *schedule) settle() {
 	s.t.Fatalf("it does not settle:\n%s", strings.Join(s.log, "\n"))
 }
 
-// check compares what is left with what has to be.
+// check compares the final state with the expected one.
 func (s *schedule) check() {
 	fail := func(what string) { s.t.Fatalf("%s\n%s", what, strings.Join(s.log, "\n")) }
 	if s.passes > 1 {

@@ -1,8 +1,8 @@
 // Package appwrapper is the integration of AppWrapper: one descriptor. An
 // AppWrapper makes other objects; the pod templates in those are its pod sets.
-// What their pods get goes into spec.components[].podSetInfos, which the
-// AppWrapper controller works into what it makes: the components themselves are
-// never edited (spec: 30 §4.9).
+// The values for their pods are written to spec.components[].podSetInfos, which the
+// AppWrapper controller merges into the objects: the components themselves are
+// never changed (spec: 30 §4.9).
 package appwrapper
 
 import (
@@ -28,7 +28,7 @@ import (
 // ownManager is the value of spec.managedBy for the AppWrapper controller.
 const ownManager = "workload.codeflare.dev/appwrapper-controller"
 
-// Annotations of a declared pod set that say how its pods are numbered.
+// Annotations of a declared pod set with the labels that number its pods.
 const (
 	podIndexAnnotation      = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
 	subGroupAnnotation      = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
@@ -57,7 +57,7 @@ func Descriptor() *plan.Descriptor {
 	return d
 }
 
-// finished goes by the phase. What a failed AppWrapper made must be gone first.
+// finished depends on the phase. The objects of a failed AppWrapper must be deleted first.
 func finished(o view.Object) (message string, success, done bool) {
 	switch view.String(o.Object, "status", "phase") {
 	case "Succeeded":
@@ -68,17 +68,16 @@ func finished(o view.Object) (message string, success, done bool) {
 	return "", false, false
 }
 
-// declaredSet is a pod set of a component: how many pods, the path of their template in it, and the labels that number them.
+// declaredSet is a pod set of a component: its number of pods, the path of their template, and the labels that number them.
 type declaredSet struct {
 	replicas int32
 	path     string
 	ranks    plan.Ranks
 }
 
-// components are those of the AppWrapper.
 func components(o view.Object) []map[string]any { return view.Maps(o.Object, "spec", "components") }
 
-// roles are the pod sets of all components, numbered through.
+// roles are the pod sets of all components, numbered consecutively.
 func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	var out []view.Role
 	for i, c := range components(o) {
@@ -100,7 +99,7 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return out, nil
 }
 
-// podSets are those that a component declares, that the AppWrapper controller found in it, or that its kind is known for.
+// podSets are the pod sets that a component declares, that the AppWrapper controller detected, or that its kind is known for.
 func podSets(o view.Object, index int, component map[string]any) ([]declaredSet, error) {
 	list := view.Maps(component, "podSets")
 	if statuses := view.Maps(o.Object, "status", "componentStatus"); len(list) == 0 && index < len(statuses) {
@@ -122,7 +121,7 @@ func podSets(o view.Object, index int, component map[string]any) ([]declaredSet,
 	return out, nil
 }
 
-// declaredRanks are the labels that the annotations of a declared pod set name.
+// declaredRanks are the labels in the annotations of a declared pod set.
 func declaredRanks(annotations map[string]any) plan.Ranks {
 	r := plan.Ranks{PodIndex: view.String(annotations, podIndexAnnotation), SubGroup: view.String(annotations, subGroupAnnotation)}
 	if n, err := strconv.ParseInt(view.String(annotations, subGroupCountAnnotation), 10, 32); err == nil {
@@ -137,8 +136,7 @@ const replicaIndexLabel = "training.kubeflow.org/replica-index"
 // replicaSpecs are the roles of a PyTorchJob, in order.
 var replicaSpecs = []string{"Master", "Worker"}
 
-// inferred are the pod sets of objects whose kinds are known, with the labels by which those kinds number their pods. Others
-// have none.
+// inferred are the pod sets of objects of known kinds, with the labels that number their pods. Other kinds have none.
 func inferred(template map[string]any) ([]declaredSet, error) {
 	gv, err := schema.ParseGroupVersion(view.String(template, "apiVersion"))
 	if err != nil {
@@ -189,7 +187,7 @@ func rayCluster(spec map[string]any, path string) []declaredSet {
 	return out
 }
 
-// find follows a path such as template.spec.jobs[0].template to a pod template. A Pod is its own.
+// find returns the pod template at a path such as template.spec.jobs[0].template. A Pod is its own template.
 func find(component map[string]any, path string) (map[string]any, error) {
 	at := component
 	for part := range strings.SplitSeq(path, ".") {
@@ -211,7 +209,7 @@ func find(component map[string]any, path string) (map[string]any, error) {
 	return at, nil
 }
 
-// start writes what the pods get beside each component.
+// start writes the admitted values beside each component.
 func start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
 	sets, err := view.PodSetsOf(view.Of(o), roles, in)
 	if err != nil {
@@ -243,7 +241,7 @@ func start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
 	return nil
 }
 
-// entryOf is one of podSetInfos. What contradicts the template is refused, as where templates are edited.
+// entryOf is an entry of podSetInfos. Values that contradict the template are refused, as for other kinds.
 func entryOf(info *plan.PodSetInfo, set *kueue.PodSet) (map[string]any, error) {
 	if err := info.MergeInto(set.Template.DeepCopy()); err != nil {
 		return nil, err
@@ -263,7 +261,7 @@ func entryOf(info *plan.PodSetInfo, set *kueue.PodSet) (map[string]any, error) {
 	return entry, nil
 }
 
-// restore takes podSetInfos away.
+// restore removes podSetInfos.
 func restore(o plan.Object, _ []kueue.PodSet) bool {
 	changed := false
 	for _, c := range components(view.Of(o)) {

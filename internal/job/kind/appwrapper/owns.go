@@ -14,9 +14,9 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// wrapped says why an object is none of the components of an AppWrapper: it has another kind or name, or more pods, or larger ones, than
+// wrapped returns why an object is not a component of an AppWrapper: its kind or name differs, or it has more or larger pods than
 // the component counts.
-func wrapped(k *plan.Kinship) error {
+func wrapped(k *plan.OwnedBy) error {
 	child, err := treeOf(k.Child)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func wrapped(k *plan.Kinship) error {
 }
 
 // isNamed compares kind and name.
-func isNamed(k *plan.Kinship, template map[string]any) bool {
+func isNamed(k *plan.OwnedBy, template map[string]any) bool {
 	gvk := schema.FromAPIVersionAndKind(view.String(template, "apiVersion"), view.String(template, "kind"))
 	if k.Kind != nil && gvk.GroupKind() != k.Kind.GVK.GroupKind() {
 		return false
@@ -47,7 +47,7 @@ func isNamed(k *plan.Kinship, template map[string]any) bool {
 	return prefix != "" && plan.HasPrefix(k.Child, prefix)
 }
 
-// treeOf is an object of any type as a tree.
+// treeOf converts an object to a tree.
 func treeOf(o plan.Object) (map[string]any, error) {
 	if u, ok := o.(view.Object); ok {
 		return u.Object, nil
@@ -55,8 +55,8 @@ func treeOf(o plan.Object) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
 
-// counts compares the pods of an object to those that its component counts: as many sets as the kind is known for, or, of another kind, those
-// that the component declares.
+// counts compares the pods of an object with the pods that its component counts: the pod sets of a known kind, or the declared
+// ones.
 func counts(o view.Object, index int, component, child map[string]any) error {
 	declared, err := podSets(o, index, component)
 	if err != nil {
@@ -64,7 +64,7 @@ func counts(o view.Object, index int, component, child map[string]any) error {
 	}
 	child = maps.Clone(child)
 	made := map[string]any{"template": child}
-	for _, key := range []string{"apiVersion", "kind"} { // a typed object has none
+	for _, key := range []string{"apiVersion", "kind"} { // a typed object may have none
 		if view.String(child, key) == "" {
 			child[key] = view.String(component, "template", key)
 		}

@@ -1,7 +1,7 @@
 // Package declared is the integration of kinds that a configuration describes
-// in CEL: one descriptor for each, which does what a written one does. What an
-// expression says of a job is asked once more whenever the job is looked at; a
-// job on which one fails is left as it is, and told so (spec: 30 §4.13).
+// in CEL: one descriptor for each. The expressions are evaluated at every
+// reconcile; a job on which one fails is not changed, and gets an event
+// (spec: 30 §4.13).
 package declared
 
 import (
@@ -25,7 +25,7 @@ import (
 // Framework is the name of a declared kind in events and logs, such as tekton.dev/pipelinerun.
 func Framework(k *declare.Kind) string { return k.GVK.Group + "/" + strings.ToLower(k.GVK.Kind) }
 
-// Descriptors describe the kinds of a configuration, nil for one that declares none.
+// Descriptors returns the kinds of a configuration, nil if it declares none.
 func Descriptors(o *options.Options) []*plan.Descriptor {
 	if o == nil {
 		return nil
@@ -37,7 +37,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return out
 }
 
-// kind is a declared kind as descriptors need it.
+// kind is a declared kind with its compiled expressions.
 type kind struct{ *declare.Kind }
 
 func descriptor(k kind) *plan.Descriptor {
@@ -69,7 +69,7 @@ func descriptor(k kind) *plan.Descriptor {
 
 func tree(o plan.Object) map[string]any { return view.Of(o).Object }
 
-// finished is about a job that can be read, as unreadable found out.
+// finished is evaluated after unreadable found no error.
 func (k kind) finished(o plan.Object) (message string, success, finished bool) {
 	end, err := k.Finished(tree(o))
 	if err != nil || end == nil {
@@ -78,13 +78,13 @@ func (k kind) finished(o plan.Object) (message string, success, finished bool) {
 	return end.Message, end.Success, true
 }
 
-// isActive holds the quota of a job of which it is not known whether it runs.
+// isActive is true for a job whose expression fails, so that it keeps its quota.
 func (k kind) isActive(o plan.Object) bool {
 	started, err := k.Started(tree(o))
 	return started || err != nil
 }
 
-// unreadable is what is wrong with an expression on this job, of those that are asked for.
+// unreadable returns the first error of an expression on this job.
 func (k kind) unreadable(o plan.Object, in *plan.Setting) error {
 	if _, err := k.podSets(o, in); err != nil {
 		return err
@@ -113,7 +113,7 @@ type podSet struct {
 	template *corev1.PodTemplateSpec
 }
 
-// sets are the pod sets of the job.
+// sets returns the pod sets of the job.
 func (k kind) sets(o plan.Object) ([]podSet, error) {
 	list, err := k.PodSets(tree(o))
 	if err != nil {
@@ -122,7 +122,7 @@ func (k kind) sets(o plan.Object) ([]podSet, error) {
 	out := make([]podSet, 0, len(list))
 	for _, s := range list {
 		template := &corev1.PodTemplateSpec{}
-		// What an expression makes up is strict: a field that is not there is a mistake. In a job it is one of a later version.
+		// Templates of an expression are strict: an unknown field is a mistake. In a job it may be a field of a later version.
 		strict := s.Path == ""
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(s.Template, template, strict); err != nil {
 			return nil, fmt.Errorf("%s podSets: %s has no pod template: %w", k.name(), s.Name, err)
@@ -149,7 +149,7 @@ func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	return out, nil
 }
 
-// start gives the pods what was admitted: in the templates of the job, and through the expression that injects.
+// start merges the admitted values: into the templates of the job, and through the expression that injects.
 func (k kind) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	sets, err := k.sets(o)
 	if err != nil {
@@ -180,7 +180,7 @@ func (k kind) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) err
 	return nil
 }
 
-// injectAll lets the expression bring about what the pods are to have.
+// injectAll evaluates the expression that injects, for each pod set.
 func (k kind) injectAll(o plan.Object, sets []podSet) error {
 	if !k.HasInject() {
 		return nil
@@ -202,7 +202,7 @@ func (k kind) injectAll(o plan.Object, sets []podSet) error {
 	return k.Inject(tree(o), list)
 }
 
-// restore gives the job back what its pod sets were before.
+// restore resets the templates of the job to its earlier pod sets.
 func (k kind) restore(o plan.Object, podSets []kueue.PodSet) bool {
 	before := o.DeepCopyObject()
 	sets, err := k.sets(o)
@@ -224,8 +224,8 @@ func (k kind) restore(o plan.Object, podSets []kueue.PodSet) bool {
 	return !equality.Semantic.DeepEqual(before, o)
 }
 
-// stopStep is a stop that the field of Suspend may not be enough for. One that leaves the job running is the last one: the
-// job has to end by itself.
+// stopStep is a stop for which the field of Suspend may not suffice. If the job still runs after the last step, it has to end by
+// itself.
 func (k kind) stopStep(o plan.Object, podSets []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.Object) {
 	if k.Suspended(tree(o)) {
 		return plan.Stopped, nil
@@ -234,7 +234,7 @@ func (k kind) stopStep(o plan.Object, podSets []kueue.PodSet, _ plan.StopReason)
 	k.Suspend(next.Object)
 	suspended := next.DeepCopy()
 	if err := k.Stop(next.Object); err != nil {
-		next = suspended // what can be done without the expression
+		next = suspended // without the expression
 	}
 	if k.Suspended(next.Object) {
 		k.restore(next, podSets)
@@ -276,7 +276,7 @@ func (k kind) sizes(o plan.Object, _ *plan.Setting) []plan.Size {
 	return out
 }
 
-// at is the field of the template, or the spec for one that an expression made up.
+// at is the field of the template, or the spec for a template of an expression.
 func (s *podSet) at() *field.Path {
 	if s.Path == "" {
 		return field.NewPath("spec")
@@ -284,8 +284,8 @@ func (s *podSet) at() *field.Path {
 	return field.NewPath(strings.TrimPrefix(s.Path, "."))
 }
 
-// validate refuses a new job that could not be queued, and topology annotations that contradict each other. A job that is
-// there already may always be changed, if only to be deleted.
+// validate refuses a new job that could not be queued, and contradicting topology annotations. A stored job may always be changed,
+// at least to be deleted.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
 	queued := in.IsQueued(o)

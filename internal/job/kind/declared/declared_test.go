@@ -67,7 +67,7 @@ func TestTemplates(t *testing.T) {
 			}
 		})
 	}
-	// What a job has may be of a later version; what an expression makes up is read strictly.
+	// Fields of a job may be of a later version; templates of an expression are read strictly.
 	later := parse(t, "{apiVersion: crew.example.com/v1, kind: Crew, spec: {roles: {cook: {template: {spec: {containers: [{name: c}], novel: true}}}}}}")
 	if _, err := crew.PodSets(later, setting); err != nil {
 		t.Error(err)
@@ -95,7 +95,7 @@ func TestUnreadableJob(t *testing.T) {
 		if change != nil {
 			change(o, wl)
 		}
-		return &plan.Observed{Job: o, Verdict: plan.Verdict{Reach: plan.Managed}, Workloads: []*kueue.Workload{wl}, Now: now}
+		return &plan.Observed{Job: o, Verdict: plan.Verdict{Mode: plan.Managed}, Workloads: []*kueue.Workload{wl}, Now: now}
 	}
 	running := func(o *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(o.Object, false, "spec", "suspend")
@@ -169,7 +169,7 @@ func TestReclaimable(t *testing.T) {
 	}
 }
 
-// A job that its user stopped keeps what was injected, which is taken out before its quota is free.
+// A job that its user stopped keeps the injected values until they are removed, before its quota is released.
 func TestUserStopRestores(t *testing.T) {
 	crew, _ := example(t)
 	cfg := &plan.Config{HonourUserSuspend: true}
@@ -191,7 +191,7 @@ func TestUserStopRestores(t *testing.T) {
 		Spec:       kueue.WorkloadSpec{QueueName: "lq", PodSets: wanted},
 	}
 	cfg.Lifecycle.Reserve(wl, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "cook"}}}, nil, metav1.Now())
-	observed := &plan.Observed{Job: o, Verdict: plan.Verdict{Reach: plan.Managed}, Workloads: []*kueue.Workload{wl}}
+	observed := &plan.Observed{Job: o, Verdict: plan.Verdict{Mode: plan.Managed}, Workloads: []*kueue.Workload{wl}}
 	a := decide.Next(cfg, crew, observed)
 	if a.Verb != plan.PatchJob {
 		t.Fatalf("verb %d: %v", a.Verb, a.Err)

@@ -10,7 +10,7 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// owns are the kinds that the declaration names, or all.
+// owns are the kinds in the declaration, or all.
 func (k kind) owns() []plan.Child {
 	if k.Owns == nil {
 		return []plan.Child{{}}
@@ -22,14 +22,14 @@ func (k kind) owns() []plan.Child {
 	return out
 }
 
-// made says why an object is none of a job: it has pods that are in no pod set of the job, or more of them.
-func (k kind) made(of *plan.Kinship) error {
+// made returns why an object does not belong to a job: it has pods of no pod set of the job, or more of them.
+func (k kind) made(of *plan.OwnedBy) error {
 	sets, err := k.podSets(of.Owner, of.Setting())
 	if err != nil {
 		return err
 	}
 	var children []kueue.PodSet
-	for _, o := range append([]plan.Object{of.Child}, of.Below...) { // what serves has no pod sets, but pods below it
+	for _, o := range append([]plan.Object{of.Child}, of.Below...) { // a serving object has no pod sets, but pods below it
 		if pod, ok := o.(*corev1.Pod); ok {
 			children = append(children, kueue.PodSet{Name: "pod", Count: 1, Template: corev1.PodTemplateSpec{Spec: pod.Spec}})
 		}

@@ -1,6 +1,6 @@
 // Package deployment is the integration of Deployment: one descriptor. Each of its
-// pods is queued by itself, so all there is to do is to mark the pod template; a
-// changed queue rolls the Deployment out.
+// pods is queued separately, so only the pod template is marked; a changed queue
+// rolls the Deployment out.
 package deployment
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podgroup"
 )
 
-// framework is how a configuration and the pods name the kind.
+// framework is the name of the kind in the configuration and on pods.
 const framework = "deployment"
 
 // Descriptor describes Deployment (spec: 30 §4.9).
@@ -26,7 +26,7 @@ func Descriptor() *plan.Descriptor {
 		New:         func() plan.Object { return &appsv1.Deployment{} },
 		NewList:     func() runtime.Object { return &appsv1.DeploymentList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.Deployment).Status.ReadyReplicas == 0 },
-		Suspend:     func(plan.Object) {}, // its pods are
+		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Made: madeReplicaSet}},
 		Serving:     true,
 		Open:        &plan.Open{Templates: []string{"spec.template"}},
@@ -41,16 +41,16 @@ func Descriptor() *plan.Descriptor {
 	}
 }
 
-// madeReplicaSet goes by the name: those of earlier templates are there too, and the controller of Deployments empties any that is not of
-// the newest.
-func madeReplicaSet(k *plan.Kinship) error {
+// madeReplicaSet checks only the name: ReplicaSets of earlier templates exist too, and the Deployment controller scales those to
+// zero.
+func madeReplicaSet(k *plan.OwnedBy) error {
 	if !plan.HasPrefix(k.Child, k.Owner.GetName()+"-") {
 		return plan.ErrOtherName
 	}
 	return nil
 }
 
-// mark has the pods of a managed Deployment wait. The template of any other is not touched.
+// mark makes the pods of a managed Deployment wait. Other templates are not changed.
 func mark(o plan.Object, managed bool, _ *plan.Setting) {
 	if !managed {
 		return

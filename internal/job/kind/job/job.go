@@ -1,15 +1,15 @@
 // Package job is the integration of batch/v1 Job: one descriptor.
 //
 // A Job is stopped in up to three writes, because its pod template can change
-// only while it is suspended and no pod of it is left:
+// only while it is suspended and has no pods:
 //
 //	(1) suspend, and mark the stop with an annotation
 //	    … the Job controller removes the pods …
-//	(2) status: forget the start time, so that the template may change
+//	(2) status: remove the start time, so that the template may change
 //	(3) restore the template, and remove the mark
 //
-// A Job with the mark does not count as suspended, so a stop that a crash cut
-// short goes on (spec: 30 §4.9).
+// A Job with the mark does not count as suspended, so a stop continues after a
+// crash (spec: 30 §4.9).
 package job
 
 import (
@@ -30,11 +30,11 @@ import (
 // mainPodSet is the name of the one pod set.
 const mainPodSet = "main"
 
-// ownLabels are labels that the Job controller put on the pod template. They name this very Job, so a Workload's template
-// does not have them, and restoring leaves them alone.
+// ownLabels are labels that the Job controller sets on the pod template. They name this Job, so a Workload's template does not have
+// them, and a restore keeps them.
 var ownLabels = []string{"job-name", "controller-uid", batchv1.ControllerUidLabel}
 
-// keptLabels are those that a restore leaves alone.
+// keptLabels are labels that a restore does not change.
 var keptLabels = append([]string{batchv1.JobNameLabel}, ownLabels...)
 
 // Descriptor describes batch/v1 Job.
@@ -98,7 +98,7 @@ func parallelism(job *batchv1.Job) int32 {
 	return *job.Spec.Parallelism
 }
 
-// podCount is how many pods run at once.
+// podCount is the number of concurrent pods.
 func podCount(job *batchv1.Job) int32 {
 	if job.Spec.Completions == nil {
 		return parallelism(job)
@@ -106,13 +106,13 @@ func podCount(job *batchv1.Job) int32 {
 	return min(parallelism(job), *job.Spec.Completions)
 }
 
-// minParallelism reads the annotation for partial admission. What is not an integer counts as absent.
+// minParallelism reads the annotation for partial admission. An invalid number counts as absent.
 func minParallelism(job *batchv1.Job) (int32, bool) {
 	n, err := strconv.ParseInt(job.Annotations[kueue.JobMinParallelismAnnotation], 10, 32)
 	return int32(n), err == nil
 }
 
-// completionsFollow reports whether completions change along with parallelism.
+// completionsFollow reports whether completions change with parallelism.
 func completionsFollow(job *batchv1.Job) bool {
 	follow, err := strconv.ParseBool(job.Annotations[kueue.JobCompletionsEqualParallelismAnnotation])
 	return err == nil && follow
@@ -131,13 +131,13 @@ func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	return []kueue.PodSet{set}, nil
 }
 
-// resume lets the Job run without Berth. The gate of elastic Jobs goes, and the next start adds it again.
+// resume lets the Job run without Berth. The gate of elastic Jobs is removed; the next start adds it again.
 func resume(o plan.Object) {
 	o.(*batchv1.Job).Spec.Suspend = new(false)
 	podset.Ungate(&o.(*batchv1.Job).Spec.Template)
 }
 
-// start lets the Job run with what its only pod set got.
+// start lets the Job run with the values of its only pod set.
 func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	job := o.(*batchv1.Job)
 	if len(infos) != 1 {
@@ -160,7 +160,7 @@ func setParallelism(job *batchv1.Job, n int32) {
 	}
 }
 
-// restore undoes what start did to everything but suspend.
+// restore reverts start, except suspend.
 func restore(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	if len(podSets) != 1 {
 		return false
@@ -173,7 +173,7 @@ func restore(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	return changed
 }
 
-// stop finds the next of the three writes. A Job that was never changed is only suspended.
+// stop returns the next of the three writes. A Job whose template was never changed is only suspended.
 func stop(o plan.Object, podSets []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.Object) {
 	job := o.(*batchv1.Job)
 	restored := job.DeepCopy()
@@ -189,7 +189,7 @@ func stop(o plan.Object, podSets []kueue.PodSet, _ plan.StopReason) (plan.Step, 
 	case !changed && !isMarked(job):
 		return plan.Stopped, nil
 	case changed && job.Status.Active != 0:
-		return plan.Wait, nil // the API refuses another template while pods run
+		return plan.Wait, nil // the API server refuses template changes while pods run
 	case changed && job.Status.StartTime != nil:
 		forgotten := job.DeepCopy()
 		forgotten.Status.StartTime = nil
@@ -228,8 +228,8 @@ func podsReady(o plan.Object, _ *plan.Setting) bool {
 	return ready >= podCount(o.(*batchv1.Job))
 }
 
-// reclaimable counts the pods that will not be replaced when they end. A Job that is only still to be told that it is over
-// gives everything back in a moment, with the write that says so.
+// reclaimable counts the pods that will not be replaced when they end. A Job that is about to finish reclaims nothing: its finish
+// releases all quota.
 func reclaimable(o plan.Object, _ *plan.Setting) []kueue.ReclaimablePod {
 	job := o.(*batchv1.Job)
 	done := terminal(job)
@@ -247,7 +247,7 @@ func reclaimable(o plan.Object, _ *plan.Setting) []kueue.ReclaimablePod {
 	return []kueue.ReclaimablePod{{Name: mainPodSet, Count: spare}}
 }
 
-// isEnding reports whether it is decided how the Job ends and no pod of it is left: Complete or Failed come next.
+// isEnding reports whether the outcome of the Job is decided and it has no pods: Complete or Failed come next.
 func isEnding(job *batchv1.Job) bool {
 	if job.Status.Active > 0 || (job.Status.Terminating != nil && *job.Status.Terminating > 0) {
 		return false
@@ -257,8 +257,8 @@ func isEnding(job *batchv1.Job) bool {
 	})
 }
 
-// terminal is how many completions are decided. An Indexed Job never uses status.succeeded, which is stale after it was
-// scaled down; failed attempts that may be tried again do not count.
+// terminal is the number of decided completions. An Indexed Job does not use status.succeeded, which is stale after a scale-down;
+// failed attempts that may be retried do not count.
 func terminal(job *batchv1.Job) int32 {
 	if job.Spec.CompletionMode == nil || *job.Spec.CompletionMode != batchv1.IndexedCompletion {
 		return job.Status.Succeeded
@@ -277,7 +277,7 @@ func terminal(job *batchv1.Job) int32 {
 // indexRange is a range of indexes, ends included.
 type indexRange struct{ from, to int32 }
 
-// parseIndexes reads a list such as "1,3-5". Malformed parts count for nothing.
+// parseIndexes reads a list such as "1,3-5". Malformed parts are ignored.
 func parseIndexes(text string) []indexRange {
 	var out []indexRange
 	for part := range strings.SplitSeq(text, ",") {

@@ -8,11 +8,12 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// oldUIDLabel is what batchv1.ControllerUidLabel was called before.
+// oldUIDLabel is the earlier name of batchv1.ControllerUidLabel.
 const oldUIDLabel = "controller-uid"
 
-// madePod says why a pod is none of a Job. How many there are is not checked: the Job controller deletes those beyond spec.parallelism.
-func madePod(k *plan.Kinship) error {
+// madePod returns why a pod does not belong to a Job. Its number is not checked: the Job controller deletes pods beyond
+// spec.parallelism.
+func madePod(k *plan.OwnedBy) error {
 	owner := k.Owner.(*batchv1.Job)
 	labels, uid := k.Child.GetLabels(), string(owner.UID)
 	if labels[batchv1.ControllerUidLabel] != uid && labels[oldUIDLabel] != uid {

@@ -12,11 +12,11 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// adapterReason is that of the condition Suspended while a Job runs on a worker and is not started here yet.
+// adapterReason is the reason of the condition Suspended while a Job runs on a worker and is not started here yet.
 const adapterReason = "MultiKueueAdapter"
 
-// prepare takes out of the copy for a worker what the API server made for the local Job, and what would have the worker remove the
-// copy before the manager has seen its end.
+// prepare removes from the copy the fields that the API server set on the local Job, and the TTL, by which the worker could delete
+// the copy before the manager has observed its end.
 func prepare(tree map[string]any) {
 	unstructured.RemoveNestedField(tree, "spec", "selector")
 	unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
@@ -25,8 +25,8 @@ func prepare(tree map[string]any) {
 	}
 }
 
-// deferStatus keeps the status of a running Job away from one that is still suspended: the API server refuses it. Until then the local
-// Job says that it is suspended.
+// deferStatus withholds the status of a running Job while the local one is still suspended: the API server refuses it. Until then
+// the local Job is reported as suspended.
 func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
 	l, r := local.(*batchv1.Job), remote.(*batchv1.Job)
 	if _, _, done := finished(r); done || !suspended(l) || suspended(r) {
@@ -47,8 +47,8 @@ func deferStatus(local, remote plan.Object) (map[string]any, bool, error) {
 	return tree, true, err
 }
 
-// goOn is the status of a remote Job in the words of a local one that began with another copy, which was deleted. The API server
-// refuses a Job that starts again while it runs, and counters that decrease, except those of a Job that may shrink.
+// goOn adapts the status of a remote Job to a local one that began with another copy, which was deleted. The API server refuses a
+// second start time of a running Job, and decreasing counters, unless the Job may shrink.
 func goOn(local, remote *batchv1.Job) *batchv1.JobStatus {
 	next := remote.Status.DeepCopy()
 	if local.Status.StartTime != nil && !suspended(local) {
@@ -61,19 +61,19 @@ func goOn(local, remote *batchv1.Job) *batchv1.JobStatus {
 	return next
 }
 
-// mayShrink reports whether completions follow parallelism, so that fewer pods may have succeeded than before.
+// mayShrink reports whether completions follow parallelism, so that status.succeeded may decrease.
 func mayShrink(j *batchv1.Job) bool {
 	indexed := j.Spec.CompletionMode != nil && *j.Spec.CompletionMode == batchv1.IndexedCompletion
 	return indexed && j.Spec.Completions != nil && j.Spec.Parallelism != nil && *j.Spec.Completions == *j.Spec.Parallelism
 }
 
-// quiet says that no pod of the Job runs.
+// quiet sets the status of a Job without pods.
 func quiet(o plan.Object) {
 	status := &o.(*batchv1.Job).Status
 	status.Active, status.Ready, status.Terminating = 0, nil, nil
 }
 
-// resize gives a copy the parallelism of the local Job, or that of its slice if the Job has another size by now.
+// resize sets the parallelism of a copy to the local Job's, or to its slice's if the Job has another size by now.
 func resize(remote, local plan.Object, podSets []kueue.PodSet) bool {
 	r, l := remote.(*batchv1.Job), local.(*batchv1.Job)
 	if len(podSets) != 1 {

@@ -94,7 +94,7 @@ func validateElastic(job *batchv1.Job, cfg *plan.Config) field.ErrorList {
 	return errs
 }
 
-// validateChange keeps the size of a partially admitted Job fixed while it runs.
+// validateChange refuses to resize a partially admitted Job while it runs.
 func validateChange(job, old *batchv1.Job) field.ErrorList {
 	var errs field.ErrorList
 	if _, ok := old.Annotations[kueue.JobMinParallelismAnnotation]; ok && !suspended(old) && parallelism(job) != parallelism(old) {

@@ -1,5 +1,5 @@
 // Package jobset is the integration of JobSet: one descriptor. It reads JobSets
-// through a narrow view, so that it serves those of any later version too.
+// through a narrow view, so that it also supports later versions.
 package jobset
 
 import (
@@ -34,7 +34,7 @@ func Descriptor() *plan.Descriptor {
 	}.Descriptor()
 	d.Owns = []plan.Child{{GVK: batchv1.SchemeGroupVersion.WithKind("Job"), Made: madeJob}}
 	d.PodLabels = plan.PodsByName(jobsetv1alpha2.JobSetNameKey)
-	d.Remote.Prepare = func(tree map[string]any) { // a worker must not remove what its manager has not seen the end of
+	d.Remote.Prepare = func(tree map[string]any) { // a worker must not delete a copy before its manager has observed the end
 		unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
 	}
 	return d
@@ -59,13 +59,13 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return out, nil
 }
 
-// pods is how many pods each Job of a replicated job runs at once.
+// pods is the number of concurrent pods of each Job of a replicated job.
 func pods(rj map[string]any) int32 {
 	n := view.Int(rj, 1, "template", "spec", "parallelism")
 	return min(n, view.Int(rj, n, "template", "spec", "completions"))
 }
 
-// statuses are what the status counts of the Jobs of each replicated job.
+// statuses are the counts of Jobs in the status, by replicated job.
 func statuses(o view.Object) []map[string]any {
 	return view.Maps(o.Object, "status", "replicatedJobsStatus")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// madeJob says why a Job is none of a JobSet: its name is that of another index, or it is larger than its template.
-func madeJob(k *plan.Kinship) error {
+// madeJob returns why a Job does not belong to a JobSet: its name has no valid index, or it is larger than its template.
+func madeJob(k *plan.OwnedBy) error {
 	child, ok := k.Child.(*batchv1.Job)
 	if !ok {
 		return errors.New("it cannot be read")

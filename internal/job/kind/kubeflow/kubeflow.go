@@ -1,6 +1,6 @@
 // Package kubeflow is the integration of the jobs of the training operator
 // (kubeflow.org/v1) and of the MPI operator (v2beta1). They differ in the field of
-// their replicas and in the roles there; all else is one narrow view.
+// their replicas and in their roles; the rest is one narrow view.
 package kubeflow
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// Labels of pods. indexLabel numbers those of a role.
+// Labels of pods. indexLabel is the index of a pod in its role.
 const (
 	indexLabel    = "training.kubeflow.org/replica-index"
 	nameLabel     = "training.kubeflow.org/job-name"
@@ -28,7 +28,7 @@ const (
 	mpiOperator      = "kubeflow.org/mpi-operator"
 )
 
-// kind is one kind: where its replicas are, and the roles in the order of their pod sets.
+// kind is one kind: the field of its replicas, and its roles in the order of their pod sets.
 type kind struct {
 	name, version string
 	replicas      string
@@ -45,7 +45,7 @@ var kinds = []kind{
 	{"MPIJob", "v2beta1", "mpiReplicaSpecs", []string{launcher, worker}, mpiOperator},
 }
 
-// Descriptors describe the kinds, in the order of the catalogue (spec: 30 §4.9).
+// Descriptors returns the kinds, in the order of the catalogue (spec: 30 §4.9).
 func Descriptors() []*plan.Descriptor {
 	out := make([]*plan.Descriptor, 0, len(kinds))
 	for _, k := range kinds {
@@ -83,7 +83,7 @@ func (k kind) descriptor() *plan.Descriptor {
 	return d
 }
 
-// controller is how the pods of a job name what made them.
+// controller is the name of the controller in the labels of the pods.
 func (k kind) controller() string {
 	if k.operator == mpiOperator {
 		return "mpi-operator"
@@ -91,7 +91,7 @@ func (k kind) controller() string {
 	return strings.ToLower(k.name) + "-controller"
 }
 
-// find lists the roles that the job has. Their order is the kind's, not the job's.
+// find lists the roles of the job, in the order of the kind.
 func (k kind) find(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	path := field.NewPath("spec", k.replicas)
 	var out []view.Role
@@ -122,7 +122,7 @@ func isActive(o view.Object) bool {
 	return false
 }
 
-// priorityClass is that of the whole job, or the first that a role's template names (spec: 30 §4.6).
+// priorityClass is the class of the whole job, or the first one of a role's template (spec: 30 §4.6).
 func (k kind) priorityClass(o plan.Object) string {
 	return view.String(view.Of(o).Object, "spec", "runPolicy", "schedulingPolicy", "priorityClass")
 }
@@ -142,7 +142,7 @@ func validateMPI(o, old view.Object, _ []view.Role, in *plan.Setting) field.Erro
 	return plan.LongName(o, "its last worker", fmt.Sprintf("%s-worker-%d", plan.ExpectedName(o), n-1), plan.MaxLabel)
 }
 
-// offsetWorkers makes room for the launcher among the ranks of the workers if it is one of them.
+// offsetWorkers shifts the ranks of the workers by one if the launcher is a worker.
 func offsetWorkers(o plan.Object, _ bool, in *plan.Setting) {
 	spec := view.Map(view.Of(o).Object, "spec")
 	ofLauncher, ofWorkers := view.Map(spec, "mpiReplicaSpecs", launcher, "template"), view.Map(spec, "mpiReplicaSpecs", worker, "template")

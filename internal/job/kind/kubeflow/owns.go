@@ -22,8 +22,9 @@ func (k kind) owns(isMPI bool) []plan.Child {
 	return out
 }
 
-// madePod says why a pod is none of a job: its name is none of NAME-ROLE-INDEX, or it is larger than the template of the role.
-func (k kind) madePod(of *plan.Kinship) error {
+// madePod returns why a pod does not belong to a job: its name is not NAME-ROLE-INDEX, or it is larger than the template of the
+// role.
+func (k kind) madePod(of *plan.OwnedBy) error {
 	roles, err := k.find(view.Of(of.Owner), nil)
 	if err != nil {
 		return err
@@ -48,8 +49,8 @@ func fits(pod plan.Object, tree map[string]any) error {
 	return plan.MadePod(pod, &template.Spec)
 }
 
-// madeLauncher says why a Job is not that of the launcher.
-func madeLauncher(of *plan.Kinship) error {
+// madeLauncher returns why a Job is not the launcher.
+func madeLauncher(of *plan.OwnedBy) error {
 	child, ok := of.Child.(*batchv1.Job)
 	template := view.Map(view.Of(of.Owner).Object, "spec", "mpiReplicaSpecs", launcher, "template")
 	switch {

@@ -1,9 +1,9 @@
 // Package leaderworkerset is the integration of LeaderWorkerSet: one descriptor.
 // Each replica is a group of pods, a leader and its workers, with a Workload of
-// its own; they come and go one by one.
+// its own.
 //
-// The kind belongs to others, so it is read as a tree, and only what Berth sets is
-// written.
+// The kind's Go types are not ours, so it is read as a tree, and only fields that
+// Berth sets are written.
 package leaderworkerset
 
 import (
@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// framework is how a configuration and the pods name the kind.
+	// framework is the name of the kind in the configuration and on pods.
 	framework = "leaderworkerset.x-k8s.io/leaderworkerset"
 
 	domain          = "leaderworkerset.sigs.k8s.io/"
@@ -46,7 +46,7 @@ var (
 	replicasPath = field.NewPath("spec", "replicas")
 )
 
-// Descriptors describe LeaderWorkerSet for a manager with the given configuration; nil has everything at its default.
+// Descriptors returns LeaderWorkerSet for a manager with the given configuration; nil is the default configuration.
 func Descriptors(o *options.Options) []*plan.Descriptor {
 	d := Descriptor()
 	if o != nil && !o.Gates.On(feature.LWSImmutableGroupSize) {
@@ -55,7 +55,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return []*plan.Descriptor{d}
 }
 
-// Descriptor describes LeaderWorkerSet, with groups that keep their size while they are queued (spec: 30 §4.9).
+// Descriptor describes LeaderWorkerSet, whose groups keep their size while they are queued (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
 		Framework: framework,
@@ -72,7 +72,7 @@ func Descriptor() *plan.Descriptor {
 			return l
 		},
 		IsSuspended: func(o plan.Object) bool { return view.Int(view.Of(o).Object, 0, "status", "readyReplicas") == 0 },
-		Suspend:     func(plan.Object) {}, // its pods are
+		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Relayed: true, Made: madeSet}},
 		Serving:     true,
 		Open:        &plan.Open{Templates: []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"}},
@@ -97,7 +97,7 @@ func template(o plan.Object, name string) (*corev1.PodTemplateSpec, error) {
 	return out, nil
 }
 
-// templates reads both; that of the leader may be nil.
+// templates reads both templates; the leader's may be nil.
 func templates(o plan.Object) (ofLeader, ofWorker *corev1.PodTemplateSpec, err error) {
 	if ofLeader, err = template(o, "leaderTemplate"); err != nil {
 		return nil, nil, err
@@ -108,7 +108,7 @@ func templates(o plan.Object) (ofLeader, ofWorker *corev1.PodTemplateSpec, err e
 	return ofLeader, ofWorker, err
 }
 
-// scale asks for so many groups.
+// scale sets the number of groups.
 func scale(o plan.Object, n int32) { view.Set(view.Of(o).Object, int64(n), "spec", "replicas") }
 
 func replicas(o plan.Object) int32 { return view.Int(view.Of(o).Object, 1, "spec", "replicas") }
@@ -116,7 +116,7 @@ func size(o plan.Object) int32 {
 	return view.Int(view.Of(o).Object, 1, "spec", "leaderWorkerTemplate", "size")
 }
 
-// groups is how many replicas there are or may be: more while a roll-out surges.
+// groups is the number of replicas that exist or may exist: more while a roll-out surges.
 func groups(o plan.Object) int32 {
 	tree, n := view.Of(o).Object, replicas(o)
 	surge := view.Int(tree, 0, "spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
@@ -126,7 +126,7 @@ func groups(o plan.Object) int32 {
 	return n
 }
 
-// mark has the pods of a managed LeaderWorkerSet wait.
+// mark makes the pods of a managed LeaderWorkerSet wait.
 func mark(o plan.Object, managed bool, in *plan.Setting) {
 	if !managed {
 		return
@@ -155,7 +155,7 @@ func mark(o plan.Object, managed bool, in *plan.Setting) {
 	}
 }
 
-// owner is the LeaderWorkerSet of a pod, or of the template of one.
+// owner is the LeaderWorkerSet of a pod or a pod template.
 func owner(pod *corev1.Pod) string {
 	if pod.Annotations[kueue.PodSuspendingParentAnnotation] != framework {
 		return ""
@@ -163,7 +163,7 @@ func owner(pod *corev1.Pod) string {
 	return pod.Labels[nameLabel]
 }
 
-// partName is the name of a group, by which its Workload is named.
+// partName is the name of a group, an input of the name of its Workload.
 func partName(o plan.Object, index string) string { return o.GetName() + "-" + index }
 
 // parts are the groups.
@@ -187,7 +187,7 @@ func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
 		add(alone, n, ofWorker, plan.Ranks{PodIndex: workerLabel})
 	}
 	wanted, most := groups(o), max(in.MaxChildren, plan.DefaultMaxChildren)
-	if wanted > most { // by /scale, which no webhook sees, or by its status
+	if wanted > most { // by /scale, which calls no webhook, or by its status
 		return nil, podset.Permanent("%s: %s", replicasPath, plan.TooMany(int64(wanted), "groups", most))
 	}
 	out := make([]plan.Part, max(wanted, 0))
@@ -198,14 +198,14 @@ func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
 	return out, nil
 }
 
-// strip takes off what LeaderWorkerSet writes on its templates, but for its name.
+// strip removes the metadata that LeaderWorkerSet writes on its templates, except its name.
 func strip(t *corev1.PodTemplateSpec) {
 	foreign := func(key, _ string) bool { return strings.HasPrefix(key, domain) && key != nameLabel }
 	maps.DeleteFunc(t.Labels, foreign)
 	maps.DeleteFunc(t.Annotations, foreign)
 }
 
-// place is known once the pod is labelled with the number of its group.
+// place is known once the pod has the label with the number of its group.
 func place(o plan.Object, pod *corev1.Pod) (part, role string) {
 	index := pod.Labels[groupLabel]
 	if index == "" {
@@ -231,7 +231,7 @@ func sizes(o plan.Object, _ *plan.Setting) []plan.Size {
 	return []plan.Size{{Path: path, What: "pods", N: plan.Times(max(n, 0), max(each, 0))}}
 }
 
-// validate checks the templates, and keeps the shape of one that is queued.
+// validate checks the templates, and refuses to change the shape of a queued LeaderWorkerSet.
 func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
 	if n := replicas(o); n < 0 {
@@ -262,7 +262,7 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	return errs
 }
 
-// validateFixed keeps the size of the groups of one that is queued, too.
+// validateFixed also refuses to change the size of its groups.
 func validateFixed(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	errs := validate(o, old, in)
 	_, ofWorker, err := templates(o)
@@ -275,8 +275,7 @@ func validateFixed(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	return append(errs, field.Forbidden(templatePath.Child("size"), "cannot change while its pods are queued together"))
 }
 
-// longNames refuses a new LeaderWorkerSet whose pods could never be made: those of its leaders, or of the workers of its last
-// group.
+// longNames refuses a new LeaderWorkerSet whose pods could never be made: its leaders, or the workers of its last group.
 func longNames(o plan.Object, ofWorker *corev1.PodTemplateSpec, in *plan.Setting) field.ErrorList {
 	if podgroup.Parent(ofWorker) != framework || !in.IsQueued(o) {
 		return nil
@@ -288,7 +287,7 @@ func longNames(o plan.Object, ofWorker *corev1.PodTemplateSpec, in *plan.Setting
 	return podgroup.LongNames(o, fmt.Sprintf("%s-%d", name, n-1), size(o))
 }
 
-// validateTopology checks the annotations of both templates. Leader and workers are placed together only if both say so.
+// validateTopology checks the annotations of both templates. Leader and workers are placed together only if both have them.
 func validateTopology(ofLeader, ofWorker *corev1.PodTemplateSpec, size int32, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
 	workers, path := size, templatePath.Child("workerTemplate", "metadata")

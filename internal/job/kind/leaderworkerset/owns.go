@@ -10,9 +10,9 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// madeSet says why a StatefulSet is none of a LeaderWorkerSet: it is not that of the leaders, and none of workers, which a leader owns.
-// While a roll-out surges or shrinks, there are as many as the status counts.
-func madeSet(k *plan.Kinship) error {
+// madeSet returns why a StatefulSet does not belong to a LeaderWorkerSet: it is neither the leaders' nor one of workers, which a
+// leader owns. While a roll-out surges or shrinks, the status has their number.
+func madeSet(k *plan.OwnedBy) error {
 	child, ok := k.Child.(*appsv1.StatefulSet)
 	if !ok {
 		return errors.New("it cannot be read")

@@ -6,10 +6,10 @@
 //	created ─► webhook: label, finalizer, gates ─► Workload ─► admitted: merged and ungated, one patch
 //	evicted ─► condition TerminationTarget ─► deleted ─► Workload finished ─► finalizer off
 //
-// Pods of a group of a name are one job together: see internal/job/plan/podgroup.
+// The pods of a named group are one job: see internal/job/plan/podgroup.
 //
-// The label that the webhook sets is the mark of a pod that is queued: the owners
-// of a pod are asked when it is made and never again (spec: 30 §4.2.2, §4.9).
+// The label that the webhook sets marks a queued pod: the owners of a pod are
+// judged at its creation only (spec: 30 §4.2.2, §4.9).
 package pod
 
 import (
@@ -43,14 +43,14 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // setDefaults gates a new pod
 		Resume:      func(o plan.Object) { plan.OpenGates(o.(*corev1.Pod), false) },
 		Start:       start,
-		Restore:     func(plan.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
+		Restore:     func(plan.Object, []kueue.PodSet) bool { return false }, // stopped pods are deleted
 		Stops:       &plan.Stops{Next: stop, Begun: func(o plan.Object) bool { return podgroup.IsTarget(o.(*corev1.Pod)) }},
 		Finished:    finished,
 		IsActive:    isActive,
 		PodsReady:   podsReady,
 		Owns:        owns,
 		Once: &plan.Once{
-			Marked: marked, Finalize: func(o plan.Object) bool { return podgroup.LetGo(o.(*corev1.Pod)) }, Alone: true,
+			Marked: marked, Finalize: func(o plan.Object) bool { return podgroup.RemoveFinalizer(o.(*corev1.Pod)) }, Alone: true,
 			StatusManager: podgroup.StatusManager, Warn: warn,
 		},
 		Open:       &plan.Open{},
@@ -66,7 +66,7 @@ func Descriptor() *plan.Descriptor {
 	}
 }
 
-// podLabels are those of the group of a pod.
+// podLabels are the labels of the pods of a group.
 func podLabels(o plan.Object) (map[string]string, error) {
 	if group := o.GetLabels()[kueue.PodGroupNameLabel]; group != "" {
 		return map[string]string{kueue.PodGroupNameLabel: group}, nil
@@ -74,7 +74,7 @@ func podLabels(o plan.Object) (map[string]string, error) {
 	return nil, fmt.Errorf("%s is of no group: kubectl get pod %s -n %s", o.GetName(), o.GetName(), o.GetNamespace())
 }
 
-// member is the group of a pod that is queued.
+// member is the group of a queued pod, or "".
 func member(o plan.Object, cfg *plan.Config) string {
 	if !marked(o, cfg) {
 		return ""
@@ -82,15 +82,15 @@ func member(o plan.Object, cfg *plan.Config) string {
 	return cfg.GroupName(o)
 }
 
-// parent is the framework that queues the pod in the place of its own owners, or empty.
+// parent is the framework that queues the pod instead of its owners, or "".
 func parent(o metav1.Object) string { return o.GetAnnotations()[kueue.PodSuspendingParentAnnotation] }
 
-// marked reports whether the webhook took the pod. If pods are only integrated for what makes them, plain ones are not ours.
+// marked reports whether the webhook has marked the pod. With PodsOfParentsOnly plain pods are not ours.
 func marked(o plan.Object, cfg *plan.Config) bool {
 	return o.GetLabels()[kueue.ManagedLabel] == "true" && (!cfg.PodsOfParentsOnly || parent(o) != "")
 }
 
-// podSets is the pod's spec alone: labels and annotations decide nothing.
+// podSets uses the pod's spec only; its labels and annotations have no effect.
 func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	pod := o.(*corev1.Pod)
 	template := corev1.PodTemplateSpec{Spec: *pod.Spec.DeepCopy()}
@@ -100,8 +100,7 @@ func podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	}}, nil
 }
 
-// start gives the pod what was admitted and opens its gate. The gate of topologies stays if the pod still has to get its
-// place.
+// start merges the admitted values and removes the gate. The topology gate stays if the pod still has to be placed.
 func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	pod := o.(*corev1.Pod)
 	if len(infos) != 1 {
@@ -110,7 +109,7 @@ func start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	return podgroup.Open(pod, &infos[0])
 }
 
-// stop says why, then deletes. A pod that never ran, or is over, stays unless its Workload goes.
+// stop records the reason, then deletes the pod. A pod that never ran, or has ended, is deleted only with its Workload.
 func stop(o plan.Object, _ []kueue.PodSet, why plan.StopReason) (plan.Step, plan.Object) {
 	pod := o.(*corev1.Pod)
 	switch {
@@ -129,7 +128,7 @@ func finished(o plan.Object) (message string, success, done bool) {
 
 func podsReady(o plan.Object, _ *plan.Setting) bool { return podgroup.IsReady(o.(*corev1.Pod)) }
 
-// setDefaults has a new pod wait: for its Workload, or for what its parent's framework says.
+// setDefaults gates a new pod, for its own Workload or for the framework of its parent.
 func setDefaults(o plan.Object, managed bool, in *plan.Setting) {
 	pod := o.(*corev1.Pod)
 	claimed := parent(pod) != ""

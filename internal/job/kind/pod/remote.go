@@ -11,27 +11,27 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podgroup"
 )
 
-// remote copies pods to worker clusters. The pod here keeps its gate, and so never gets a node; the copy has one of its own, which the
-// worker opens (spec: 40 §4.6).
+// remote copies pods to worker clusters. The local pod keeps its gate, and so never gets a node; the worker removes the gate of the
+// copy (spec: 40 §4.6).
 func remote() *plan.Remote {
 	return &plan.Remote{Gated: true, Prepare: prepare, Status: mirrored, Quiet: quiet, Final: failed}
 }
 
-// failed says of a copy that is being deleted that it ended by itself, or by its node. One that its queue took back runs again.
+// failed reports whether a copy that is being deleted ended by itself, or by its node. A copy that its queue evicted runs again.
 func failed(o plan.Object) bool {
 	pod := o.(*corev1.Pod)
 	return plan.PodIsOver(pod) && !podgroup.IsTarget(pod)
 }
 
-// prepare takes out of a copy what only the API server of its own cluster can say: node and priority. The class of the priority stays.
+// prepare removes from a copy the fields that the API server of its cluster sets: node and priority. The priority class stays.
 func prepare(tree map[string]any) {
 	for _, name := range []string{"nodeName", "priority", "preemptionPolicy", "ephemeralContainers"} {
 		unstructured.RemoveNestedField(tree, "spec", name)
 	}
 }
 
-// mirrored is the status of a pod that has a copy. It says that its gate is why it has no node until the copy has one, so that nobody
-// makes nodes for it here. What the API server of each cluster says itself stays (a class of service cannot change).
+// mirrored is the status of a pod with a copy. Until the copy has a node, the reason for having none is the gate, so that no
+// autoscaler adds nodes here. Fields that the local API server sets stay (the QoS class cannot change).
 func mirrored(local, remote plan.Object) (map[string]any, bool, error) {
 	l, r := local.(*corev1.Pod), remote.(*corev1.Pod)
 	status := r.Status.DeepCopy()
@@ -54,7 +54,7 @@ func isScheduled(pod *corev1.Pod) bool {
 	})
 }
 
-// quiet says of a pod whose copy is gone that it waits again. One that has ended has ended.
+// quiet sets the status of a pod whose copy is deleted back to pending, unless it has ended.
 func quiet(o plan.Object) {
 	pod := o.(*corev1.Pod)
 	if !plan.PodIsGated(pod) || plan.PodIsOver(pod) {
@@ -69,7 +69,7 @@ func quiet(o plan.Object) {
 	}
 }
 
-// isActive reports whether the copy of a pod runs. A pod without a copy needs no quota as soon as it is stopped, and one that is gated runs
+// isActive reports whether the copy of a pod runs. A pod without a copy needs no quota once it is stopped, and a gated pod runs
 // nowhere else.
 func isActive(o plan.Object) bool {
 	pod := o.(*corev1.Pod)

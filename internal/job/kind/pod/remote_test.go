@@ -32,7 +32,7 @@ func sent() (*corev1.Pod, *kueue.Workload) {
 	}, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}}
 }
 
-// TestRemoteCopy is that a copy has the gate and all that its user wrote, and nothing that only the cluster here can say.
+// TestRemoteCopy: a copy has the gate and the user's fields, and no field that only the local cluster sets.
 func TestRemoteCopy(t *testing.T) {
 	local, w := sent()
 	got, err := sender.NewJob(pod.Descriptor(), local, w, nil)
@@ -131,7 +131,7 @@ func TestRemoteStatus(t *testing.T) {
 	}
 }
 
-// TestRemoteQuiet is that a pod whose copy is gone waits as it did at first, and counts as one that does not run; one that has ended has.
+// TestRemoteQuiet: a pod whose copy is deleted is pending again, and does not count as running; an ended pod stays ended.
 func TestRemoteQuiet(t *testing.T) {
 	d := pod.Descriptor()
 	runs, _ := sent()

@@ -16,7 +16,7 @@ var (
 	annotationsPath = field.NewPath("metadata", "annotations")
 )
 
-// validate checks what labels and annotations say about a pod (spec: 30 §4.9).
+// validate checks the labels and annotations of a pod (spec: 30 §4.9).
 func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	pod := o.(*corev1.Pod)
 	var errs field.ErrorList
@@ -31,7 +31,7 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	return errs
 }
 
-// groupPath is where the name of the pod's group is.
+// groupPath is the path of the group's name.
 func groupPath(pod *corev1.Pod, cfg *plan.Config) *field.Path {
 	if pod.Annotations[kueue.PodGroupNameLabel] != "" && cfg.AnnotationIdentifiers {
 		return annotationsPath.Key(kueue.PodGroupNameLabel)
@@ -39,7 +39,7 @@ func groupPath(pod *corev1.Pod, cfg *plan.Config) *field.Path {
 	return labelsPath.Key(kueue.PodGroupNameLabel)
 }
 
-// validateGroup has the name and the size of a group come together.
+// validateGroup requires the name and the size of a group together.
 func validateGroup(pod *corev1.Pod, cfg *plan.Config) field.ErrorList {
 	var errs field.ErrorList
 	name, path, totalPath := cfg.GroupName(pod), groupPath(pod, cfg), annotationsPath.Key(kueue.PodGroupTotalCountAnnotation)
@@ -69,7 +69,7 @@ func validateGroup(pod *corev1.Pod, cfg *plan.Config) field.ErrorList {
 	return errs
 }
 
-// validateGroupChange keeps a pod in its group, and a decision against its replacement.
+// validateGroupChange refuses to move a pod to another group, and to revoke that it is not retriable.
 func validateGroupChange(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList {
 	var errs field.ErrorList
 	was := cfg.GroupName(old)
@@ -85,7 +85,7 @@ func validateGroupChange(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList
 	return errs
 }
 
-// warn tells of a pod that is queued though something above it is. What a parent's framework marks is as it is meant to be.
+// warn returns warnings for a queued pod that has an owner, unless the framework of a parent marked it.
 func warn(o, old plan.Object, cfg *plan.Config) []string {
 	if o.GetLabels()[kueue.ManagedLabel] != "true" || !cfg.HasManagedOwner(o) || (old != nil && parent(o) != "") {
 		return nil
@@ -93,7 +93,7 @@ func warn(o, old plan.Object, cfg *plan.Config) []string {
 	return []string{labelsPath.Key(kueue.ManagedLabel).String() + ": the owner of the pod is queued already: leave the label to it"}
 }
 
-// sizes are the pods of the group of a pod, which is part of no other job.
+// sizes are the pods of the group of a pod that is not part of another job.
 func sizes(o plan.Object, in *plan.Setting) []plan.Size {
 	pod := o.(*corev1.Pod)
 	total := pod.Annotations[kueue.PodGroupTotalCountAnnotation]

@@ -1,10 +1,10 @@
 // Package ray is the integration of the kinds that KubeRay runs: RayCluster,
-// RayJob and RayService. All have a cluster in them, of a head and groups of
-// workers; a RayJob may add the pod that submits it, and a RayService replaces its
-// cluster by another one while it serves.
+// RayJob and RayService. All contain a cluster, of a head and groups of workers; a
+// RayJob may add a submitter pod, and a RayService replaces its cluster by another
+// one while it serves.
 //
-// What KubeRay adds to pods by itself is counted in the Workload and is never
-// written into the job (spec: 30 §4.9).
+// Resources that KubeRay adds to pods are counted in the Workload and never
+// written to the job (spec: 30 §4.9).
 package ray
 
 import (
@@ -29,11 +29,11 @@ const (
 	ownManager = "ray.io/kuberay-operator"
 	// headRole is the pod set of the head.
 	headRole = "head"
-	// faultToleranceAnnotation turns the tolerance for faults of the control store on.
+	// faultToleranceAnnotation enables the fault tolerance of the control store.
 	faultToleranceAnnotation = "ray.io/ft-enabled"
-	// ready is the state of a cluster all of whose pods are.
+	// ready is the state of a cluster whose pods are all ready.
 	ready = "ready"
-	// maxRoles is how many pod sets a Workload may have.
+	// maxRoles is the maximum number of pod sets of a Workload.
 	maxRoles = 18
 )
 
@@ -41,7 +41,7 @@ func gvk(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
 }
 
-// changeClusters lets the manager hold and delete the clusters of a job or a service.
+// changeClusters lets the manager suspend and delete the clusters of a job or a service.
 var changeClusters = plan.Allow("ray.io", []string{"rayclusters"}, "delete", "patch")
 
 // Cluster describes RayCluster. It never finishes by itself.
@@ -81,11 +81,11 @@ func (r *Settings) cluster() *plan.Descriptor {
 	d.Remote.Resize = resizeAt("spec")
 	d.Owns = clusterOwns
 	d.PodLabels = plan.PodsByName(rayplan.ClusterLabel)
-	d.Guard = &plan.Guard{Check: r.guardCluster, LedBy: r.isOfService}
+	d.Guard = &plan.Guard{Check: r.guardCluster, GatedBy: r.isOfService}
 	return d
 }
 
-// podsAt is PodLabels for an object whose status names a cluster.
+// podsAt is PodLabels for an object with the name of a cluster in its status.
 func podsAt(path ...string) func(plan.Object) (map[string]string, error) {
 	return func(o plan.Object) (map[string]string, error) {
 		if cluster := view.String(view.Of(o).Object, path...); cluster != "" {
@@ -95,16 +95,16 @@ func podsAt(path ...string) func(plan.Object) (map[string]string, error) {
 	}
 }
 
-// isQueued reports whether a job that nobody above it is queued for has a Workload.
+// isQueued reports whether a job without an ancestor has a Workload.
 func isQueued(o view.Object, in *plan.Setting) bool { return in.IsQueued(o) }
 
-// KubeRay leaves alone what has a longer name: a cluster, and an object of which it names clusters.
+// KubeRay ignores objects with longer names: a cluster, and a parent from whose name it derives the names of clusters.
 const (
 	maxClusterName = 53
 	maxParentName  = maxClusterName - len("-xxxxx")
 )
 
-// longName refuses a new object that KubeRay would leave alone for its name. What KubeRay names itself is its own to check.
+// longName refuses a new object that KubeRay would ignore for its name. Names that KubeRay makes are not checked.
 func longName(o, old view.Object, limit int) field.ErrorList {
 	if old != nil || metav1.GetControllerOf(o) != nil {
 		return nil
@@ -112,19 +112,19 @@ func longName(o, old view.Object, limit int) field.ErrorList {
 	return plan.LongName(o, "the "+o.GetKind(), plan.ExpectedName(o), limit)
 }
 
-// clusterIsActive reports whether KubeRay may have pods of the cluster. It tells when all are gone; a cluster that it never
-// saw has none.
+// clusterIsActive reports whether the cluster may have pods. Its status shows when all are gone; a cluster that KubeRay has never
+// reconciled has none.
 func clusterIsActive(o view.Object) bool {
 	status := view.Map(o.Object, "status")
 	return len(status) > 0 && view.String(status, "state") != "suspended"
 }
 
-// ownRoles are those of a RayCluster.
+// ownRoles are the roles of a RayCluster.
 func ownRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return cluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"))
 }
 
-// cluster lists the head and the groups of workers of a cluster's spec.
+// cluster returns the roles of a cluster's spec: the head and the groups of workers.
 func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role, error) {
 	head := view.Map(spec, "headGroupSpec", "template")
 	if head == nil {
@@ -147,7 +147,7 @@ func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role,
 	return roles, nil
 }
 
-// workers is how many pods KubeRay makes for a group: its replicas within its bounds, of some hosts each, or none for a
+// workers is the number of pods that KubeRay makes for a group: its replicas within their bounds, times the hosts, or none for a
 // suspended group.
 func workers(group map[string]any) int32 {
 	if view.Bool(group, "suspend") {
@@ -159,7 +159,7 @@ func workers(group map[string]any) int32 {
 	return plan.Times(n, max(1, view.Int(group, 1, "numOfHosts")))
 }
 
-// shapeHead makes the head as KubeRay will. With tolerance for faults a Job cleans up when the head is gone, in its place.
+// shapeHead adapts the head as KubeRay does. With fault tolerance a cleanup Job replaces the head after its deletion.
 func shapeHead(o view.Object, spec map[string]any, t *corev1.PodTemplateSpec) {
 	if view.Map(spec, "gcsFaultToleranceOptions") != nil || o.GetAnnotations()[faultToleranceAnnotation] == "true" {
 		if len(t.Spec.Containers) > 0 {
@@ -177,7 +177,7 @@ func shapeHead(o view.Object, spec map[string]any, t *corev1.PodTemplateSpec) {
 	t.Spec.Containers = append(t.Spec.Containers, c)
 }
 
-// raise lifts a request to at least a quantity.
+// raise raises a request to at least a quantity.
 func raise(c *corev1.Container, name corev1.ResourceName, least string) {
 	if q, ok := c.Resources.Requests[name]; ok && q.Cmp(resource.MustParse(least)) >= 0 {
 		return
@@ -188,7 +188,7 @@ func raise(c *corev1.Container, name corev1.ResourceName, least string) {
 	c.Resources.Requests[name] = resource.MustParse(least)
 }
 
-// equal are requests and limits of the same size.
+// equal returns equal requests and limits.
 func equal(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(cpu, memory), Limits: list(cpu, memory)}
 }
@@ -197,7 +197,7 @@ func list(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// validateCluster are the rules for a cluster that is queued. roles counts its pod sets.
+// validateCluster are the rules for a queued cluster. roles is the number of its pod sets.
 func validateCluster(o view.Object, spec map[string]any, path *field.Path, roles int, in *plan.Setting) field.ErrorList {
 	var errs field.ErrorList
 	if view.Bool(spec, "enableInTreeAutoscaling") {

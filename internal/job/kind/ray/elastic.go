@@ -14,24 +14,23 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// isElastic reports whether a job is resized by slices.
 func isElastic(o view.Object, in *plan.Setting) bool {
 	return in != nil && in.Config != nil && in.ElasticJobs && plan.IsElastic(o)
 }
 
-// gateCluster gives the templates of a new elastic cluster the gate for their pods. One that KubeRay makes for an elastic job
-// has the annotations of that job, whose Workload lets its pods go (spec: 30 §4.9).
+// gateCluster adds the gate to the templates of a new elastic cluster. A cluster that KubeRay makes for an elastic job has the
+// annotations of that job, whose Workload ungates its pods (spec: 30 §4.9).
 func gateCluster(o view.Object, in *plan.Setting) {
 	ofRay := false
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		ofRay = schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) == gvk("RayJob")
 	}
-	if isElastic(o, in) && (in.Reach == plan.Managed || (in.Reach == plan.Follows && ofRay)) {
+	if isElastic(o, in) && (in.Mode == plan.Managed || (in.Mode == plan.Follows && ofRay)) {
 		gateTemplates(view.Map(o.Object, "spec"))
 	}
 }
 
-// gateTemplates gives the templates of a cluster's spec the gate, and reports whether one had none.
+// gateTemplates adds the gate to the templates of a cluster's spec, and reports whether one had none.
 func gateTemplates(spec map[string]any) bool {
 	changed := gateTemplate(view.Map(spec, "headGroupSpec", "template"))
 	for _, group := range view.Maps(spec, "workerGroupSpecs") {
@@ -77,7 +76,7 @@ func gateTemplate(template map[string]any) bool {
 	return true
 }
 
-// child names the cluster of an elastic job that scales by itself: how many workers it has only that cluster knows.
+// child refers to the cluster of an elastic job with autoscaling: only that cluster has the number of workers.
 func child(object plan.Object) []plan.Reference {
 	o := view.Of(object)
 	name := view.String(o.Object, "status", "rayClusterName")
@@ -87,7 +86,7 @@ func child(object plan.Object) []plan.Reference {
 	return []plan.Reference{{GVK: gvk("RayCluster"), Name: name}}
 }
 
-// childOf is the live cluster of an elastic job that scales by itself, or nil.
+// childOf is the live cluster of an elastic job with autoscaling, or nil.
 func childOf(o view.Object, in *plan.Setting) view.Object {
 	if !isElastic(o, in) || view.Bool(o.Object, "spec", "suspend") {
 		return nil
@@ -104,7 +103,7 @@ func childOf(o view.Object, in *plan.Setting) view.Object {
 	return nil
 }
 
-// countChild gives the roles of an elastic job as many workers as its cluster has.
+// countChild sets the counts of an elastic job's roles to the workers of its cluster.
 func countChild(o view.Object, roles []view.Role, in *plan.Setting) error {
 	live := childOf(o, in)
 	if live == nil {
@@ -124,8 +123,8 @@ groups:
 	return nil
 }
 
-// annotate writes down at which generation the cluster of an elastic job is, which the names of slices depend on. Without a
-// cluster it is empty.
+// annotate records the generation of an elastic job's cluster, which is a part of the names of slices. Without a cluster it is
+// empty.
 func annotate(object plan.Object, in *plan.Setting) bool {
 	o := view.Of(object)
 	if !isElastic(o, in) || !view.Bool(o.Object, "spec", "rayClusterSpec", "enableInTreeAutoscaling") {
@@ -144,7 +143,7 @@ func annotate(object plan.Object, in *plan.Setting) bool {
 	return true
 }
 
-// generationOfChild is the part of the names of slices that annotate keeps.
+// generationOfChild is the part of slice names that annotate records.
 func generationOfChild(o plan.Object) string {
 	if generation := o.GetAnnotations()[kueue.RayClusterGenerationAnnotation]; generation != "" {
 		return "_" + generation

@@ -15,21 +15,21 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// isOfService reports whether a RayService leads its clusters: they are neither queued nor stopped by themselves.
+// isOfService reports whether a RayService gates its clusters: they are neither queued nor stopped separately.
 func (r *Settings) isOfService(ancestor *plan.Owner) bool {
 	return ancestor != nil && ancestor.GVK == gvk("RayService") && !r.isLegacy()
 }
 
-// holdCluster has a new cluster of a service wait. One of a service that is led does so until it is covered; one of any
-// other service does if there is another cluster: the service will be stopped, and start anew with what it asks for now.
+// holdCluster suspends a new cluster of a service. One of a gated service waits until it is covered; one of any other service waits
+// if there is another cluster: the service will be stopped, and started with its current spec.
 func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
-	if in.Reach != plan.Follows || !r.isOfService(in.Ancestor) {
+	if in.Mode != plan.Follows || !r.isOfService(in.Ancestor) {
 		return
 	}
 	spec := view.Map(o.Object, "spec")
 	switch {
 	case spec == nil:
-	case r.isLed(in.Ancestor.Object, in):
+	case r.isGated(in.Ancestor.Object, in):
 		gateTemplates(spec)
 		if !r.GatedPods {
 			spec["suspend"] = true
@@ -39,23 +39,23 @@ func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
 	}
 }
 
-// guardCluster keeps the gates of a cluster of a service that is led, and lets it go only if there is quota for it.
+// guardCluster keeps the gates of a gated service's cluster, and allows it to be unsuspended only if there is quota for it.
 func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil || !r.isOfService(in.Ancestor) || !r.isLed(in.Ancestor.Object, in) {
+	if old == nil || !r.isOfService(in.Ancestor) || !r.isGated(in.Ancestor.Object, in) {
 		return nil, nil
 	}
 	gateTemplates(view.Map(o.Object, "spec"))
 	if r.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
 		return nil, nil
 	}
-	leader, ok := in.Ancestor.Object.(view.Object)
+	service, ok := in.Ancestor.Object.(view.Object)
 	if !ok {
 		return nil, field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
 	}
-	s, err := r.observe(leader, in)
+	s, err := r.observe(service, in)
 	if err != nil || !s.MayRelease(o.GetUID()) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+leader.GetName()+
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+service.GetName()+
 			" waits for quota, and Berth lets it go when there is some: see kubectl berth explain"))
 	}
 	return nil, errs
@@ -63,13 +63,13 @@ func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting) (warn
 
 var errNotRead = errors.New("the RayService of the cluster could not be read")
 
-// guardService keeps what holds the clusters of a service that is led.
+// guardService keeps the gates and suspend fields of a gated service.
 func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil && in.Reach == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
+	if old == nil && in.Mode == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
 		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}, nil
 	}
-	if !r.isLed(o, in) || in.Reach != plan.Managed {
+	if !r.isGated(o, in) || in.Mode != plan.Managed {
 		return nil, nil
 	}
 	if old == nil {
@@ -85,11 +85,11 @@ func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warn
 		view.Set(o.Object, true, topSuspend...)
 		warnings = append(warnings, "spec.suspend stays true until the service is admitted: Berth starts it then")
 	}
-	r.mend(o, in)
+	r.repair(o, in)
 	return warnings, nil
 }
 
-// warnOfFields says which fields of a new service become something else.
+// warnOfFields returns warnings about fields of a new service that are changed.
 func (r *Settings) warnOfFields(o view.Object) (warnings []string) {
 	if nested, has := view.Get(o.Object, nestedSuspend...).(bool); has && !nested && !r.GatedPods {
 		warnings = append(warnings, "spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some")
@@ -106,7 +106,7 @@ func isAdmitted(workloads []*kueue.Workload) bool {
 	return false
 }
 
-// validateService are the rules for a service that is queued.
+// validateService are the rules for a queued service.
 func (r *Settings) validateService(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
 	if !isQueued(o, in) {
 		return nil
@@ -128,8 +128,8 @@ func (r *Settings) validateService(o, old view.Object, roles []view.Role, in *pl
 	return errs
 }
 
-// isCurrent reports whether a cluster is what its service asks for: the same but for what KubeRay does not look at, or with
-// fewer groups at the end, which KubeRay adds in place (spec: 30 §4.10.1).
+// isCurrent reports whether a cluster matches the spec of its service, except fields that KubeRay ignores, and groups at the end,
+// which KubeRay adds in place (spec: 30 §4.10.1).
 func isCurrent(cluster, goal map[string]any) bool {
 	a, b := muted(cluster), muted(goal)
 	have, want := view.Maps(a, "workerGroupSpecs"), view.Maps(b, "workerGroupSpecs")
@@ -141,8 +141,8 @@ func isCurrent(cluster, goal map[string]any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// muted is a cluster's spec without what can change and it is still the same cluster to KubeRay. KubeRay writes quantities
-// in its own way, and fields that are empty, so both are made alike.
+// muted is a cluster's spec without the fields that KubeRay ignores or changes in place. KubeRay normalizes quantities and empty
+// fields, so both sides are normalized.
 func muted(spec map[string]any) map[string]any {
 	out := runtime.DeepCopyJSON(spec)
 	delete(out, "suspend")
@@ -174,7 +174,7 @@ func mute(group map[string]any) {
 	rewrite(group, "template", &corev1.PodTemplateSpec{})
 }
 
-// rewrite writes a field as its type does. What is no value of the type stays.
+// rewrite normalizes a field by its type. An invalid value is not changed.
 func rewrite(in map[string]any, field string, as any) {
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(view.Map(in, field), as) != nil {
 		return
@@ -184,7 +184,7 @@ func rewrite(in map[string]any, field string, as any) {
 	}
 }
 
-// prune takes out what is empty, and reports whether nothing is left.
+// prune removes empty values, and reports whether nothing is left.
 func prune(value any) (empty bool) {
 	switch v := value.(type) {
 	case map[string]any:

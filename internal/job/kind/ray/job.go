@@ -16,9 +16,9 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// The modes in which a RayJob is submitted that matter here.
+// The submission modes of a RayJob that affect its pod sets.
 const (
-	modeJob     = "K8sJobMode" // by a pod of its own; also without a mode
+	modeJob     = "K8sJobMode" // by a pod of its own; the default
 	modeSidecar = "SidecarMode"
 )
 
@@ -26,16 +26,16 @@ const (
 const (
 	stateSuspending       = "Suspending"
 	stateSuspended        = "Suspended"
-	stateWaiting          = "Waiting" // of InteractiveMode: for a user who submits
+	stateWaiting          = "Waiting" // of InteractiveMode: until a user submits
 	stateValidationFailed = "ValidationFailed"
 	stateComplete         = "Complete"
 	stateFailed           = "Failed"
 )
 
 const (
-	// submitterRole is the pod set of the pod that submits.
+	// submitterRole is the pod set of the submitter pod.
 	submitterRole = "submitter"
-	// submitterContainer is the container that does.
+	// submitterContainer is the container of the submitter pod.
 	submitterContainer = "ray-job-submitter"
 )
 
@@ -71,14 +71,14 @@ func Job(s Settings) *plan.Descriptor {
 	d.Elastic = &plan.Elastic{Children: []schema.GroupVersionKind{gvk("RayCluster")}, Annotate: annotate, NameExtra: generationOfChild}
 	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
 	d.Refers, d.PodLabels = child, podsAt("status", "rayClusterName")
-	d.Family = jobFamily()
+	d.ManagedChildren = jobChildren()
 	d.Owns = jobOwns
 	return d
 }
 
-// stopWaiting has KubeRay suspend a job that waits for a user who submits. KubeRay does not look at spec.suspend then; by its status
-// it suspends such a job like any other, and starts it again like any other. Where the job runs on another cluster, that is for Berth
-// there (spec: 30 §4.9, RayJob).
+// stopWaiting makes KubeRay suspend a job that waits for a user to submit it. KubeRay ignores spec.suspend in this state; by its
+// status KubeRay suspends and starts such a job like any other. A copy on a worker cluster is stopped by the Berth there (spec: 30
+// §4.9, RayJob).
 func stopWaiting(d *plan.Descriptor, object plan.Object) bool {
 	o := view.Of(object)
 	if manager := d.ManagedBy(object); state(o) != stateWaiting || (manager != "" && manager != ownManager) {
@@ -88,10 +88,10 @@ func stopWaiting(d *plan.Descriptor, object plan.Object) bool {
 	return true
 }
 
-// jobFamily is the cluster of a job and its pods, and the pod that submits it. KubeRay says that a job is suspended, or begins to
-// try it again, as soon as the cluster and the Job of that pod are gone; both are deleted before their pods are.
-func jobFamily() *plan.Family {
-	return &plan.Family{
+// jobChildren are the cluster of a job with its pods, and the submitter pod. KubeRay reports a job as suspended, or begins to retry
+// it, as soon as the cluster and the Job of that pod are deleted, which is before their pods are.
+func jobChildren() *plan.ManagedChildren {
+	return &plan.ManagedChildren{
 		Child: gvk("RayCluster"), PodLabel: rayplan.ClusterLabel, PodLabels: []string{rayplan.GroupLabel},
 		IsActive: hasClusters,
 		Others: func(o plan.Object) map[string]string {
@@ -100,14 +100,14 @@ func jobFamily() *plan.Family {
 	}
 }
 
-// hasClusters reports whether clusters of a job are left, or pods that run.
+// hasClusters reports whether a job has clusters, or running pods.
 func hasClusters(_ plan.Object, in *plan.Setting) bool {
 	return len(in.Children) > 0 || slices.ContainsFunc(in.Pods, rayplan.Runs)
 }
 
 func state(o view.Object) string { return view.String(o.Object, "status", "jobDeploymentStatus") }
 
-// selectsCluster reports whether the job runs on a cluster that exists, which has its own pods and its own queue.
+// selectsCluster reports whether the job runs on an existing cluster, which has its own pods and its own queue.
 func selectsCluster(o view.Object) bool {
 	return len(view.Map(o.Object, "spec", "clusterSelector")) > 0
 }
@@ -124,7 +124,7 @@ func jobFinished(o view.Object) (message string, success, finished bool) {
 	return view.String(o.Object, "status", "message"), view.String(o.Object, "status", "jobStatus") == "SUCCEEDED", s == stateComplete || s == stateFailed
 }
 
-// jobRoles are those of the cluster, and the submitter where it has a pod of its own.
+// jobRoles are the roles of the cluster, and the submitter if it has a pod of its own.
 func jobRoles(o view.Object, in *plan.Setting) ([]view.Role, error) {
 	path := field.NewPath("spec")
 	roles, err := cluster(o, view.Map(o.Object, "spec", "rayClusterSpec"), path.Child("rayClusterSpec"))
@@ -152,7 +152,7 @@ func jobRoles(o view.Object, in *plan.Setting) ([]view.Role, error) {
 	return roles, nil
 }
 
-// submitter is the pod that KubeRay makes if the job does not say.
+// submitter is the default submitter pod of KubeRay.
 func submitter(o view.Object) corev1.PodSpec {
 	image := ""
 	if of := view.Maps(o.Object, "spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers"); len(of) > 0 {
@@ -166,7 +166,7 @@ func submitter(o view.Object) corev1.PodSpec {
 	}
 }
 
-// writeSubmitter has the job say what its submitter is, so that it can be told where to run.
+// writeSubmitter writes the submitter's template to the job, so that its placement can be set.
 func writeSubmitter(o view.Object, _ *plan.Setting) {
 	if mode(o) != modeJob || view.Map(o.Object, "spec", "submitterPodTemplate") != nil {
 		return
@@ -174,7 +174,7 @@ func writeSubmitter(o view.Object, _ *plan.Setting) {
 	template := corev1.PodTemplateSpec{Spec: submitter(o)}
 	written, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
 	if err == nil {
-		delete(written, "metadata") // nothing but a time that is not set
+		delete(written, "metadata") // it has only an unset time
 		view.Set(o.Object, written, "spec", "submitterPodTemplate")
 	}
 }
@@ -188,7 +188,7 @@ func resources(tree map[string]any) (*corev1.ResourceRequirements, error) {
 	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(tree, out)
 }
 
-// validateJob are the rules for a job that is queued.
+// validateJob are the rules for a queued job.
 func validateJob(o, old view.Object, roles []view.Role, in *plan.Setting) field.ErrorList {
 	if !isQueued(o, in) {
 		return nil

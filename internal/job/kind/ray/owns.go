@@ -28,8 +28,8 @@ var (
 	}
 )
 
-// madePod says why a pod is none of a cluster. How many a group has is not checked: KubeRay deletes what is more.
-func madePod(k *plan.Kinship) error {
+// madePod returns why a pod does not belong to a cluster. The number in a group is not checked: KubeRay deletes surplus pods.
+func madePod(k *plan.OwnedBy) error {
 	labels := k.Child.GetLabels()
 	if labels[rayplan.ClusterLabel] != k.Owner.GetName() {
 		return errors.New("the label " + rayplan.ClusterLabel + " does not name the cluster")
@@ -46,7 +46,7 @@ func madePod(k *plan.Kinship) error {
 }
 
 // setOf is a pod set of a cluster.
-func setOf(k *plan.Kinship, name string) (*kueue.PodSet, error) {
+func setOf(k *plan.OwnedBy, name string) (*kueue.PodSet, error) {
 	sets, err := view.PodSetsOf(view.Of(k.Owner), ownRoles, k.Setting())
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func setOf(k *plan.Kinship, name string) (*kueue.PodSet, error) {
 	return nil, fmt.Errorf("there is no group %s", name)
 }
 
-// madeCleanup says why a Job is not the one that cleans up after a cluster which tolerates faults, in the place of its head.
-func madeCleanup(k *plan.Kinship) error {
+// madeCleanup returns why a Job is not the cleanup Job of a fault-tolerant cluster, which replaces its head.
+func madeCleanup(k *plan.OwnedBy) error {
 	head, err := setOf(k, headRole)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func madeCleanup(k *plan.Kinship) error {
 }
 
 // isSingle compares a Job of one pod.
-func isSingle(k *plan.Kinship, name string, template *corev1.PodSpec) error {
+func isSingle(k *plan.OwnedBy, name string, template *corev1.PodSpec) error {
 	child, ok := k.Child.(*batchv1.Job)
 	switch {
 	case !ok:
@@ -82,8 +82,8 @@ func isSingle(k *plan.Kinship, name string, template *corev1.PodSpec) error {
 	return plan.PodExceeds(&child.Spec.Template.Spec, template)
 }
 
-// madeSubmitter says why a Job is not the one that submits.
-func madeSubmitter(k *plan.Kinship) error {
+// madeSubmitter returns why a Job is not the submitter.
+func madeSubmitter(k *plan.OwnedBy) error {
 	sets, err := view.PodSetsOf(view.Of(k.Owner), jobRoles, k.Setting())
 	if err != nil {
 		return err
@@ -96,9 +96,9 @@ func madeSubmitter(k *plan.Kinship) error {
 	return errors.New("no pod of its own submits it")
 }
 
-// madeByJob says why a cluster is none of a RayJob. One at a time has the name that the status says. The pods of an elastic one are held
-// by their gates, so it has as many as it likes.
-func madeByJob(k *plan.Kinship) error {
+// madeByJob returns why a cluster does not belong to a RayJob. It has the name in the status. The pods of an elastic cluster are
+// gated, so their number is not checked.
+func madeByJob(k *plan.OwnedBy) error {
 	owner, child := view.Of(k.Owner), view.Of(k.Child)
 	if name := view.String(owner.Object, "status", "rayClusterName"); name != "" && child.GetName() != "" && child.GetName() != name {
 		return fmt.Errorf("its cluster is %s", name)
@@ -114,14 +114,14 @@ func madeByJob(k *plan.Kinship) error {
 	return clusterFits(k, of, elastic)
 }
 
-// madeByService says why a cluster is none of a RayService. Those of a service that is led wait for quota one by one, whatever they ask for.
-// A cluster that serves may be of an earlier spec: KubeRay has it in the status.
-func (r *Settings) madeByService(k *plan.Kinship) error {
+// madeByService returns why a cluster does not belong to a RayService. Gated clusters wait for quota one by one, so their pod sets
+// are not checked. A serving cluster may be of an earlier spec: the status names it.
+func (r *Settings) madeByService(k *plan.OwnedBy) error {
 	owner := view.Of(k.Owner)
 	if !plan.HasPrefix(k.Child, owner.GetName()+"-") {
 		return plan.ErrOtherName
 	}
-	if r.isLed(owner, k.Setting()) {
+	if r.isGated(owner, k.Setting()) {
 		return nil
 	}
 	for _, status := range []string{"activeServiceStatus", "pendingServiceStatus"} {
@@ -136,8 +136,8 @@ func (r *Settings) madeByService(k *plan.Kinship) error {
 	return clusterFits(k, of, false)
 }
 
-// clusterFits compares a cluster to the pod sets of its owner.
-func clusterFits(k *plan.Kinship, of []kueue.PodSet, anyCount bool) error {
+// clusterFits compares a cluster with the pod sets of its owner.
+func clusterFits(k *plan.OwnedBy, of []kueue.PodSet, anyCount bool) error {
 	sets, err := view.PodSetsOf(view.Of(k.Child), ownRoles, k.Setting())
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ var setting = &plan.Setting{Config: &plan.Config{Topology: true}}
 
 const head = "headGroupSpec: {template: {spec: {containers: [{name: c, image: rayproject/ray, resources: {requests: {cpu: 100m}}}]}}}"
 
-// describe lists pod sets with their containers and what those request.
+// describe lists pod sets with their containers and requests.
 func describe(t *testing.T, d *plan.Descriptor, o plan.Object) []string {
 	t.Helper()
 	sets, err := d.PodSets(o, setting)
@@ -109,7 +109,7 @@ func TestJobPodSets(t *testing.T) {
 	}
 }
 
-// TestSubmitterIsWritten: the built submitter goes into the spec with the first start, and stays there.
+// TestSubmitterIsWritten: the first start writes the submitter's template to the spec, where it stays.
 func TestSubmitterIsWritten(t *testing.T) {
 	d := ray.Job(ray.Settings{})
 	o := parse(t, "kind: X\nspec: {suspend: true, rayClusterSpec: {"+head+"}}")
@@ -220,29 +220,29 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestGates: the templates of an elastic cluster get the gate once, if somebody is going to let its pods go.
+// TestGates: the templates of an elastic cluster get the gate once, if a Workload will ungate its pods.
 func TestGates(t *testing.T) {
 	const group = ", workerGroupSpecs: [{groupName: a, template: {spec: {schedulingGates: [{name: other}]}}}]"
 	const ofJob = "ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: j, uid: u, controller: true}]"
 	tests := map[string]struct {
-		meta  string
-		reach plan.Reach
-		off   bool
-		want  int
+		meta string
+		mode plan.Mode
+		off  bool
+		want int
 	}{
-		"queued":                   {reach: plan.Managed, want: 2},
-		"not queued":               {reach: plan.Ignored},
-		"of an elastic job":        {meta: ofJob, reach: plan.Follows, want: 2},
-		"of a job that waits not":  {meta: ofJob, reach: plan.Ignored},
-		"of some other kind":       {meta: strings.ReplaceAll(ofJob, "RayJob", "AppWrapper"), reach: plan.Follows},
-		"the feature gate is off":  {reach: plan.Managed, off: true},
-		"in an unmanaged space":    {reach: plan.Unmanaged},
-		"an old version of RayJob": {meta: strings.ReplaceAll(ofJob, "v1", "v1alpha1"), reach: plan.Follows},
+		"queued":                   {mode: plan.Managed, want: 2},
+		"not queued":               {mode: plan.Ignored},
+		"of an elastic job":        {meta: ofJob, mode: plan.Follows, want: 2},
+		"of a job that waits not":  {meta: ofJob, mode: plan.Ignored},
+		"of some other kind":       {meta: strings.ReplaceAll(ofJob, "RayJob", "AppWrapper"), mode: plan.Follows},
+		"the feature gate is off":  {mode: plan.Managed, off: true},
+		"in an unmanaged space":    {mode: plan.Unmanaged},
+		"an old version of RayJob": {meta: strings.ReplaceAll(ofJob, "v1", "v1alpha1"), mode: plan.Follows},
 	}
 	for name, tc := range tests {
 		o := parse(t, "kind: X\nmetadata: {annotations: {kueue.x-k8s.io/elastic-job: \"true\"}, "+tc.meta+"}\nspec: {"+head+group+"}")
 		for range 2 {
-			ray.Cluster(ray.Settings{}).Default(o, tc.reach == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Reach: tc.reach})
+			ray.Cluster(ray.Settings{}).Default(o, tc.mode == plan.Managed, &plan.Setting{Config: &plan.Config{ElasticJobs: !tc.off}, Mode: tc.mode})
 		}
 		raw, err := o.MarshalJSON()
 		if err != nil {
@@ -299,7 +299,7 @@ func TestCountsOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestCurrent: a cluster is what its service asks for whatever KubeRay does to the text, and whatever it does not look at.
+// TestCurrent: a cluster matches its service after KubeRay's normalization, and after changes of ignored fields.
 func TestCurrent(t *testing.T) {
 	const spec = "rayVersion: '2', headGroupSpec: {template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}}"
 	const group = "{groupName: a, replicas: 2, template: {spec: {containers: [{name: w, image: x}]}}}"

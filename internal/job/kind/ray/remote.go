@@ -9,11 +9,11 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// sizeFields are those of a group of workers that decide how many pods it has.
+// sizeFields are the fields of a worker group that affect its number of pods.
 var sizeFields = []string{"replicas", "minReplicas", "maxReplicas", "numOfHosts", "suspend"}
 
-// resizeAt gives the groups of a copy, found at a path, the size of those of the local job where that makes a difference. If the local job
-// has another size than its slice by now, the slice counts. Groups that only one side has are left alone (spec: 40 §4.6).
+// resizeAt copies the sizes of the local job's groups to the groups of a copy at a path, where the number of pods differs. If the
+// local job has another size than its slice by now, the slice counts. Groups of only one side are not changed (spec: 40 §4.6).
 func resizeAt(path ...string) func(remote, local plan.Object, podSets []kueue.PodSet) bool {
 	return func(remote, local plan.Object, podSets []kueue.PodSet) bool {
 		changed := false
@@ -42,7 +42,7 @@ func resizeAt(path ...string) func(remote, local plan.Object, podSets []kueue.Po
 	}
 }
 
-// copySize gives a group the size of another.
+// copySize copies the size of a group to another.
 func copySize(from, to map[string]any) {
 	for _, field := range sizeFields {
 		if value, ok := from[field]; ok {

@@ -25,17 +25,17 @@ var (
 	configPath    = field.NewPath("spec", "rayClusterConfig")
 )
 
-// hashAnnotation has, on a cluster, the hash of what KubeRay made it for.
+// hashAnnotation is, on a cluster, the hash of the spec that KubeRay made it for.
 const hashAnnotation = "ray.io/hash-without-replicas-and-workers-to-delete"
 
-// redisFinalizer is on clusters whose control store is still cleaned up.
+// redisFinalizer is on clusters whose control store is being cleaned up.
 const redisFinalizer = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 // Service describes RayService. It never finishes by itself.
 //
-// spec.suspend stops it as a whole. An elastic one is led, cluster by cluster (spec: 30 §4.10.3). Of any other one the
-// suspend of its clusters is a mirror of its own, and an upgrade stops all of it first. A KubeRay that knows no
-// spec.suspend is told to stop by that mirror alone, which reaches only clusters that are still to be made.
+// spec.suspend stops the whole service. The clusters of an elastic one are gated one by one (spec: 30 §4.10.3). Any other service
+// mirrors its own suspend to its clusters, and an upgrade stops the service first. A KubeRay without spec.suspend gets only that
+// mirror, which affects only new clusters.
 func Service(s Settings) *plan.Descriptor { return s.service() }
 
 func (r *Settings) service() *plan.Descriptor {
@@ -85,23 +85,23 @@ func (r *Settings) service() *plan.Descriptor {
 	}
 	d.PodsReady = r.serviceIsReady
 	d.Default = func(o plan.Object, managed bool, in *plan.Setting) {
-		if managed && r.isLed(view.Of(o), in) {
-			r.mend(o, in)
+		if managed && r.isGated(view.Of(o), in) {
+			r.repair(o, in)
 		}
 	}
 	d.Guard = &plan.Guard{Check: r.guardService}
 	d.Owns = []plan.Child{{GVK: gvk("RayCluster"), Made: r.madeByService}}
-	d.Family = &plan.Family{
+	d.ManagedChildren = &plan.ManagedChildren{
 		Child: gvk("RayCluster"), PodLabel: rayplan.ClusterLabel, PodLabels: []string{rayplan.GroupLabel},
 		IsActive: func(o plan.Object, in *plan.Setting) bool {
-			if r.isLegacy() { // its clusters stay, without pods
+			if r.isLegacy() { // suspended clusters remain, without pods
 				return slices.ContainsFunc(in.Pods, rayplan.Runs)
 			}
 			return hasClusters(o, in)
 		},
 		Upgrades: &plan.Upgrades{
 			Configured: r.isConfigured, Learn: r.learn,
-			Leads: r.leads, Mend: r.mend, Start: r.startLed, Step: r.step, Waits: r.waits, Lingers: r.lingers,
+			GatesChildren: r.gatesChildren, Repair: r.repair, Start: r.startGated, Step: r.step, Waits: r.waits, HoldsDeletion: r.holdsDeletion,
 			MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
 				s, err := r.observe(view.Of(o), in)
 				return err == nil && s.HasRoom(pod)
@@ -111,36 +111,36 @@ func (r *Settings) service() *plan.Descriptor {
 	return d
 }
 
-// lingers reports whether KubeRay still cleans up what a cluster stored.
-func (r *Settings) lingers(_ plan.Object, in *plan.Setting) bool {
+// holdsDeletion reports whether KubeRay still cleans up the control store of a cluster.
+func (r *Settings) holdsDeletion(_ plan.Object, in *plan.Setting) bool {
 	return r.DeferCleanup && slices.ContainsFunc(in.Children, func(c plan.Object) bool {
 		return slices.Contains(c.GetFinalizers(), redisFinalizer)
 	})
 }
 
-// isConfigured reports whether elastic services are led if KubeRay has the switch for it, and leads whether it has.
+// isConfigured reports whether elastic services are gated if KubeRay has spec.suspend; gatesChildren also checks that.
 func (r *Settings) isConfigured(cfg *plan.Config) bool { return cfg.ElasticJobs && r.Gating }
 
-func (r *Settings) leads(cfg *plan.Config) bool { return r.isConfigured(cfg) && !r.isLegacy() }
+func (r *Settings) gatesChildren(cfg *plan.Config) bool { return r.isConfigured(cfg) && !r.isLegacy() }
 
-// isLed reports whether a service is.
-func (r *Settings) isLed(o metav1.Object, in *plan.Setting) bool {
-	return in != nil && in.Config != nil && r.leads(in.Config) && plan.IsElastic(o)
+// isGated reports whether the clusters of a service are gated.
+func (r *Settings) isGated(o metav1.Object, in *plan.Setting) bool {
+	return in != nil && in.Config != nil && r.gatesChildren(in.Config) && plan.IsElastic(o)
 }
 
-// setNested writes the suspend of clusters that are still to be made, if there is anything to suspend.
+// setNested writes the suspend of new clusters, if the service has a cluster config.
 func setNested(o view.Object, suspended bool) {
 	if view.Map(o.Object, clusterConfig...) != nil {
 		view.Set(o.Object, suspended, nestedSuspend...)
 	}
 }
 
-// serviceRoles are those of a new cluster.
+// serviceRoles are the roles of a new cluster.
 func serviceRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return cluster(o, view.Map(o.Object, clusterConfig...), configPath)
 }
 
-// clusterRoles are those of a cluster that exists. Without replicas a group has as few as it may.
+// clusterRoles are the roles of an existing cluster. A group without replicas has its minimum.
 func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	spec := view.Map(o.Object, "spec")
 	roles, err := cluster(o, spec, field.NewPath("spec"))
@@ -155,10 +155,11 @@ func clusterRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return roles, nil
 }
 
-// servicePodSets are what a service that is led needs next, and what the clusters of any other one have, or would have.
+// servicePodSets are the pod sets of a gated service's next slice, and for any other service the pod sets of its clusters, or of
+// its spec.
 func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	o := view.Of(object)
-	if r.isLed(o, in) {
+	if r.isGated(o, in) {
 		s, err := r.observe(o, in)
 		if err != nil {
 			return nil, err
@@ -171,7 +172,7 @@ func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, sets...) // of two clusters more than any slice has, so the service is stopped
+		out = append(out, sets...) // two clusters match no Workload, so the service is stopped
 	}
 	if len(out) > 0 {
 		return out, nil
@@ -179,19 +180,19 @@ func (r *Settings) servicePodSets(object plan.Object, in *plan.Setting) ([]kueue
 	return view.PodSetsOf(o, serviceRoles, in)
 }
 
-// serviceIsActive reports whether KubeRay may have clusters of the service that it still has to take down. What it never
-// looked at has none, and one that knows no spec.suspend takes none down.
+// serviceIsActive reports whether KubeRay may still have to delete clusters of the service. A service that it has never reconciled
+// has none, and a KubeRay without spec.suspend deletes none.
 func serviceIsActive(o view.Object) bool {
 	status := view.Map(o.Object, "status")
 	_, has := view.Get(o.Object, topSuspend...).(bool)
 	return has && len(status) > 0 && (!view.HasCondition(o, "Suspended") || view.HasCondition(o, "Suspending"))
 }
 
-// serviceIsReady takes the word of the service, but while a cluster is held, which keeps KubeRay from looking, that of the
-// active cluster.
+// serviceIsReady uses the status of the service, or of the active cluster while a cluster is suspended: KubeRay does not update the
+// service then.
 func (r *Settings) serviceIsReady(object plan.Object, in *plan.Setting) bool {
 	o := view.Of(object)
-	if r.isLed(o, in) {
+	if r.isGated(o, in) {
 		active := view.String(o.Object, "status", "activeServiceStatus", "rayClusterName")
 		held := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return view.Bool(view.Of(c).Object, "spec", "suspend") })
 		for _, c := range in.Children {
@@ -203,14 +204,14 @@ func (r *Settings) serviceIsReady(object plan.Object, in *plan.Setting) bool {
 	return view.HasCondition(o, "Ready")
 }
 
-// observe is the service with all that belongs to it, as the plan takes it. What one that runs on another cluster has there it was told.
+// observe reads the service with its dependents for the plan. For a remote service, the clusters come from its mirrored counts.
 func (r *Settings) observe(o view.Object, in *plan.Setting) (*rayplan.Service, error) {
-	if !isElsewhere(o) {
+	if !isRemote(o) {
 		return r.observeAt(o, o, in)
 	}
 	s, err := r.withoutClusters(o, in)
 	if err == nil && !s.Suspended {
-		s.Recall(o.GetAnnotations()[rayplan.ClustersAnnotation])
+		s.RestoreClusters(o.GetAnnotations()[rayplan.ClustersAnnotation])
 	}
 	return s, err
 }
@@ -225,7 +226,8 @@ func (r *Settings) withoutClusters(o view.Object, in *plan.Setting) (*rayplan.Se
 	}, nil
 }
 
-// observeAt is the service with the clusters of its copy, of which that is the status: they are compared with what the service asks for.
+// observeAt reads the service with the clusters of at, which is the service or its copy and has the status. The clusters are
+// compared with the service's spec.
 func (r *Settings) observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Service, error) {
 	s, err := r.withoutClusters(o, in)
 	if err != nil {
@@ -236,7 +238,7 @@ func (r *Settings) observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Serv
 	goal := view.Map(o.Object, clusterConfig...)
 	strategy := view.String(o.Object, "spec", "upgradeStrategy", "type")
 	s.Stays, s.BySteps = strategy == "None", strategy == "NewClusterWithIncrementalUpgrade"
-	made := "" // what the active cluster was made for
+	made := "" // the hash of the active cluster
 	for _, c := range in.Children {
 		child := view.Of(c)
 		groups, err := view.PodSetsOf(child, clusterRoles, in)
@@ -264,16 +266,16 @@ func (r *Settings) observeAt(o, at view.Object, in *plan.Setting) (*rayplan.Serv
 	return s, nil
 }
 
-// startLed lets a service run whose clusters are let go one by one.
-func (r *Settings) startLed(object plan.Object, _ *plan.Setting) {
+// startGated starts a service whose clusters are gated.
+func (r *Settings) startGated(object plan.Object, _ *plan.Setting) {
 	o := view.Of(object)
 	view.Set(o.Object, false, topSuspend...)
 	setNested(o, !r.GatedPods)
 	forgetClusters(o)
 }
 
-// mend puts back what holds the clusters and the pods of a service that is led. None of it moves KubeRay's hash.
-func (r *Settings) mend(object plan.Object, _ *plan.Setting) bool {
+// repair restores what holds the clusters and the pods of a gated service. None of it changes KubeRay's hash.
+func (r *Settings) repair(object plan.Object, _ *plan.Setting) bool {
 	o := view.Of(object)
 	if view.Map(o.Object, clusterConfig...) == nil {
 		return false
@@ -291,28 +293,28 @@ func (r *Settings) mend(object plan.Object, _ *plan.Setting) bool {
 	return gateTemplates(view.Map(o.Object, clusterConfig...)) || changed
 }
 
-// step finds the next write to the clusters and pods of a service: what was taken away is put back, then clusters are let
-// go, then pods.
+// step returns the next write to the clusters and pods of a service: it restores removed gates, then releases clusters, then
+// ungates pods.
 func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 	o := view.Of(ob.Job)
 	s, err := r.observe(o, in)
 	if err != nil {
-		return nil // the reconcile of the job says so
+		return nil // the reconcile of the job reports it
 	}
-	if isElsewhere(o) {
+	if isRemote(o) {
 		return crowded(s) // the worker does the rest
 	}
 	for _, c := range in.Children {
 		next := view.Of(c).DeepCopy()
 		if c.GetDeletionTimestamp() == nil && gateTemplates(view.Map(next.Object, "spec")) {
-			return &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+			return &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 		}
 	}
 	if a := hold(s, in); a != nil {
 		return a
 	}
 	if excess := s.Excess(); len(excess) > 0 {
-		return &plan.Action{Verb: plan.DeleteFamily, Family: objects(excess), Events: []plan.Event{{
+		return &plan.Action{Verb: plan.DeleteChildren, Children: plan.Objects(excess), Events: []plan.Event{{
 			Warning: true, Reason: "UpgradeUnheld", Note: "Deleted pods that ran without quota: somebody removed what held them",
 		}}}
 	}
@@ -328,13 +330,13 @@ func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 			return &plan.Action{Verb: plan.Fail, Err: err}
 		}
 		if free := s.Free(infos); len(free) > 0 {
-			return &plan.Action{Verb: plan.PatchFamily, Family: objects(free), Workload: w}
+			return &plan.Action{Verb: plan.PatchChildren, Children: plan.Objects(free), Workload: w}
 		}
 	}
 	return crowded(s)
 }
 
-// crowded tells of clusters that wait for something else than quota.
+// crowded reports clusters that wait for another reason than quota.
 func crowded(s *rayplan.Service) *plan.Action {
 	if d := s.Demand(); d.Crowded != nil {
 		return &plan.Action{Events: []plan.Event{{Warning: true, Reason: "ErrWorkloadCompose", Note: d.Crowded.Error()}}}
@@ -342,7 +344,7 @@ func crowded(s *rayplan.Service) *plan.Action {
 	return nil
 }
 
-// hold notes that a pod of a cluster lost its gate without quota, and the second time suspends the cluster until it is admitted.
+// hold records that a pod of a cluster lost its gate without quota; the second time it suspends the cluster until its admission.
 func hold(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	c, note := s.Breach()
 	if c == nil {
@@ -355,7 +357,7 @@ func hold(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	}
 	annotations[rayplan.UngatedAnnotation] = note
 	next.SetAnnotations(annotations)
-	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+	a := &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 	if note == rayplan.Reheld {
 		view.Set(next.Object, true, "spec", "suspend")
 		a.Events = []plan.Event{{
@@ -366,14 +368,14 @@ func hold(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	return a
 }
 
-// childOfService is a copy of a cluster that is to be written.
+// childOfService returns a copy of a cluster to be changed.
 func childOfService(in *plan.Setting, c *rayplan.Cluster) view.Object {
 	at := slices.IndexFunc(in.Children, func(o plan.Object) bool { return o.GetUID() == c.UID })
 	return view.Of(in.Children[at]).DeepCopy()
 }
 
-// withdraw ends an upgrade that was taken back. Should Berth die between the two writes, KubeRay deletes the cluster: the
-// service does not name it any more.
+// withdraw ends an upgrade that was reverted. After a crash between the two writes KubeRay deletes the cluster: the service no
+// longer names it.
 func withdraw(s *rayplan.Service, o view.Object, in *plan.Setting) *plan.Action {
 	c := s.Withdraws()
 	if c == nil {
@@ -381,13 +383,13 @@ func withdraw(s *rayplan.Service, o view.Object, in *plan.Setting) *plan.Action 
 	}
 	next := o.DeepCopy()
 	view.Set(next.Object, map[string]any{}, "status", "pendingServiceStatus")
-	return &plan.Action{Verb: plan.PatchJobStatus, Job: next, Family: []plan.Object{childOfService(in, c)}, Events: []plan.Event{{
+	return &plan.Action{Verb: plan.PatchJobStatus, Job: next, Children: []plan.Object{childOfService(in, c)}, Events: []plan.Event{{
 		Warning: true, Reason: "UpgradeHoldStale",
 		Note: "Cluster " + c.Name + " is not wanted any more: the active one is what the service asks for, and goes on; none of its pods has run",
 	}}}
 }
 
-// release lets the next cluster go, if there is one.
+// release unsuspends the next cluster, if there is one.
 func release(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	c, stale := s.Releases()
 	if c == nil {
@@ -399,7 +401,7 @@ func release(s *rayplan.Service, in *plan.Setting) *plan.Action {
 		delete(annotations, rayplan.UngatedAnnotation)
 		next.SetAnnotations(annotations)
 	}
-	a := &plan.Action{Verb: plan.PatchFamily, Family: []plan.Object{next}}
+	a := &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 	upgrade := slices.ContainsFunc(s.Clusters, func(x rayplan.Cluster) bool { return x.Rank == rayplan.Active && x.UID != c.UID })
 	switch {
 	case stale:
@@ -413,7 +415,7 @@ func release(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	return a
 }
 
-// waits tells which clusters a new slice is for.
+// waits reports the clusters that a new slice is for.
 func (r *Settings) waits(object plan.Object, in *plan.Setting) []plan.Event {
 	s, err := r.observe(view.Of(object), in)
 	if err != nil {
@@ -425,14 +427,6 @@ func (r *Settings) waits(object plan.Object, in *plan.Setting) []plan.Event {
 			name = "to be made on the worker"
 		}
 		out = append(out, plan.Event{Reason: "UpgradeHeld", Note: "Cluster " + name + " waits for quota; the active one goes on"})
-	}
-	return out
-}
-
-func objects(pods []*corev1.Pod) []plan.Object {
-	out := make([]plan.Object, len(pods))
-	for i := range pods {
-		out[i] = pods[i]
 	}
 	return out
 }

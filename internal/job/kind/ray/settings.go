@@ -10,18 +10,18 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
-// Settings are what the configuration, and the KubeRay of the cluster, say about the kinds. The kinds of one manager share them.
+// Settings are the configuration of the kinds, and the capabilities of the cluster's KubeRay. The kinds of one manager share them.
 type Settings struct {
 	Gating       bool         // upgrades of RayServices wait for quota: gate RayServiceUpgradeGating
-	GatedPods    bool         // their pods do, and not their clusters: integrations.rayService.upgradeHold
+	GatedPods    bool         // the pods of upgrades wait, not the clusters: integrations.rayService.upgradeHold
 	DeferCleanup bool         // gate DeferRayServiceFinalizationForRedisCleanup
-	Forward      bool         // copies on worker clusters follow what cannot need quota: gate MultiKueueRemoteSpecSync
+	Forward      bool         // copies on worker clusters get changes that cannot need quota: gate MultiKueueRemoteSpecSync
 	FreeLeaving  bool         // not gate ValidateRayAndSparkJobUpdates
 	Legacy       *atomic.Bool // this KubeRay has no spec.suspend of RayServices; nil: it has
 }
 
-// Descriptors describe the kinds that KubeRay runs, in the order of the catalogue, for a manager with the given configuration; nil has
-// everything at its default.
+// Descriptors returns the kinds that KubeRay runs, in the order of the catalogue, for a manager with the given configuration; nil
+// is the default configuration.
 func Descriptors(o *options.Options) []*plan.Descriptor {
 	s, gates := Settings{Legacy: &atomic.Bool{}}, feature.Default()
 	if o != nil {
@@ -34,10 +34,10 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return []*plan.Descriptor{Job(s), Cluster(s), Service(s)}
 }
 
-// isLegacy reports whether a RayService has no switch that stops it as a whole.
+// isLegacy reports whether RayServices have no spec.suspend.
 func (r *Settings) isLegacy() bool { return r.Legacy != nil && r.Legacy.Load() }
 
-// learn finds out from the CRD of RayServices whether they can be stopped as a whole (spec: 30 §4.10.3).
+// learn reads from the CRD of RayServices whether they have spec.suspend (spec: 30 §4.10.3).
 func (r *Settings) learn(crd map[string]any) (news string) {
 	legacy := !stores(crd, "v1", "suspend")
 	if r.Legacy == nil || r.Legacy.Swap(legacy) == legacy || !legacy {

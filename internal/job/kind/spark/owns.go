@@ -5,9 +5,9 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// madeDriver says why a pod is not the driver of an application, or one below it not an executor of its size. How many executors there
-// are their names do not tell.
-func madeDriver(k *plan.Kinship) error {
+// madeDriver returns why a pod is not the driver of an application, or a pod below it is not an executor of its size. The names of
+// executors do not show their number.
+func madeDriver(k *plan.OwnedBy) error {
 	app := view.Of(k.Owner)
 	name := view.String(app.Object, "spec", driver, "podName")
 	if name == "" {
@@ -16,7 +16,7 @@ func madeDriver(k *plan.Kinship) error {
 	if k.Child.GetName() != name {
 		return plan.ErrOtherName
 	}
-	const overhead = true // Spark adds that of memory, whether it is counted or not
+	const overhead = true // Spark adds overhead memory, whether it is counted or not
 	template, err := assemble(app, driver, overhead)
 	if err != nil {
 		return err

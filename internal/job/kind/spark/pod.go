@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// What Spark takes where an application does not say.
+// Defaults of Spark.
 const (
 	defaultCores  = 1
 	defaultMemory = 1 << 30
@@ -30,8 +30,8 @@ const (
 
 func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// assemble puts the pod of a role together: its template, if it has one, with the role's own fields over it. With overhead it requests the
-// memory that Spark adds unasked.
+// assemble builds the pod template of a role: its own template, if any, overlaid with the role's fields. With overhead it requests
+// the overhead memory that Spark adds.
 func assemble(app view.Object, name string, overhead bool) (*corev1.PodTemplateSpec, error) {
 	role := view.Map(app.Object, "spec", name)
 	out := &corev1.PodTemplateSpec{}
@@ -79,7 +79,7 @@ func assemble(app view.Object, name string, overhead bool) (*corev1.PodTemplateS
 	return out, f.request(app, name, c, overhead)
 }
 
-// fields are those of a role that decide about its pods.
+// fields are the fields of a role that affect its pods.
 type fields struct {
 	Image             string                 `json:"image"`
 	Cores             *int32                 `json:"cores"`
@@ -107,7 +107,7 @@ type gpu struct {
 	Quantity int64  `json:"quantity"`
 }
 
-// decode reads a tree into a Go value. What this version does not know is left out.
+// decode reads a tree into a Go value. Unknown fields are ignored.
 func decode(tree map[string]any, into any) error {
 	if tree == nil {
 		return nil
@@ -128,7 +128,7 @@ func decodeMap(tree map[string]any, into *map[string]string) error {
 	return nil
 }
 
-// over lays one map over another; nil if nothing is in them.
+// over merges one map over another; nil if both are empty.
 func over(below, above map[string]string) map[string]string {
 	if len(below)+len(above) == 0 {
 		return nil
@@ -141,7 +141,7 @@ func over(below, above map[string]string) map[string]string {
 	return out
 }
 
-// mainContainer is the one that Spark runs in: that of its name, else the first of the template, else a new one.
+// mainContainer is the container of Spark: by its name, else the first of the template, else a new one.
 func mainContainer(s *corev1.PodSpec, name string) int {
 	at := slices.IndexFunc(s.Containers, func(c corev1.Container) bool { return c.Name == name })
 	if at < 0 && len(s.Containers) > 0 {
@@ -154,7 +154,7 @@ func mainContainer(s *corev1.PodSpec, name string) int {
 	return at
 }
 
-// request says what the main container asks for.
+// request sets the requests of the main container.
 func (f *fields) request(app view.Object, name string, c *corev1.Container, implicit bool) error {
 	requests, limits := cloneList(c.Resources.Requests), cloneList(c.Resources.Limits)
 	cpu := *resource.NewQuantity(defaultCores, resource.DecimalSI)
@@ -206,8 +206,8 @@ func cloneList(l corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// memory is that of the virtual machine and what is beside it, in bytes. What Spark adds unasked counts only if the
-// configuration says so, since it changes what fits.
+// memory is the memory of the virtual machine and its overhead, in bytes. Unrequested overhead counts only if the configuration
+// says so, since it affects which applications fit.
 func (f *fields) memory(app view.Object, implicit bool) (int64, error) {
 	memory := int64(defaultMemory)
 	if f.Memory != "" {
@@ -242,10 +242,10 @@ func overheadFactor(app view.Object) float64 {
 	return overheadOfJVM
 }
 
-// javaMemory is a size as Java writes it: 512m, 2g. Without a unit it is in mebibytes.
+// javaMemory is a size in Java's format: 512m, 2g. Without a unit it is in mebibytes.
 var javaMemory = regexp.MustCompile(`^(\d{1,12})([kmgtp]?)b?$`)
 
-// bytes reads a size, Java's or Kubernetes'.
+// bytes parses a size, Java's or Kubernetes'.
 func bytes(text string) (int64, error) {
 	if m := javaMemory.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text))); m != nil {
 		n, err := strconv.ParseInt(m[1], 10, 64)

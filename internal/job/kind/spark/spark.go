@@ -1,8 +1,7 @@
 // Package spark is the integration of SparkApplication: one descriptor. A driver
-// and executors are its pod sets. The application has no pod templates that say
-// it all: what the pods will be is put together from the fields of each role, as
-// the operator does, and what they are to get goes into those fields
-// (spec: 30 §4.9).
+// and executors are its pod sets. The application has no complete pod templates:
+// they are built from the fields of each role, as the operator does, and the
+// values of the admission are written to those fields (spec: 30 §4.9).
 package spark
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
-// Roles of an application, which are names of fields and of pod sets.
+// Roles of an application: names of fields and of pod sets.
 const (
 	driver   = "driver"
 	executor = "executor"
@@ -36,10 +35,10 @@ const (
 	stateSubmissionFailed = "SUBMISSION_FAILED"
 )
 
-// quiet are the states in which the operator has no pods of an application, and makes none.
+// quiet are the states in which an application has no pods, and the operator makes none.
 var quiet = []string{"", "SUSPENDED", stateCompleted, stateFailed, stateSubmissionFailed}
 
-// Descriptors describe SparkApplication for a manager with the given configuration; nil has everything at its default.
+// Descriptors returns SparkApplication for a manager with the given configuration; nil is the default configuration.
 func Descriptors(o *options.Options) []*plan.Descriptor {
 	counted, free := false, false
 	if o != nil {
@@ -52,7 +51,7 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 	return []*plan.Descriptor{d}
 }
 
-// overhead reports whether the memory that Spark adds unasked is counted.
+// overhead reports whether unrequested overhead memory is counted.
 type overhead bool
 
 // Descriptor describes SparkApplication.
@@ -81,7 +80,7 @@ func Descriptor(counted bool) *plan.Descriptor {
 
 func state(o view.Object) string { return view.String(o.Object, "status", "applicationState", "state") }
 
-// finished goes by the state. A submission that failed is the end only if it will not be tried again.
+// finished depends on the state. A failed submission is final only if it will not be retried.
 func finished(o view.Object) (message string, success, done bool) {
 	message = view.String(o.Object, "status", "applicationState", "errorMessage")
 	switch state(o) {
@@ -113,7 +112,7 @@ func isSubmittedAgain(o view.Object) bool {
 	return false
 }
 
-// podsReady wants the driver to run, and every executor to have done so.
+// podsReady requires a running driver, and that every executor has run.
 func podsReady(o view.Object, _ []view.Role) bool {
 	n := int32(0)
 	for _, s := range view.Map(o.Object, "status", "executorState") { //berth:unordered only counts
@@ -124,7 +123,7 @@ func podsReady(o view.Object, _ []view.Role) bool {
 	return state(o) == stateRunning && n >= instances(o)
 }
 
-// instances is how many executors there are to be.
+// instances is the number of executors.
 func instances(o view.Object) int32 { return view.Int(o.Object, 0, "spec", executor, "instances") }
 
 // roles are the driver and the executors, with the pods that the operator makes for them.
@@ -148,7 +147,7 @@ func (with overhead) roles(o view.Object, _ *plan.Setting) ([]view.Role, error) 
 	return out, nil
 }
 
-// start gives each role what was admitted. The selector of the whole application goes into both roles: the operator takes
+// start merges the admitted values into each role. The selector of the whole application is copied to both roles: the operator uses
 // one or the other.
 func (with overhead) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) error {
 	app := view.Of(o)
@@ -173,7 +172,7 @@ func (with overhead) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setti
 	return nil
 }
 
-// restore takes out of each role what a start put in.
+// restore removes the values of a start from each role.
 func restore(o plan.Object, podSets []kueue.PodSet) bool {
 	app := view.Of(o)
 	names := []string{driver, executor}
@@ -195,8 +194,8 @@ func restore(o plan.Object, podSets []kueue.PodSet) bool {
 	return changed
 }
 
-// write puts the labels, annotations, node selector, tolerations and scheduling gates of a template into a role. Where the
-// role's own template has the very same key there is nothing to write.
+// write sets the labels, annotations, node selector, tolerations and scheduling gates of a template on a role, except keys that the
+// role's own template has.
 func write(app view.Object, name string, template *corev1.PodTemplateSpec) error {
 	spec := view.Map(app.Object, "spec")
 	if view.Map(spec, name) == nil {
@@ -233,7 +232,7 @@ func write(app view.Object, name string, template *corev1.PodTemplateSpec) error
 	case view.Map(own, "spec") != nil:
 		delete(view.Map(own, "spec"), "schedulingGates")
 		if len(view.Map(own, "spec")) == 0 && len(own) == 1 {
-			delete(role, "template") // a start made it
+			delete(role, "template") // a start created it
 		}
 	}
 	return nil
@@ -247,7 +246,7 @@ func put(m map[string]any, key string, value any, empty bool) {
 	}
 }
 
-// validate are the rules for an application that is queued: its pods must be known beforehand, and be in the cluster.
+// validate are the rules for a queued application: its pods must be known in advance, and be in the cluster.
 func (with overhead) validate(o, _ view.Object, _ []view.Role, in *plan.Setting) field.ErrorList {
 	if !in.IsQueued(o) {
 		return nil

@@ -36,7 +36,7 @@ func setting() *plan.Setting {
 	return &plan.Setting{Config: &plan.Config{Topology: true}}
 }
 
-// What the main container of each role asks for, as cpu/memory with limits after it.
+// The requests of each role's main container, as cpu/memory with limits after it.
 func TestRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec     string
@@ -130,7 +130,7 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")
 }
 
-// A start folds the selector of the application into both roles; a restore takes out what a start put in.
+// A start merges the selector of the application into both roles; a restore removes the values of the start.
 func TestStartAndRestore(t *testing.T) {
 	d := Descriptor(false)
 	o := parse(t, "\n"+indent(full))

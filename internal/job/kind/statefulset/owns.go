@@ -8,8 +8,8 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// madePod says why a pod is none of a StatefulSet.
-func madePod(k *plan.Kinship) error {
+// madePod returns why a pod does not belong to a StatefulSet.
+func madePod(k *plan.OwnedBy) error {
 	owner := k.Owner.(*appsv1.StatefulSet)
 	n, ok := plan.Ordinal(k.Child.GetName(), owner.Name+"-")
 	if !ok {

@@ -1,10 +1,10 @@
 // Package statefulset is the integration of StatefulSet: one descriptor. Its pods
-// are one group, with a Workload that is there before them.
+// are one group, with a Workload that exists before them.
 //
 //	replicas 0 ─► on hold, quota free      replicas n ─► queued again, with n pods
 //
-// The pods are marked when they are there, so that a StatefulSet which comes
-// under the care of a queue does not roll out.
+// Existing pods are marked directly, so that a StatefulSet does not roll out when
+// it enters management.
 package statefulset
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// framework is how a configuration and the pods name the kind.
+	// framework is the name of the kind in the configuration and on pods.
 	framework = "statefulset"
 	// mainPodSet is the name of the one pod set.
 	mainPodSet = "main"
@@ -37,7 +37,7 @@ func Descriptor() *plan.Descriptor {
 		New:         func() plan.Object { return &appsv1.StatefulSet{} },
 		NewList:     func() runtime.Object { return &appsv1.StatefulSetList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.StatefulSet).Status.ReadyReplicas == 0 },
-		Suspend:     func(plan.Object) {}, // its pods are
+		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madePod}},
 		Serving:     true,
 		Open:        &plan.Open{Templates: []string{"spec.template"}},
@@ -58,14 +58,14 @@ func Descriptor() *plan.Descriptor {
 
 var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 
-// mark has the pods of a managed StatefulSet wait. The template of any other is not touched.
+// mark makes the pods of a managed StatefulSet wait. Other templates are not changed.
 func mark(o plan.Object, managed bool, _ *plan.Setting) {
 	if managed {
 		podgroup.SetParent(&o.(*appsv1.StatefulSet).Spec.Template, framework)
 	}
 }
 
-// replicas is how many pods the StatefulSet wants.
+// replicas is the number of pods that the StatefulSet wants.
 func replicas(s *appsv1.StatefulSet) int32 {
 	if s.Spec.Replicas == nil {
 		return 1
@@ -97,7 +97,7 @@ func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
 
 func place(o plan.Object, _ *corev1.Pod) (part, role string) { return o.GetName(), mainPodSet }
 
-// refers names the Workload of a StatefulSet that has no pods and is to have some.
+// refers names the Workload of a StatefulSet that has no pods and wants some.
 func refers(o plan.Object) []plan.Reference {
 	s := o.(*appsv1.StatefulSet)
 	if s.UID == "" || replicas(s) == 0 || s.Status.Replicas > 0 {
@@ -110,7 +110,7 @@ func refers(o plan.Object) []plan.Reference {
 	return out
 }
 
-// validate keeps the shape and the size of a StatefulSet that is queued: it may only be scaled to 0, and from there.
+// validate refuses to change the shape and the size of a queued StatefulSet: it may only be scaled to 0, and from there.
 func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
 	s := o.(*appsv1.StatefulSet)
 	path := field.NewPath("spec", "template")
@@ -141,7 +141,7 @@ func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
 	return errs
 }
 
-// onHold reports whether a Workload is out of its queue, or over.
+// onHold reports whether a Workload is out of its queue, or finished.
 func onHold(w plan.Object) bool {
 	for _, c := range view.Maps(view.Of(w).Object, "status", "conditions") {
 		switch {

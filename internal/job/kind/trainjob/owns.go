@@ -6,7 +6,7 @@ import (
 
 // madeJobSet returns why a JobSet does not belong to a TrainJob. It has the name of the TrainJob and at most the pods of its plan. Without
 // the runtime only the name is compared: such a TrainJob is not admitted.
-func (k kind) madeJobSet(of *plan.Kinship) error {
+func (k kind) madeJobSet(of *plan.OwnedBy) error {
 	if of.Child.GetName() != of.Owner.GetName() {
 		return plan.ErrOtherName
 	}

@@ -1,7 +1,7 @@
 // Package trainjob is the descriptor of TrainJob.
 //
-// The pod sets of a TrainJob are those of the plan of its JobSet. Berth starts and stops it
-// by one runtime patch, that of its own manager:
+// The pod sets of a TrainJob come from the plan of its JobSet. Berth starts and stops it
+// by one runtime patch, of its own manager:
 //
 //	start   the patch and suspend: false, in one write
 //	stop    suspend: true, and the patch emptied: in one write if no Job is active,
@@ -50,7 +50,7 @@ var (
 	patchedJobs   = []string{"trainingRuntimeSpec", "template", "spec", "replicatedJobs"}
 )
 
-// Descriptors describe TrainJob for a manager with the given configuration; nil has everything at its default.
+// Descriptors returns TrainJob for a manager with the given configuration; nil is the default configuration.
 func Descriptors(o *options.Options) []*plan.Descriptor {
 	if o == nil {
 		return []*plan.Descriptor{Descriptor(trainingplan.DefaultConfig())}
@@ -109,7 +109,7 @@ func removePatch(tree map[string]any) {
 	if len(rest) == 0 {
 		unstructured.RemoveNestedField(tree, "spec", "runtimePatches")
 	} else {
-		_ = unstructured.SetNestedSlice(tree, rest, "spec", "runtimePatches") // spec is there
+		_ = unstructured.SetNestedSlice(tree, rest, "spec", "runtimePatches") // spec exists
 	}
 }
 
@@ -206,8 +206,8 @@ func (k kind) jobSet(o plan.Object, in *plan.Setting) (*trainingplan.Plan, error
 	return d.plan, d.err
 }
 
-// runtimeOf returns the runtime of the snapshot, or else the live one. The controller replaces a snapshot of an earlier TrainJob of the same
-// name, or one that the status does not confirm, so these do not count.
+// runtimeOf returns the runtime of the snapshot, or else the live one. A snapshot of an earlier TrainJob of the same name, or one
+// that the status does not confirm, is ignored: the controller replaces it.
 func (k kind) runtimeOf(job *trainerv1alpha1.TrainJob, in *plan.Setting) (*trainingplan.Runtime, error) {
 	if r := k.recorded(job); r != nil {
 		return r, nil
@@ -287,7 +287,8 @@ func emptyPatch(o view.Object) bool {
 	return true
 }
 
-// start writes the patch and ends the suspension. The patch repeats the tolerations of the runtime, since those of a patch replace them.
+// start writes the patch and ends the suspension. The patch repeats the tolerations of the runtime, because tolerations of a patch
+// replace them.
 func (k kind) start(o plan.Object, infos []plan.PodSetInfo, in *plan.Setting) error {
 	sets, err := k.plannedSets(o, in)
 	if err != nil {
@@ -383,8 +384,8 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 	return out
 }
 
-// validate plans the pod sets, which fails without a runtime, and checks their topology annotations. An existing snapshot is not that of a
-// new TrainJob, which the API server refuses if the name is taken.
+// validate plans the pod sets, which fails without a runtime, and checks their topology annotations. A new TrainJob has no
+// snapshot: the API server refuses it if the name is taken.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	if o.GetDeletionTimestamp() != nil {
 		return nil
@@ -393,7 +394,7 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		objects := maps.Clone(in.Objects)
 		delete(objects, snapshotRef(o))
 		fresh := plan.NewSetting(in.Config, &plan.Observed{Objects: objects})
-		fresh.Reach, fresh.Ancestor = in.Reach, in.Ancestor
+		fresh.Mode, fresh.Ancestor = in.Mode, in.Ancestor
 		in = fresh
 		bare := maps.Clone(view.Of(o).Object)
 		delete(bare, "status") // the API server drops it

@@ -135,8 +135,8 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// TestPlannedOnce: all questions of one setting about one state of a TrainJob are answered from one plan. The start is among them: what it
-// writes is no part of what the plan is made of.
+// TestPlannedOnce: one plan answers all calls in one setting about one state of a TrainJob, including the start, whose writes are
+// not an input of the plan.
 func TestPlannedOnce(t *testing.T) {
 	d := trainjob.Descriptor(trainingplan.DefaultConfig())
 	o := parse(t, job)

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestDecideCorners is what the steps do at their edges, each of which some other rule leans on.
+// TestDecideCorners: edge cases of the steps that other rules depend on.
 func TestDecideCorners(t *testing.T) {
 	stopping := func(s *scene) {
 		s.job.Spec.Suspend = new(true)
@@ -32,15 +32,15 @@ func TestDecideCorners(t *testing.T) {
 			func(s *scene) { s.workload(); s.o.Job = nil; s.cfg.FinishOrphans = false }, "update workload: queue lq, finalizers 0, count 4",
 		},
 		"3: gave up its queue and runs, without quota": {
-			func(s *scene) { s.workload(); s.job.Spec.Suspend = new(false); s.o.Verdict.Reach = job.Ignored }, "nothing",
+			func(s *scene) { s.workload(); s.job.Spec.Suspend = new(false); s.o.Verdict.Mode = job.Ignored }, "nothing",
 		},
 		"3: gave up its queue, and its workload is over": {
 			func(s *scene) {
 				s.cfg.Lifecycle.Finish(s.workload(), kueue.ReasonSucceeded, "", at(1))
-				s.o.Verdict.Reach = job.Ignored
+				s.o.Verdict.Mode = job.Ignored
 			}, "nothing",
 		},
-		"3: gave up its queue, and has quota": {func(s *scene) { s.admitted(); s.o.Verdict.Reach = job.Ignored }, "nothing"},
+		"3: gave up its queue, and has quota": {func(s *scene) { s.admitted(); s.o.Verdict.Mode = job.Ignored }, "nothing"},
 		"4: a child that is being stopped":    {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
 		"4: a child of an elastic one waits for the eviction": {
 			func(s *scene) {
@@ -143,7 +143,7 @@ func TestDecideCorners(t *testing.T) {
 	})
 }
 
-// evictedAndUnreadable has a Job that waits, with quota that it is to give back, and that does not tell what it wants.
+// evictedAndUnreadable has a waiting Job whose expressions fail and whose quota is to be released.
 func (s *scene) evictedAndUnreadable() *kueue.Workload {
 	w := s.admitted()
 	s.evict(w)
@@ -151,8 +151,8 @@ func (s *scene) evictedAndUnreadable() *kueue.Workload {
 	return w
 }
 
-// TestSinglePod: a pod that has to make room does not come back, unless the gate says so; and one that ended is let go where
-// Berth has no say any more.
+// TestSinglePod: an evicted pod is not queued again, unless the gate is off; and an ended pod is released in an unmanaged
+// namespace.
 func TestSinglePod(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -165,7 +165,7 @@ func TestSinglePod(t *testing.T) {
 	}
 	for _, again := range []bool{false, true} {
 		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{FinishOrphans: true, ReassignPods: again}, o: &job.Observed{
-			Job: pod, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100),
+			Job: pod, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100),
 		}}
 		w := s.workload()
 		s.admit(w)
@@ -183,7 +183,7 @@ func TestSinglePod(t *testing.T) {
 	running := pod.DeepCopy()
 	running.Spec.SchedulingGates = nil
 	for _, o := range []*corev1.Pod{pod, ended, running} {
-		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{}, o: &job.Observed{Job: o, Verdict: job.Verdict{Reach: job.Unmanaged}, Now: at(100)}}
+		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{}, o: &job.Observed{Job: o, Verdict: job.Verdict{Mode: job.Unmanaged}, Now: at(100)}}
 		a := s.decide()
 		if (a.Verb == job.PatchJob) != (o != running) {
 			t.Errorf("phase %q: verb %d", o.Status.Phase, a.Verb)
@@ -198,7 +198,7 @@ func TestSinglePod(t *testing.T) {
 func TestSetsCorners(t *testing.T) {
 	parent := map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}
 	hold := func(s *served) *kueue.Workload {
-		s.settle()
+		s.runUntilStable()
 		return s.o.Workloads[0]
 	}
 	set := func(s *served) *appsv1.StatefulSet { return s.o.Job.(*appsv1.StatefulSet) }
@@ -215,7 +215,7 @@ func TestSetsCorners(t *testing.T) {
 		"nobody knows whose it is": {func(s *served) {
 			s.o.Verdict = job.Verdict{Err: fmt.Errorf("broken")}
 		}, []string{"waits: broken"}},
-		"its namespace is given up": {func(s *served) { hold(s); s.o.Verdict.Reach = job.Unmanaged }, []string{"status W: OutOfSync", "update W in lq main:2 let go"}},
+		"its namespace is given up": {func(s *served) { hold(s); s.o.Verdict.Mode = job.Unmanaged }, []string{"status W: OutOfSync", "update W in lq main:2 let go"}},
 		"the workload of an earlier one of its name": {func(s *served) {
 			w := hold(s)
 			w.Name, w.OwnerReferences[0].UID = "old", "uid-0"
@@ -232,7 +232,7 @@ func TestSetsCorners(t *testing.T) {
 		"its workload is deleted, with a pod": {func(s *served) {
 			hold(s)
 			member(s)
-			s.settle()
+			s.runUntilStable()
 			s.o.Workloads[0].DeletionTimestamp = new(at(1))
 			member(s).Name = "web-1"
 		}, nil},
@@ -252,7 +252,7 @@ func TestSetsCorners(t *testing.T) {
 		"evicted with a pod": {func(s *served) {
 			w := hold(s)
 			member(s)
-			s.settle()
+			s.runUntilStable()
 			s.cfg.Lifecycle.Reserve(w, &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
 			s.cfg.Lifecycle.Preempt(w, kueue.ReasonInClusterQueue, "", at(2))
 		}, nil},
@@ -281,7 +281,7 @@ func TestSetsCorners(t *testing.T) {
 		"the queue of a pod that runs": {func(s *served) {
 			hold(s)
 			member(s)
-			s.settle()
+			s.runUntilStable()
 			open(s.o.Pods[0])
 			set(s).Labels[kueue.QueueNameLabel] = "other"
 		}, []string{"update W in other main:2"}},
@@ -290,7 +290,7 @@ func TestSetsCorners(t *testing.T) {
 			s.o.StatefulSets["web"] = set(s)
 			hold(s)
 			open(member(s))
-			s.settle()
+			s.runUntilStable()
 		}, nil},
 		"an old pod of an earlier one": {func(s *served) {
 			set(s).Status.CurrentRevision, set(s).Status.UpdateRevision = "r1", "r2"
@@ -312,7 +312,7 @@ func TestSetsCorners(t *testing.T) {
 			s.cfg.FinishOrphans = true
 			tc.change(s)
 			var got []string
-			for _, line := range s.settle() {
+			for _, line := range s.runUntilStable() {
 				got = append(got, strings.ReplaceAll(line, nameOfWeb, "W"))
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -328,7 +328,7 @@ func TestSetsMarks(t *testing.T) {
 	set.Labels["team"], set.Labels[kueue.MaxExecTimeSecondsLabel], set.Labels[kueue.PriorityClassLabel] = "blue", "60", "gold"
 	s := newServed(statefulset.Descriptor(), set)
 	s.cfg.LabelKeysToCopy, s.cfg.AnnotationIdentifiers = []string{"team", "absent"}, false
-	s.settle()
+	s.runUntilStable()
 	w := s.o.Workloads[0]
 	if _, absent := w.Labels["absent"]; w.Labels["team"] != "blue" || absent || w.Spec.MaximumExecutionTimeSeconds != nil {
 		t.Errorf("labels %v, maximum time %v: what serves has no end", w.Labels, w.Spec.MaximumExecutionTimeSeconds)
@@ -337,7 +337,7 @@ func TestSetsMarks(t *testing.T) {
 		s.pod(name, "web", nil, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
 	}
 	s.o.Pods[1].Spec.SchedulingGates = nil
-	s.settle()
+	s.runUntilStable()
 	for i, class := range []string{"gold", ""} {
 		labels := s.o.Pods[i].Labels
 		if labels[kueue.PriorityClassLabel] != class || labels[kueue.PodGroupNameLabel] != nameOfWeb || labels[kueue.PrebuiltWorkloadLabel] != nameOfWeb {
@@ -349,9 +349,9 @@ func TestSetsMarks(t *testing.T) {
 	long.Name = strings.Repeat("n", 60)
 	s = newServed(statefulset.Descriptor(), long)
 	s.cfg.AnnotationIdentifiers = false
-	s.settle()
+	s.runUntilStable()
 	s.pod("p", long.Name, nil, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
-	s.settle()
+	s.runUntilStable()
 	if p := s.o.Pods[0]; p.Annotations[kueue.PodGroupNameLabel] == "" || p.Labels[kueue.PodGroupNameLabel] != "" {
 		t.Errorf("a name that is too long for a label: labels %v, annotations %v", p.Labels, p.Annotations)
 	}
@@ -363,12 +363,12 @@ func TestGroupsOnAWorker(t *testing.T) {
 	set.SetLabels(map[string]string{kueue.QueueNameLabel: "lq", kueue.MultiKueueOriginLabel: "m", kueue.PrebuiltWorkloadLabel: "not-this"})
 	set.SetAnnotations(map[string]string{kueue.MultiKueueOriginUIDAnnotation: "uid-there"})
 	s := newServed(leaderworkerset.Descriptor(), set)
-	if log := s.settle(); len(log) > 0 {
+	if log := s.runUntilStable(); len(log) > 0 {
 		t.Errorf("a worker makes no Workload: %v", log)
 	}
 	name := s.cfg.WorkloadName(s.d.GVK, "llm-0", "uid-there")
 	s.o.Workloads = []*kueue.Workload{{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.WorkloadSpec{QueueName: "lq", PodSets: []kueue.PodSet{{Name: "leader", Count: 1}, {Name: "worker", Count: 3}}}}}
-	if diff := cmp.Diff([]string{"update " + name + " in lq leader:1 worker:3 let go"}, s.settle()); diff != "" {
+	if diff := cmp.Diff([]string{"update " + name + " in lq leader:1 worker:3 let go"}, s.runUntilStable()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -397,7 +397,7 @@ func TestSeriesLabelsAreCopied(t *testing.T) {
 	set := newStatefulSet(2)
 	served := newServed(statefulset.Descriptor(), set)
 	configure(served.cfg, set)
-	served.settle()
+	served.runUntilStable()
 	carries(t, served.o.Workloads[0])
 }
 

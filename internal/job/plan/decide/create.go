@@ -14,8 +14,8 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// newWorkload makes the Workload of a job. The error says that the objects of a composite job disagree about what it is to
-// copy (spec: 30 §4.4.6).
+// newWorkload returns the Workload of a job. The error means that the members of a composite job disagree about a copied label
+// (spec: 30 §4.4.6).
 func newWorkload(c *job.Config, d *job.Descriptor, o job.Object, podSets []kueue.PodSet, priority job.Priority) (*kueue.Workload, error) {
 	if whole, ok := o.(job.Composite); ok {
 		return newTogether(c, d, whole, podSets, priority)
@@ -28,8 +28,7 @@ func newWorkload(c *job.Config, d *job.Descriptor, o job.Object, podSets []kueue
 	return w, nil
 }
 
-// copyLabels gives a new Workload the labels and annotations of its job that the configuration names. Those that only metrics
-// are labelled with leave what the Workload has anyway.
+// copyLabels copies the configured labels and annotations of a job to its new Workload. Labels of metrics do not overwrite others.
 func copyLabels(c *job.Config, w *kueue.Workload, o job.Object) {
 	copyKeys(w.Labels, c.LabelKeysToCopy, o.GetLabels(), true)
 	copyKeys(w.Labels, c.SeriesLabels, o.GetLabels(), false)
@@ -45,8 +44,8 @@ func copyKeys(to map[string]string, keys []string, from map[string]string, overw
 	}
 }
 
-// Compose makes the Workload that the job in o is to have, whether the job waits or runs. It is for jobs that ran before they
-// were queued: of all others Next says when to make one. The error is that of the descriptor, or a job.MissingClassError.
+// Compose returns the Workload for the job in o, whether it waits or runs, for jobs that ran before they were queued; Next creates
+// all others. The error is the descriptor's, or a job.MissingClassError.
 func Compose(cfg *job.Config, d *job.Descriptor, o *job.Observed) (*kueue.Workload, error) {
 	podSets, err := job.NewSetting(cfg, o).PodSets(d, o.Job)
 	if err != nil {
@@ -63,23 +62,20 @@ func Compose(cfg *job.Config, d *job.Descriptor, o *job.Observed) (*kueue.Worklo
 	return w, err
 }
 
-// Describes reports whether a Workload, of which the job is the controller, is the one that Next would keep for the job.
+// Describes reports whether Next would keep a Workload that the job controls.
 func Describes(cfg *job.Config, d *job.Descriptor, o *job.Observed, w *kueue.Workload) bool {
 	podSets, err := job.NewSetting(cfg, o).PodSets(d, o.Job)
 	return err == nil && equivalent(cfg, o.Job, podSets, d.IsSuspended(o.Job), d.Prebuilt && cfg.PrebuiltName(o.Job) != "", w, o.Flavors)
 }
 
-// labelUID writes the UID of the job on its Workload, if it can be a label.
+// labelUID labels a Workload with the UID of its job, if that is a valid label.
 func labelUID(w *kueue.Workload, o job.Object) {
 	if uid := string(o.GetUID()); len(validation.IsValidLabelValue(uid)) == 0 {
-		if w.Labels == nil {
-			w.Labels = map[string]string{}
-		}
-		w.Labels[kueue.JobUIDLabel] = uid
+		metav1.SetMetaDataLabel(&w.ObjectMeta, kueue.JobUIDLabel, uid)
 	}
 }
 
-// bareWorkload makes the Workload of a job without what tells whose it is: a name, labels, owners.
+// bareWorkload returns the Workload of a job without its identity: name, labels, owners.
 func bareWorkload(c *job.Config, o job.Object, podSets []kueue.PodSet, priority job.Priority) *kueue.Workload {
 	w := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
@@ -106,7 +102,7 @@ func workloadSpec(o job.Object, podSets []kueue.PodSet, priority job.Priority) k
 	}
 }
 
-// maximumExecutionTime reads the label. What is not a positive number of seconds counts as absent.
+// maximumExecutionTime reads the label. An invalid number of seconds counts as absent.
 func maximumExecutionTime(o job.Object) *int32 {
 	seconds, err := strconv.ParseInt(o.GetLabels()[kueue.MaxExecTimeSecondsLabel], 10, 32)
 	if err != nil || seconds <= 0 || seconds > math.MaxInt32 {
@@ -115,19 +111,19 @@ func maximumExecutionTime(o job.Object) *int32 {
 	return new(int32(seconds))
 }
 
-// hasFinalizer reports whether Berth still holds the Workload.
+// hasFinalizer reports whether the Workload has our finalizer.
 func hasFinalizer(w *kueue.Workload) bool {
 	return slices.Contains(w.Finalizers, kueue.ResourceInUseFinalizer)
 }
 
-// withoutFinalizer is the Workload let go.
+// withoutFinalizer returns a copy of the Workload without our finalizer.
 func withoutFinalizer(w *kueue.Workload) *kueue.Workload {
 	out := w.DeepCopy()
 	out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == kueue.ResourceInUseFinalizer })
 	return out
 }
 
-// resolvePriority finds the priority of a job. A class that does not exist is a MissingClassError (spec: 30 §4.6).
+// resolvePriority returns the priority of a job. A class that does not exist is a MissingClassError (spec: 30 §4.6).
 func resolvePriority(d *job.Descriptor, o job.Object, podSets []kueue.PodSet, classes job.Classes) (job.Priority, error) {
 	workload, pod := job.ClassNames(d, o, podSets)
 	switch {

@@ -1,18 +1,17 @@
-// Package decide works out what happens to a job and its Workload.
+// Package decide computes the next write for a job and its Workload.
 //
 //	namespace ─┐
 //	owners ────┼─► job.Judge ─► Verdict ─┐
 //	config ────┘                         ├─► Next ─► job.Action: at most one write
 //	job, Workloads, flavors, classes ────┘
 //
-// Each step of spec 30 §4.3 is a function of what was observed: is there a
-// Workload that still describes the job (ensure.go, equivalence.go; slice.go
-// for jobs that are resized, together.go for jobs of several objects), is one
-// of the two at its end, is the job to be started or stopped. [Sets] is the
-// same for objects that serve, whose pods are queued in groups.
+// Each step of spec 30 §4.3 is a function of the observation: find the Workload
+// that describes the job (ensure.go, equivalence.go; slice.go for elastic jobs,
+// together.go for jobs of several objects), end one of the two, start or stop the
+// job. [Sets] does the same for serving objects, whose pods are queued in groups.
 //
-// The one write is the whole secret of restarts: whatever was written before a
-// crash is observed afterwards, and the next write follows from it.
+// One write at a time makes restarts safe: every write before a crash is
+// observed afterwards, and the next write follows from it.
 package decide
 
 import (
@@ -28,8 +27,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Next finds the one next write for a job. The steps are those of spec 30 §4.3, in their order; each either has
-// something to do or passes on.
+// Next returns the one next write for a job. It follows the steps of spec 30 §4.3, in their order; each returns an action, or
+// passes on.
 func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
 	s := &decider{cfg: cfg, d: d, o: o, job: o.Job, in: job.NewSetting(cfg, o)}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
@@ -40,15 +39,15 @@ func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
 	}
 	s.suspended, s.elastic = d.IsSuspended(o.Job), isElastic(cfg, d, o.Job)
 	s.message, s.success, s.finished = d.Finished(o.Job)
-	switch o.Verdict.Reach {
+	switch o.Verdict.Mode {
 	case job.Unmanaged:
-		return s.letGo()
+		return s.leaveManagement()
 	case job.Ignored:
 		return s.leaveQueue()
 	case job.Follows:
 		return s.follow()
 	case job.Managed:
-		return s.lead()
+		return s.manageWithChildren()
 	default:
 		return s.undecided()
 	}
@@ -63,28 +62,28 @@ type decider struct {
 	in  *job.Setting
 
 	suspended, finished, success bool
-	elastic                      bool            // it is resized by slices
-	head                         *kueue.Workload // of an elastic job: the slice with quota whose place another waits to take
+	elastic                      bool            // resized by slices
+	head                         *kueue.Workload // of an elastic job: the slice with quota that a pending slice replaces
 	message                      string
 }
 
-// finalize (step 2) lets the Workloads of a deleted job go: nobody will finish them any more.
+// finalize (step 2) releases the Workloads of a deleted job: no other controller finishes them.
 func (s *decider) finalize() job.Action {
 	for _, w := range s.o.Workloads {
-		if s.runsAlone() && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsElsewhere(w) {
-			return s.release(w) // the pod was deleted to end the eviction, which is told first
+		if s.runsAlone() && w.DeletionTimestamp == nil && lifecycle.IsLeaving(w) && !lifecycle.IsFinished(w) && !s.runsOnWorker(w) {
+			return s.release(w) // the pod was deleted by the eviction, which is recorded first
 		}
 		if a, ok := s.orphan(w); ok {
 			return a
 		}
 	}
-	return s.letJobGo()
+	return s.finalizeJob()
 }
 
-// letJobGo is the finalize hook of the job.
-func (s *decider) letJobGo() job.Action {
+// finalizeJob runs the finalize hook of the job.
+func (s *decider) finalizeJob() job.Action {
 	if c, ok := s.job.(job.Composite); ok {
-		return orNothing(s.free(c, c.Members()))
+		return orNothing(s.releaseMembers(c, c.Members()))
 	}
 	if s.d.Once == nil || s.job == nil {
 		return job.Action{}
@@ -96,12 +95,12 @@ func (s *decider) letJobGo() job.Action {
 	return job.Action{Verb: job.PatchJob, Job: next}
 }
 
-// orphan finishes a Workload without a job, then takes the finalizer off.
+// orphan finishes a Workload without a job, then removes the finalizer.
 func (s *decider) orphan(w *kueue.Workload) (job.Action, bool) {
 	return s.orphaned(w, metav1.GetControllerOf(w) != nil)
 }
 
-// orphaned is orphan where it is known whether anything is left that the Workload could be for.
+// orphaned is orphan; alone reports that the job of the Workload does not exist.
 func (s *decider) orphaned(w *kueue.Workload, alone bool) (job.Action, bool) {
 	if s.cfg.FinishOrphans && alone {
 		next := w.DeepCopy()
@@ -124,8 +123,8 @@ func (s *decider) undecided() job.Action {
 	return a
 }
 
-// leaveQueue takes the Workload of a job that gave up its queue name out of the queue, so that it holds no quota for a
-// job that nobody starts.
+// leaveQueue removes the queue name from the Workload of a job that removed its own, so that the Workload holds no quota for a job
+// that Berth does not start.
 func (s *decider) leaveQueue() job.Action {
 	for _, w := range s.o.Workloads {
 		if s.suspended && lifecycle.IsPending(w) && w.Spec.QueueName != "" {
@@ -160,11 +159,11 @@ func compareAge(a, b *kueue.Workload) int {
 // SortByAge sorts Workloads, the oldest first.
 func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compareAge) }
 
-// manage is the life of a job with a Workload of its own (steps 5 to 16).
+// manage handles a job with a Workload of its own (steps 5 to 16).
 func (s *decider) manage() job.Action {
 	if s.d.Declared != nil {
 		if err := s.d.Declared.Unreadable(s.job, s.in); err != nil {
-			return s.blind(err)
+			return s.manageUnreadable(err)
 		}
 	}
 	ensure := s.ensure
@@ -186,7 +185,7 @@ func (s *decider) manage() job.Action {
 		return *a
 	}
 	switch {
-	case s.leaves(w):
+	case s.followsEviction(w):
 		return s.evicted(w)
 	case composite:
 		return s.runTogether(w)
@@ -200,11 +199,11 @@ func (s *decider) manage() job.Action {
 	}
 }
 
-// blind is about a job that does not tell what it should. Nothing is begun with it, but what is at its end comes to its end,
-// and what has to make room does so: others wait for that.
-func (s *decider) blind(err error) job.Action {
+// manageUnreadable handles a job whose fields the descriptor cannot read. It starts nothing, but completes the job's end and its
+// evictions: preemptors wait for these.
+func (s *decider) manageUnreadable(err error) job.Action {
 	for _, w := range s.o.Workloads {
-		if !s.isController(w) || s.isPredecessor(w) {
+		if !s.isController(w) || s.isOfEarlierJob(w) {
 			continue
 		}
 		if a := s.ending(w); a != nil {
@@ -219,13 +218,13 @@ func (s *decider) blind(err error) job.Action {
 	return job.Action{Verb: job.Stall, Err: err, Events: warning(eventUnreadable, err.Error())}
 }
 
-// stopping reports whether a stop was begun that has to come to its end.
+// stopping reports whether a stop was begun and must be completed.
 func (s *decider) stopping() bool { return s.d.IsStopping(s.job) }
 
-// runsAlone reports whether an evicted job does not go back into its queue.
+// runsAlone reports whether an evicted job does not return to its queue.
 func (s *decider) runsAlone() bool { return s.d.Once != nil && s.d.Once.Alone }
 
-// ending is what happens when the Workload or the job is at its end, or does not want to run (steps 7 to 10).
+// ending handles a Workload or a job that ends, or that must not run (steps 7 to 10).
 func (s *decider) ending(w *kueue.Workload) *job.Action {
 	var a job.Action
 	switch {
@@ -252,10 +251,10 @@ func orNothing(a *job.Action) job.Action {
 	return *a
 }
 
-// workloadFinished (step 7) lets a finished Workload go.
+// workloadFinished (step 7) releases a finished Workload.
 func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
 	if !hasFinalizer(w) {
-		a := s.letJobGo()
+		a := s.finalizeJob()
 		if a.Verb == job.Nothing && s.hasLeft(w) && !s.finished && !job.IsRemote(w) { // a user made it: see hasLeft
 			a.Events = warning(eventCompose, fmt.Sprintf("Workload %s/%s, which the job names, ended when the job left management: create it anew, or remove %s",
 				w.Namespace, w.Name, kueue.PrebuiltWorkloadLabel))
@@ -264,7 +263,7 @@ func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
 	}
 	a := job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 	if c := lifecycle.Condition(w, kueue.WorkloadFinished); c.Reason != kueue.ReasonSucceeded && c.Reason != kueue.ReasonFailed {
-		a.Events = s.finishedEvent(w, c.Message) // it was not finished by jobFinished, which has told already
+		a.Events = s.finishedEvent(w, c.Message) // jobFinished has recorded the event otherwise
 	}
 	return a
 }
@@ -273,7 +272,7 @@ func (s *decider) finishedEvent(w *kueue.Workload, message string) []job.Event {
 	return normal(eventFinishedWorkload, fmt.Sprintf("Workload %s/%s is finished: %s", w.Namespace, w.Name, message))
 }
 
-// workloadDeleted (step 8) stops the job before its Workload goes, while there is something to restore from.
+// workloadDeleted (step 8) stops the job before its Workload is gone, while its pod sets can still be restored.
 func (s *decider) workloadDeleted(w *kueue.Workload) job.Action {
 	if !s.finished {
 		if a, over := s.stop(job.WorkloadDeleted, w); !over {
@@ -286,7 +285,7 @@ func (s *decider) workloadDeleted(w *kueue.Workload) job.Action {
 	return job.Action{}
 }
 
-// hold (step 9) frees the quota of a job that asks not to run.
+// hold (step 9) releases the quota of a job whose state asks not to run.
 func (s *decider) hold(w *kueue.Workload) job.Action {
 	if w == nil || !lifecycle.IsReserved(w) {
 		return job.Action{}
@@ -299,7 +298,7 @@ func (s *decider) hold(w *kueue.Workload) job.Action {
 // jobFinished (step 10) finishes the Workload with the job.
 func (s *decider) jobFinished(w *kueue.Workload) job.Action {
 	if w == nil {
-		return s.letJobGo()
+		return s.finalizeJob()
 	}
 	reason := kueue.ReasonFailed
 	if s.success {
@@ -310,7 +309,7 @@ func (s *decider) jobFinished(w *kueue.Workload) job.Action {
 	return job.Action{Verb: job.WriteStatus, Workload: next, Events: s.finishedEvent(w, s.message)}
 }
 
-// create (step 11) makes the missing Workload, once no pod runs without one.
+// create (step 11) creates the missing Workload, once no pod runs without one.
 func (s *decider) create() job.Action {
 	prebuilt := s.prebuiltName()
 	if prebuilt != "" {
@@ -318,7 +317,7 @@ func (s *decider) create() job.Action {
 			return orNothing(a)
 		}
 	}
-	if s.isActive() && !s.isElsewhere() && (!s.elastic || prebuilt != "") {
+	if s.isActive() && !s.isDispatched() && (!s.elastic || prebuilt != "") {
 		return s.untilInactive()
 	}
 	if prebuilt != "" {
@@ -332,8 +331,8 @@ func (s *decider) create() job.Action {
 	return s.createFor(podSets, nil)
 }
 
-// createFor makes a Workload of the given pod sets; that of an elastic job may be to take the place of another.
-func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) job.Action {
+// createFor creates a Workload of the given pod sets; replaces is the slice that it replaces, nil for none.
+func (s *decider) createFor(podSets []kueue.PodSet, replaces *kueue.Workload) job.Action {
 	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
 	if err != nil {
 		return classMissing(err)
@@ -343,12 +342,12 @@ func (s *decider) createFor(podSets []kueue.PodSet, before *kueue.Workload) job.
 		return job.Action{Verb: job.Fail, Err: err, Events: warning(eventCompose, err.Error())}
 	}
 	if s.elastic {
-		s.asSlice(w, before)
+		s.asSlice(w, replaces)
 	}
 	return job.Action{Verb: job.CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
 }
 
-// classMissing reports a priority class that does not exist, in an event only if the job's label named it.
+// classMissing reports a missing priority class, in an event only if the job's label names it.
 func classMissing(err error) job.Action {
 	a := job.Action{Verb: job.Fail, Err: err}
 	if missing, ok := errors.AsType[*job.MissingClassError](err); ok && missing.Kind == kueue.WorkloadPriorityClassKind {
@@ -357,10 +356,10 @@ func classMissing(err error) job.Action {
 	return a
 }
 
-// evicted (step 14) stops the job, gives the quota back once nothing of it runs, and at last deletes a job that Berth
-// deactivated, if it is told to.
+// evicted (step 14) stops the job, releases the quota once no pod of it runs, and deletes a job that Berth deactivated after the
+// configured retention.
 func (s *decider) evicted(w *kueue.Workload) job.Action {
-	if s.head != nil { // nothing runs by its successor
+	if s.head != nil { // nothing runs by the slice that replaces it
 		return s.release(w)
 	}
 	a, over := s.stop(job.WorkloadEvicted, w)
@@ -368,7 +367,7 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 		return orNothing(a)
 	}
 	if lifecycle.IsReserved(w) {
-		if s.isActive() || s.runsElsewhere(w) {
+		if s.isActive() || s.runsOnWorker(w) {
 			return s.untilInactive()
 		}
 		return s.release(w)
@@ -381,7 +380,7 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 		}
 		note := normal(eventDeleted, "Deleted some time after its workload was deactivated")
 		if c, ok := s.job.(job.Composite); ok {
-			return orNothing(s.remove(c, c.Members(), note))
+			return orNothing(s.removeMembers(c, c.Members(), note))
 		}
 		return job.Action{Verb: job.DeleteJob, Job: s.job, Events: note}
 	}
@@ -391,24 +390,24 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 	return job.Action{}
 }
 
-// leaves reports whether an eviction is to be followed. A successor that failed and has given its quota back only waits.
-func (s *decider) leaves(w *kueue.Workload) bool {
+// followsEviction reports whether an eviction is to be followed. A replacing slice that was evicted and holds no quota only waits.
+func (s *decider) followsEviction(w *kueue.Workload) bool {
 	return lifecycle.IsEvicted(w) && (s.head == nil || lifecycle.IsReserved(w))
 }
 
-// release gives the quota of an evicted Workload back.
+// release releases the quota of an evicted Workload.
 func (s *decider) release(w *kueue.Workload) job.Action {
 	next := w.DeepCopy()
 	s.cfg.Lifecycle.Release(next, s.runsAlone() && !s.cfg.ReassignPods && !s.isDelegated(w), s.o.Now)
 	return job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// waiting (step 15) starts a job whose Workload is admitted. Otherwise it tells what the Workload waits for, and follows
-// a change of the queue name.
+// waiting (step 15) starts a job whose Workload is admitted. Otherwise it reports pending checks, and follows a change of the queue
+// name.
 func (s *decider) waiting(w *kueue.Workload) job.Action {
 	switch {
 	case lifecycle.IsAdmitted(w) && s.isDelegated(w):
-		return job.Action{} // its copies run elsewhere, and these wait
+		return job.Action{} // its copies run on a worker cluster
 	case lifecycle.IsAdmitted(w):
 		return s.start(w)
 	case lifecycle.IsReserved(w):
@@ -424,7 +423,7 @@ func (s *decider) waiting(w *kueue.Workload) job.Action {
 		return job.Action{Events: normal(eventUpdatedCheck, strings.Join(messages, "; "))}
 	case lifecycle.IsOnHold(w):
 		if _, composite := s.job.(job.Composite); composite {
-			return job.Action{} // it belongs to what has no replicas, and comes back with those
+			return job.Action{} // its owner has no replicas, and resumes it with them
 		}
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job asks to run again", s.o.Now)
@@ -434,7 +433,7 @@ func (s *decider) waiting(w *kueue.Workload) job.Action {
 	}
 }
 
-// moveQueue lets a Workload without quota follow the queue name of its job.
+// moveQueue updates the queue name of a Workload without a quota reservation.
 func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
 	queue := kueue.LocalQueueName(job.QueueName(s.job))
 	if w.Spec.QueueName == queue || lifecycle.IsReserved(w) {
@@ -448,24 +447,23 @@ func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 }
 
-// isDelegated reports whether the pods of a Workload run on another cluster. Their own gates stay closed (spec: 30 §4.12).
+// isDelegated reports whether the pods of a Workload run on another cluster. Their local gates stay (spec: 30 §4.12).
 func (s *decider) isDelegated(w *kueue.Workload) bool {
 	return slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
 }
 
-// runsElsewhere reports whether pods of a Workload may run on another cluster although its pods here, which wait, do not tell. What sent it there
-// says when that is over; it does not once the check says that it will not be sent at all, or is gone.
-func (s *decider) runsElsewhere(w *kueue.Workload) bool {
+// runsOnWorker reports whether pods of a Workload may run on another cluster, which its gated local pods do not show. The
+// dispatcher removes that state; a rejected or deleted check ends it, too.
+func (s *decider) runsOnWorker(w *kueue.Workload) bool {
 	return lifecycle.RunsRemotely(w) && slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
 		return s.o.Delegated[c.Name] && c.State != kueue.CheckStateRejected
 	})
 }
 
-// isElsewhere reports whether the pods of a job without a Workload are on another cluster. Whatever its status says still, they go: what sent it
-// there takes it back with its Workload.
-func (s *decider) isElsewhere() bool {
+// isDispatched reports whether the pods of a job without a Workload are on another cluster. Whatever its status says, they end: the
+// dispatcher deletes the copy with the Workload.
+func (s *decider) isDispatched() bool {
 	return s.d.ManagedBy != nil && s.d.ManagedBy(s.job) == kueue.MultiKueueControllerName
 }
 
-// clone copies a job of any kind.
 func clone(o job.Object) job.Object { return o.DeepCopyObject().(job.Object) }

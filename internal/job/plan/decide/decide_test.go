@@ -44,7 +44,7 @@ func at(seconds int) metav1.Time {
 	return metav1.NewTime(time.Unix(1_800_000_000, 0).Add(time.Duration(seconds) * time.Second))
 }
 
-// scene is a Job and what is around it. Its Workload, if it has one, is what Decide itself would create.
+// scene is a Job with its observation. Its Workload, if any, is the one that Next would create.
 type scene struct {
 	cfg *job.Config
 	d   *job.Descriptor
@@ -73,7 +73,7 @@ func newScene() *scene {
 		},
 	}
 	s.o = &job.Observed{
-		Job: s.job, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100),
+		Job: s.job, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100),
 		Flavors: job.Flavors{"gpu": {Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "h100"}, Tolerations: tolerations("gpu")}}},
 		Classes: job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{"gold": {ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Value: 9}}},
 	}
@@ -121,7 +121,7 @@ func (s *scene) set(o job.Object) {
 	s.o.Job = o
 }
 
-// describeAction says in one line what an action does.
+// describeAction describes an action in one line.
 func describeAction(a job.Action) string {
 	var out string
 	switch a.Verb {
@@ -160,8 +160,8 @@ func describeAction(a job.Action) string {
 		out = "job status"
 	case job.DeleteJob:
 		out = "delete job"
-	case job.PatchFamily, job.DeleteFamily:
-		out = fmt.Sprintf("family %d", len(a.Family))
+	case job.PatchChildren, job.DeleteChildren:
+		out = fmt.Sprintf("family %d", len(a.Children))
 	}
 	for _, e := range a.Events {
 		out += " +" + e.Reason
@@ -175,7 +175,7 @@ func finishJob(j *batchv1.Job, kind batchv1.JobConditionType) {
 
 const injected = "map[pool:h100 zone:a]"
 
-// decision is a scene and what is decided in it.
+// decision is a scene and the expected decision.
 type decision struct {
 	setup func(s *scene)
 	want  string
@@ -203,23 +203,23 @@ func TestDecideWhose(t *testing.T) {
 			func(s *scene) { s.workload().OwnerReferences[0].Controller = nil; s.o.Job = nil }, "update workload: queue lq, finalizers 0, count 4",
 		},
 		// Step 3.
-		"3: unmanaged": {func(s *scene) { s.o.Verdict.Reach = job.Unmanaged }, "nothing"},
+		"3: unmanaged": {func(s *scene) { s.o.Verdict.Mode = job.Unmanaged }, "nothing"},
 		"3: unmanaged leaves a running job": {
-			func(s *scene) { s.running(); s.o.Verdict.Reach = job.Unmanaged }, "status: Finished=True/OutOfSync +NamespaceUnmanaged",
+			func(s *scene) { s.running(); s.o.Verdict.Mode = job.Unmanaged }, "status: Finished=True/OutOfSync +NamespaceUnmanaged",
 		},
 		"3: then the finalizer": {
 			func(s *scene) {
 				s.cfg.Lifecycle.Finish(s.running(), kueue.ReasonOutOfSync, "", at(50))
-				s.o.Verdict.Reach = job.Unmanaged
+				s.o.Verdict.Mode = job.Unmanaged
 			},
 			"update workload: queue lq, finalizers 0, count 4",
 		},
 		"3: a workload that is not ours stays": {
-			func(s *scene) { s.workload().Finalizers = nil; s.o.Verdict.Reach = job.Unmanaged }, "nothing",
+			func(s *scene) { s.workload().Finalizers = nil; s.o.Verdict.Mode = job.Unmanaged }, "nothing",
 		},
-		"3: ignored":                       {func(s *scene) { s.o.Verdict.Reach = job.Ignored; s.job.Spec.Suspend = new(false) }, "nothing"},
-		"3: gave up its queue":             {func(s *scene) { s.workload(); s.o.Verdict.Reach = job.Ignored }, "update workload: queue , finalizers 1, count 4"},
-		"3: gave up its queue after start": {func(s *scene) { s.running(); s.o.Verdict.Reach = job.Ignored }, "nothing"},
+		"3: ignored":                       {func(s *scene) { s.o.Verdict.Mode = job.Ignored; s.job.Spec.Suspend = new(false) }, "nothing"},
+		"3: gave up its queue":             {func(s *scene) { s.workload(); s.o.Verdict.Mode = job.Ignored }, "update workload: queue , finalizers 1, count 4"},
+		"3: gave up its queue after start": {func(s *scene) { s.running(); s.o.Verdict.Mode = job.Ignored }, "nothing"},
 		"3: owners are broken":             {func(s *scene) { s.o.Verdict = job.Verdict{Err: fmt.Errorf("broken")} }, "fail: broken"},
 		"3: owners without end": {
 			func(s *scene) { s.o.Verdict = job.Verdict{Err: fmt.Errorf("deep"), TooDeep: true} }, "stall: deep +JobNestingTooDeep",
@@ -505,7 +505,7 @@ func runDecisions(t *testing.T, tests map[string]decision) {
 // child makes the Job a child of a JobSet with the given Workloads.
 func (s *scene) child(suspended bool, workloads ...*kueue.Workload) {
 	s.job.Spec.Suspend = new(suspended)
-	s.o.Verdict = job.Verdict{Reach: job.Follows, Ancestor: &job.Owner{GVK: gvk("JobSet"), Object: &metav1.ObjectMeta{Name: "set"}}}
+	s.o.Verdict = job.Verdict{Mode: job.Follows, Ancestor: &job.Owner{GVK: gvk("JobSet"), Object: &metav1.ObjectMeta{Name: "set"}}}
 	s.o.AncestorWorkloads = workloads
 }
 

@@ -29,7 +29,7 @@ func TestDelegatedPod(t *testing.T) {
 		Status:     corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	s := &scene{d: podkind.Descriptor(), cfg: &job.Config{FinishOrphans: true}, o: &job.Observed{
-		Job: pod, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100), Delegated: map[kueue.AdmissionCheckReference]bool{"mk": true, "other": false},
+		Job: pod, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100), Delegated: map[kueue.AdmissionCheckReference]bool{"mk": true, "other": false},
 	}}
 	w := s.decide().Workload
 	w.UID = "w"
@@ -57,7 +57,7 @@ func TestDelegatedPod(t *testing.T) {
 	}
 }
 
-// TestForgedOrigin is that the label of an origin, which anybody may put on a job, does not come to its Workload.
+// TestForgedOrigin: the origin label, which any user may set on a job, is not copied to its Workload.
 func TestForgedOrigin(t *testing.T) {
 	for name, d := range map[string]*job.Descriptor{"Pod": podkind.Descriptor(), "Job": jobkind.Descriptor()} {
 		o := d.New()
@@ -69,7 +69,7 @@ func TestForgedOrigin(t *testing.T) {
 		if pod, ok := o.(*corev1.Pod); ok {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}}
 		}
-		s := &scene{d: d, cfg: &job.Config{LabelKeysToCopy: []string{"own"}}, o: &job.Observed{Job: o, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100)}}
+		s := &scene{d: d, cfg: &job.Config{LabelKeysToCopy: []string{"own"}}, o: &job.Observed{Job: o, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100)}}
 		a := s.decide()
 		if a.Verb != job.CreateWorkload || a.Workload.Labels["own"] != "l" || a.Workload.Labels[kueue.MultiKueueOriginLabel] != "" {
 			t.Errorf("%s: %s with labels %v", name, describeAction(a), a.Workload)
@@ -77,7 +77,7 @@ func TestForgedOrigin(t *testing.T) {
 	}
 }
 
-// sentTo says of all Workloads that they are sent to a worker.
+// sentTo marks all Workloads as dispatched to a worker.
 func (s *served) sentTo(cluster string) {
 	s.o.Delegated = map[kueue.AdmissionCheckReference]bool{"mk": true}
 	for _, w := range s.o.Workloads {
@@ -86,27 +86,27 @@ func (s *served) sentTo(cluster string) {
 	}
 }
 
-// TestDelegatedSets is that pods of an object that runs on a worker are let through for no reason: they would run here.
+// TestDelegatedSets: pods of an object that runs on a worker are never ungated here, where they would run.
 func TestDelegatedSets(t *testing.T) {
 	set := newStatefulSet(1)
 	s := newServed(statefulset.Descriptor(), set)
-	s.settle()
+	s.runUntilStable()
 	set.Status.CurrentRevision, set.Status.UpdateRevision = "1", "2"
 	s.o.StatefulSets["web"] = set
 	s.pod("web-0", "web", map[string]string{appsv1.StatefulSetRevisionLabel: "1"}, nil)
-	s.settle() // it gets its group
+	s.runUntilStable() // it gets its group
 	s.pod("web-1", "web", map[string]string{appsv1.StatefulSetRevisionLabel: "1", kueue.PodGroupNameLabel: "g"}, map[string]string{kueue.PodGroupNameLabel: "g"})
 	s.sentTo("w1")
-	if got := s.settle(); slices.Contains(got, "open web-1") {
+	if got := s.runUntilStable(); slices.Contains(got, "open web-1") {
 		t.Errorf("an outdated pod: %v", got)
 	}
 	s.o.Workloads[0].Status.AdmissionChecks = nil
-	if got := s.settle(); len(got) == 0 {
+	if got := s.runUntilStable(); len(got) == 0 {
 		t.Error("an outdated pod that runs here keeps its gate")
 	}
 
 	lws := newServed(leaderworkerset.Descriptor(), newLeaderWorkerSet(t))
-	lws.settle()
+	lws.runUntilStable()
 	lws.pod("p", "gone", nil, map[string]string{})
 	lws.sentTo("w1")
 	lws.o.Job = nil
@@ -139,7 +139,7 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServed(statefulset.Descriptor(), newStatefulSet(2))
-			s.settle()
+			s.runUntilStable()
 			w := s.o.Workloads[0]
 			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStateReady}}
 			m.Reserve(w, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, nil, at(1))
@@ -164,7 +164,7 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 			w.OwnerReferences = append(w.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
 			groups := podgroup.Groups(func(o job.Object, cfg *job.Config) string { return cfg.GroupName(o) })
 			group := &scene{d: groups.Jobs, cfg: &job.Config{AnnotationIdentifiers: true}, o: &job.Observed{
-				Verdict: job.Verdict{Reach: job.Managed}, Now: at(100), Delegated: s.o.Delegated, Workloads: []*kueue.Workload{w},
+				Verdict: job.Verdict{Mode: job.Managed}, Now: at(100), Delegated: s.o.Delegated, Workloads: []*kueue.Workload{w},
 			}}
 			group.o.Job = groups.Join(w.Name, []job.Object{pod}, group.cfg, at(100).Time)
 			a = group.decide()
@@ -175,27 +175,27 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 	}
 }
 
-// TestSetsOfAManager is that a copy of an object, on a worker, makes no Workload and takes those of its manager.
+// TestSetsOfAManager: a copy of an object on a worker creates no Workload and uses its manager's.
 func TestSetsOfAManager(t *testing.T) {
 	set := newStatefulSet(2)
 	set.UID = "here"
 	set.Labels[kueue.MultiKueueOriginLabel] = "hub"
 	set.Annotations = map[string]string{kueue.MultiKueueOriginUIDAnnotation: "uid-1", kueue.PrebuiltWorkloadLabel: nameOfWeb}
 	s := newServed(statefulset.Descriptor(), set)
-	if got := s.settle(); len(got) > 0 {
+	if got := s.runUntilStable(); len(got) > 0 {
 		t.Errorf("without the Workload: %v", got)
 	}
 	if diff := cmp.Diff([]string{nameOfWeb}, decide.NamesOfParts(s.cfg, s.d, set)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	made := newServed(statefulset.Descriptor(), newStatefulSet(2))
-	made.settle()
+	made.runUntilStable()
 	given := made.o.Workloads[0].DeepCopy()
 	given.OwnerReferences, given.Finalizers = nil, nil
 	given.Labels = map[string]string{kueue.MultiKueueOriginLabel: "hub"}
 	s.o.Workloads = []*kueue.Workload{given}
 	s.pod("web-0", "web", nil, nil)
-	s.settle()
+	s.runUntilStable()
 	if got := s.o.Workloads[0]; len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != "here" || s.cfg.GroupName(s.o.Pods[0]) != nameOfWeb {
 		t.Errorf("owners %v, the pod is of %q", got.OwnerReferences, s.cfg.GroupName(s.o.Pods[0]))
 	}

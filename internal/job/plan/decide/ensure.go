@@ -20,8 +20,7 @@ func (s *decider) prebuiltName() string {
 	return s.cfg.PrebuiltName(s.job)
 }
 
-// ensure (step 5) finds the one Workload of the job, or the write that leads to having one. Neither means that there is
-// none yet.
+// ensure (step 5) returns the one Workload of the job, or the write that leads to it. Both nil: there is none yet.
 func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 	if s.prebuiltName() != "" {
 		return s.adopt()
@@ -31,8 +30,7 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 		if s.finished {
 			return nil, nil
 		}
-		a := notComposed(err)
-		return nil, &a
+		return nil, new(notComposed(err))
 	}
 	if s.elastic {
 		if w, a, ok := s.slice(podSets); ok {
@@ -44,8 +42,8 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 		return nil, a
 	}
 	if match == nil {
-		if s.d.Family != nil && s.suspended && s.isActive() && !s.isElsewhere() {
-			return nil, new(s.untilInactive()) // what it has is in use until all of it is gone
+		if s.d.ManagedChildren != nil && s.suspended && s.isActive() && !s.isDispatched() {
+			return nil, new(s.untilInactive()) // its pods hold the quota until all are gone
 		}
 		if a := s.mismatch(podSets, rest); a != nil {
 			return nil, a
@@ -57,20 +55,20 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 	return match, nil
 }
 
-// match finds the Workload that describes the job, nil for none, and the others that the job controls; or the write that
-// lets go of one of an earlier job.
+// match returns the Workload that describes the job, nil for none, and the others that the job controls; or the write that releases
+// the Workload of an earlier job.
 func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*kueue.Workload, a *job.Action) {
 	for _, w := range s.o.Workloads {
 		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
 			continue
 		}
-		if s.isPredecessor(w) {
+		if s.isOfEarlierJob(w) {
 			if a, ok := s.orphan(w); ok {
 				return nil, nil, &a
 			}
 			continue
 		}
-		ended := s.finished && lifecycle.IsFinished(w) // nothing left to keep in step
+		ended := s.finished && lifecycle.IsFinished(w) // nothing to synchronize
 		if match == nil && (ended || (!s.hasLeft(w) && equivalent(s.cfg, s.job, podSets, s.suspended, false, w, s.o.Flavors))) {
 			match = w
 			continue
@@ -80,21 +78,21 @@ func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*
 	return match, rest, nil
 }
 
-// isController reports whether a job of this kind and name controls the Workload. Other Workloads that name it as an owner
-// only want to be deleted with it.
+// isController reports whether a job of this kind and name controls the Workload. Other owner references are only for garbage
+// collection.
 func (s *decider) isController(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOf(w)
 	return owner != nil && owner.Kind == s.d.GVK.Kind && owner.Name == s.job.GetName()
 }
 
-// isPredecessor reports whether the Workload belongs to an earlier job of the same name.
-func (s *decider) isPredecessor(w *kueue.Workload) bool {
+// isOfEarlierJob reports whether the Workload belongs to an earlier job of the same name.
+func (s *decider) isOfEarlierJob(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOf(w)
 	return s.cfg.FinishOrphans && owner != nil && owner.UID != s.job.GetUID()
 }
 
-// mismatch handles a job that none of its Workloads describes: the Workload of a waiting job is brought up to date, a
-// running job is stopped. Nil means that the Workloads are to be replaced (spec: 30 §4.4.2 rules 3 and 4).
+// mismatch handles a job that none of its Workloads describes: it updates the Workload of a waiting job, and stops a running job.
+// Nil means that the Workloads are to be replaced (spec: 30 §4.4.2 rules 3 and 4).
 func (s *decider) mismatch(podSets []kueue.PodSet, candidates []*kueue.Workload) *job.Action {
 	if len(candidates) > 0 && s.suspended && !s.finished {
 		w := candidates[0]
@@ -109,19 +107,14 @@ func (s *decider) mismatch(podSets []kueue.PodSet, candidates []*kueue.Workload)
 	if len(candidates) == 1 {
 		restore = candidates[0]
 	}
-	a, over := s.stop(job.NoMatchingWorkload, restore)
-	if a == nil && !over {
-		return &job.Action{} // stopping takes its time
-	}
-	return a
+	return s.stopOrWait(restore)
 }
 
-// bringUpToDate replaces the spec of a waiting Workload by what the job wants now. It keeps its place in the queue.
+// bringUpToDate updates the spec of a pending Workload from the job. It keeps its position in the queue.
 func (s *decider) bringUpToDate(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
 	priority, err := resolvePriority(s.d, s.job, podSets, s.o.Classes)
 	if err != nil {
-		a := classMissing(err)
-		return &a
+		return new(classMissing(err))
 	}
 	next := w.DeepCopy()
 	next.Spec = workloadSpec(s.job, s.written(podSets), priority)
@@ -133,8 +126,8 @@ func (s *decider) updated(w *kueue.Workload, why string) []job.Event {
 	return normal(eventUpdatedWorkload, fmt.Sprintf("Updated workload %s/%s: %s", w.Namespace, w.Name, why))
 }
 
-// discard takes the finalizer off a surplus Workload, then deletes it. The next one may have the same name, so it waits
-// until this one is gone.
+// discard removes the finalizer of a surplus Workload, then deletes it. Its replacement may have the same name, and so is created
+// after the deletion.
 func (s *decider) discard(w *kueue.Workload) *job.Action {
 	switch {
 	case hasFinalizer(w):
@@ -150,7 +143,7 @@ func (s *decider) discard(w *kueue.Workload) *job.Action {
 	}
 }
 
-// adopt finds the Workload that the job names and makes the job its owner (spec: 30 §4.4.1).
+// adopt returns the Workload that the job names, and makes the job its owner (spec: 30 §4.4.1).
 func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	w := s.o.Prebuilt
 	if w == nil {
@@ -167,8 +160,7 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		a := notComposed(err)
-		return nil, &a
+		return nil, new(notComposed(err))
 	}
 	if lifecycle.IsFinished(w) {
 		return s.outlive(w)
@@ -181,15 +173,15 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	return nil, &job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// isSized reports whether whoever made the Workload of an elastic job looks after its size. A manager of another cluster changes both, one after
-// the other, so that they may differ in nothing but their size.
+// isSized reports whether the maker of an elastic job's Workload maintains its size. A manager of another cluster changes job and
+// Workload one after the other, so they may differ in size only.
 func (s *decider) isSized(w *kueue.Workload, podSets []kueue.PodSet) bool {
 	switch {
 	case !s.elastic:
 		return false
-	case s.led() && job.IsRemote(s.job): // pods that it has no room for keep their gates
+	case s.gatesChildren() && job.IsRemote(s.job): // pods without room keep their gates
 		return true
-	case w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "", s.led() && chain.CompareShaped(w, podSets) != chain.Grows:
+	case w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "", s.gatesChildren() && chain.CompareShaped(w, podSets) != chain.Grows:
 		return true
 	case !job.IsRemote(s.job) || chain.Compare(w, podSets) == chain.Incompatible:
 		return false
@@ -199,8 +191,8 @@ func (s *decider) isSized(w *kueue.Workload, podSets []kueue.PodSet) bool {
 	return equivalent(s.cfg, s.job, inOrder(podSets, w.Spec.PodSets), s.suspended, true, resized, s.o.Flavors)
 }
 
-// outlive stops a job whose Workload is finished and it is not. A slice whose place another took ends nothing: the manager that made both is
-// about to name the other.
+// outlive stops an unfinished job whose Workload is finished. A replaced slice is no such end: the manager that made both slices is
+// about to name the other one.
 func (s *decider) outlive(w *kueue.Workload) (*kueue.Workload, *job.Action) {
 	switch {
 	case s.elastic && job.IsRemote(s.job) && lifecycle.Condition(w, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced:
@@ -208,15 +200,10 @@ func (s *decider) outlive(w *kueue.Workload) (*kueue.Workload, *job.Action) {
 	case s.finished || s.suspended:
 		return w, nil
 	}
-	a, over := s.stop(job.NoMatchingWorkload, w)
-	if a == nil && !over {
-		a = &job.Action{} // stopping takes its time
-	}
-	return w, a
+	return w, s.stopOrWait(w)
 }
 
-// sync (end of step 5) lets the Workload follow the gates and the priority class of its job. A Workload that was made by
-// somebody else keeps what it has.
+// sync (end of step 5) copies changed gates and priority class of the job to its Workload. A prebuilt Workload keeps its own.
 func (s *decider) sync(w *kueue.Workload) *job.Action {
 	if s.prebuiltName() != "" {
 		return nil
@@ -228,8 +215,7 @@ func (s *decider) sync(w *kueue.Workload) *job.Action {
 	}
 	ok, err := s.syncPriority(next)
 	if err != nil {
-		a := classMissing(err)
-		return &a
+		return new(classMissing(err))
 	}
 	if ok {
 		changed = append(changed, "priority")
@@ -240,7 +226,7 @@ func (s *decider) sync(w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: s.updated(w, "the job changed its "+strings.Join(changed, " and "))}
 }
 
-// syncGates takes the gates that the job gave up off the Workload. Gates cannot be added later.
+// syncGates removes the gates from the Workload that the job no longer has. Gates cannot be added later.
 func (s *decider) syncGates(w *kueue.Workload) bool {
 	const key = kueue.AdmissionGatedByAnnotation
 	wanted, old := s.job.GetAnnotations()[key], w.Annotations[key]
@@ -259,7 +245,7 @@ func (s *decider) syncGates(w *kueue.Workload) bool {
 	return true
 }
 
-// syncPriority gives the Workload the class of the job's label, if it may still change (spec: 30 §4.6).
+// syncPriority sets the class of the job's label on the Workload, if it may still change (spec: 30 §4.6).
 func (s *decider) syncPriority(w *kueue.Workload) (bool, error) {
 	label := s.job.GetLabels()[kueue.PriorityClassLabel]
 	ref := w.Spec.PriorityClassRef
@@ -267,7 +253,7 @@ func (s *decider) syncPriority(w *kueue.Workload) (bool, error) {
 	case label == "":
 		return false, nil
 	case ref == nil && lifecycle.IsReserved(w):
-		return false, nil // the API forbids it until quota is free
+		return false, nil // the API forbids it while quota is reserved
 	case ref != nil && (ref.Kind != kueue.WorkloadPriorityClassKind || ref.Name == label):
 		return false, nil
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// equivalent reports whether the Workload still describes the job, whose pod sets are given. While quota is reserved the job
-// may carry what the admission added. strict also compares what only matters before a start; it is for a job that waits
-// with a Workload of its own (spec: 30 §4.4.4).
+// equivalent reports whether the Workload still describes the job, whose pod sets are given. While quota is reserved the job may
+// have the values of the admission. The fields that matter only before a start are compared for a suspended job without a
+// reservation, unless the Workload is prebuilt (spec: 30 §4.4.4).
 func equivalent(c *job.Config, o job.Object, podSets []kueue.PodSet, suspended, prebuilt bool, w *kueue.Workload, flavors job.Flavors) bool {
 	owner := metav1.GetControllerOf(w)
 	if owner == nil || owner.Name != o.GetName() || (c.FinishOrphans && owner.UID != o.GetUID()) {
@@ -33,7 +33,7 @@ func equivalent(c *job.Config, o job.Object, podSets []kueue.PodSet, suspended, 
 	return podset.SameSets(podSets, w.Spec.PodSets, lifecycle.IsAdmitted(w), suspended && !reserved && !prebuilt)
 }
 
-// withAdmission are the pod sets of the Workload as a job carries them once it is started.
+// withAdmission returns the pod sets of the Workload with the values of its admission.
 func withAdmission(c *job.Config, w *kueue.Workload, flavors job.Flavors) ([]kueue.PodSet, error) {
 	infos, err := job.InfosFromAdmission(c, w, flavors)
 	if err != nil {

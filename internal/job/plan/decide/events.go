@@ -42,12 +42,12 @@ const (
 	eventOwnersAdded        = "OwnerReferencesAdded"
 )
 
-// evictedFor is why the objects of an evicted job are deleted: the reason of the eviction is a part of it.
+// evictedFor is the stop reason of an evicted job: the reason of the eviction is a part of it.
 func evictedFor(reason string) job.StopReason {
 	return job.WorkloadEvicted + "DueTo" + job.StopReason(reason)
 }
 
-// stopNotes say in a sentence why a job is stopped. An eviction has its own message.
+// stopNotes are the sentences of stop reasons. An eviction has its own message.
 var stopNotes = map[job.StopReason]string{
 	job.WorkloadDeleted:    "Stopped because its workload is deleted",
 	job.NoMatchingWorkload: "Stopped because no workload describes it",

@@ -9,10 +9,9 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again
-// (spec: 30 §4.5).
+// follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again (spec: 30 §4.5).
 func (s *decider) follow() job.Action {
-	if s.finished || s.suspended || s.stopping() || s.d.IsLedBy(s.o.Verdict.Ancestor) {
+	if s.finished || s.suspended || s.stopping() || s.d.IsGatedBy(s.o.Verdict.Ancestor) {
 		return job.Action{}
 	}
 	newest := newestUnfinished(s.o.AncestorWorkloads)
@@ -36,7 +35,7 @@ func (s *decider) follow() job.Action {
 	return job.Action{Verb: job.PatchJob, Job: next, Events: normal(eventSuspended, note)}
 }
 
-// resumed removes the mark of a job that Berth suspended and another client resumed: from now on Berth has nothing to give back.
+// resumed removes the mark of a job that Berth suspended and another client resumed, so that Berth does not resume it later.
 func (s *decider) resumed() job.Action {
 	if next := clone(s.job); job.UnmarkSuspended(next) {
 		return job.Action{Verb: job.PatchJob, Job: next}

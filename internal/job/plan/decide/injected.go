@@ -8,8 +8,8 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
-// noteInjected writes down, on a job that is about to start, what its pod sets get. Pods by themselves and in groups are
-// never stopped and started again, so nothing is noted on them.
+// noteInjected records, on a job that is about to start, the values that its pod sets get. Pods and groups are never stopped and
+// started again, so nothing is recorded on them.
 func (s *decider) noteInjected(o job.Object, before []kueue.PodSet, infos []job.PodSetInfo) {
 	if _, composite := o.(job.Composite); composite || s.d.Once != nil {
 		return
@@ -21,7 +21,7 @@ func (s *decider) noteInjected(o job.Object, before []kueue.PodSet, infos []job.
 	}
 }
 
-// forgetInjected takes the annotation off.
+// forgetInjected removes the annotation.
 func forgetInjected(o metav1.Object) {
 	if _, ok := o.GetAnnotations()[job.InjectedAnnotation]; ok {
 		annotations := podset.Clone(o.GetAnnotations())
@@ -30,34 +30,28 @@ func forgetInjected(o metav1.Object) {
 	}
 }
 
-// withoutInjected are the pod sets of a job less what its last start put in, nil if that is not known. What somebody
-// changed since stays.
-func withoutInjected(o metav1.Object, podSets []kueue.PodSet) []kueue.PodSet {
-	return podset.WithoutInjected(o.GetAnnotations()[job.InjectedAnnotation], podSets)
-}
-
-// toRestore are the pod sets that the job is to be given back: those of its Workload, or else what it has less what we put
-// in. Nil: nothing is known.
+// toRestore returns the pod sets to restore: the Workload's, or else the job's own less the injected values. Nil: nothing is known.
 func (s *decider) toRestore(w *kueue.Workload) []kueue.PodSet {
 	own, err := s.d.PodSets(s.job, s.in)
 	switch {
-	case s.led(): // nothing was put in
+	case s.gatesChildren(): // nothing was injected
 		return nil
 	case w != nil && (err != nil || len(own) == len(w.Spec.PodSets)):
 		return w.Spec.PodSets
 	case err != nil:
 		return nil
 	}
-	return withoutInjected(s.job, own)
+	return podset.WithoutInjected(s.job.GetAnnotations()[job.InjectedAnnotation], own)
 }
 
-// clean takes out of a job that is about to start what an earlier start left in it, which would contradict the new one.
-func (s *decider) clean(next job.Object) []kueue.PodSet {
+// removeInjected removes from a job that is about to start the values of an earlier start, which would contradict the new ones. It
+// returns the job's pod sets.
+func (s *decider) removeInjected(next job.Object) []kueue.PodSet {
 	own, err := s.d.PodSets(next, s.in)
 	if err != nil {
 		return nil
 	}
-	if before := withoutInjected(next, own); before != nil {
+	if before := podset.WithoutInjected(next.GetAnnotations()[job.InjectedAnnotation], own); before != nil {
 		s.d.Restore(next, before)
 		forgetInjected(next)
 		return before

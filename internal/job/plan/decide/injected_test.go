@@ -9,7 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// A job whose Workload is gone gets back what its user wrote: the start has noted what it put in (spec: 30 §6, Restore).
+// A job whose Workload is deleted is restored: the start has recorded the injected values (spec: 30 §6, Restore).
 func TestRestoreWithoutAWorkload(t *testing.T) {
 	s := newScene()
 	s.running()
@@ -21,7 +21,7 @@ func TestRestoreWithoutAWorkload(t *testing.T) {
 		t.Fatal("nothing was injected")
 	}
 	j := s.job.DeepCopy()
-	j.Spec.Template.Labels["mine"] = "x" // what a user adds later stays
+	j.Spec.Template.Labels["mine"] = "x" // later changes of a user stay
 	s.set(j)
 	s.o.Workloads = nil
 	for range 4 {
@@ -41,12 +41,12 @@ func TestRestoreWithoutAWorkload(t *testing.T) {
 	}
 }
 
-// What an earlier start left in a job does not contradict the next one.
+// Values of an earlier start do not contradict the next one.
 func TestStartOverWhatWasLeft(t *testing.T) {
 	s := newScene()
 	w := s.running()
 	j := s.job.DeepCopy()
-	j.Spec.Suspend = new(true) // somebody suspends it, and nobody restores it
+	j.Spec.Suspend = new(true) // a user suspends it, without a restore
 	s.set(j)
 	w.Status.Admission.PodSetAssignments[0].Flavors[corev1.ResourceCPU] = "other"
 	s.o.Flavors["other"] = &kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "a100"}}}

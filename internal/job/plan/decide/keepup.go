@@ -9,7 +9,7 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// keepUp (steps 5, 12 and 13) keeps the Workload in step with the job, and the slice that holds the quota too.
+// keepUp (steps 5, 12 and 13) synchronizes the Workload with the job, and the replaced slice that holds the quota too.
 func (s *decider) keepUp(w *kueue.Workload) *job.Action {
 	if s.head != nil {
 		for _, step := range []func() *job.Action{
@@ -28,10 +28,10 @@ func (s *decider) keepUp(w *kueue.Workload) *job.Action {
 	return nil
 }
 
-// reclaim (step 12) tells which pods need no quota any more. Counts never shrink while quota is reserved.
+// reclaim (step 12) records the pods that no longer need quota. Counts never shrink while quota is reserved.
 func (s *decider) reclaim(w *kueue.Workload) *job.Action { return s.reclaimOf(w, w) }
 
-// reclaimOf is reclaim for a slice that may have another size than the job: like is the one that has not.
+// reclaimOf is reclaim for a slice whose size may differ from the job's: like is the slice of the job's size.
 func (s *decider) reclaimOf(w, like *kueue.Workload) *job.Action {
 	if !s.cfg.ReclaimablePods || s.d.Reclaimable == nil {
 		return nil
@@ -39,7 +39,7 @@ func (s *decider) reclaimOf(w, like *kueue.Workload) *job.Action {
 	wanted := s.freed(w, like)
 	if lifecycle.IsReserved(w) {
 		for _, old := range w.Status.ReclaimablePods {
-			if chain.ScaledDown(w, old.Name) { // what is left may be needed again
+			if chain.ScaledDown(w, old.Name) { // the remaining pods may be needed again
 				continue
 			}
 			at := slices.IndexFunc(wanted, func(r kueue.ReclaimablePod) bool { return r.Name == old.Name })
@@ -58,8 +58,8 @@ func (s *decider) reclaimOf(w, like *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.WriteReclaimable, Workload: next}
 }
 
-// freed counts the pods that need no quota any more, of the sets that the Workload has. A smaller slice frees fewer: as many pods
-// as like has, less those that it frees, have something to do.
+// freed counts the pods that no longer need quota, of the sets of the Workload. A smaller slice frees fewer: it needs as many pods
+// as like has left.
 func (s *decider) freed(w, like *kueue.Workload) []kueue.ReclaimablePod {
 	var out []kueue.ReclaimablePod
 	for _, r := range s.d.Reclaimable(s.job, s.in) {
@@ -76,8 +76,7 @@ func (s *decider) freed(w, like *kueue.Workload) []kueue.ReclaimablePod {
 	return out
 }
 
-// podsReady (step 13) keeps the PodsReady condition. Before the first reservation there is none: the reservation brings
-// it along.
+// podsReady (step 13) maintains the PodsReady condition. Before the first reservation there is none: the reservation adds it.
 func (s *decider) podsReady(w *kueue.Workload) *job.Action {
 	return s.readyIs(w, s.d.PodsReady(s.job, s.in))
 }
@@ -93,9 +92,9 @@ func (s *decider) readyIs(w *kueue.Workload, ready bool) *job.Action {
 	return &job.Action{Verb: job.WritePodsReady, Workload: next}
 }
 
-// headReady is podsReady for the slice by which the job runs while another waits to take its place, so that it is not evicted for
-// pods that have been ready for long. It tells of pods that are ready, as many as the slice has, and not of others: those may
-// be the ones that wait.
+// headReady is podsReady for the slice by which the job runs while another one is to replace it, so that it is not evicted for pods
+// that have long been ready. It only records true, once as many pods as the slice has are ready: other pods may be waiting for the
+// replacement.
 func (s *decider) headReady() *job.Action {
 	at := clone(s.job)
 	if s.d.Remote != nil && s.d.Remote.Resize != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestEvictedPodIsReleasedFirst: a pod is deleted to end its eviction. Its Workload says how that ended, and gives its quota back, before it
-// is taken for an orphan; the finalizer of the pod goes last.
+// TestEvictedPodIsReleasedFirst: a pod is deleted to end its eviction. Its Workload records the outcome and releases its quota
+// before it is treated as an orphan; the finalizer of the pod is removed last.
 func TestEvictedPodIsReleasedFirst(t *testing.T) {
 	const released = "status: QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation Requeued=%s/Preempted"
 	const orphaned = "status: Finished=True/OwnerNotFound"

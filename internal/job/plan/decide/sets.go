@@ -16,21 +16,20 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// ObservedSets is the world around an object with groups. Prebuilt and Objects are not used.
+// ObservedSets is the observation of an object with groups. Prebuilt and Objects are not used.
 type ObservedSets struct {
 	job.Observed
-	// Pods are those of the object, in the order of their names.
+	// Pods are the pods of the object, by name.
 	Pods []*corev1.Pod
-	// StatefulSets are those that control pods; nil for one that does not exist.
+	// StatefulSets are the StatefulSets that control pods; nil for one that does not exist.
 	StatefulSets map[string]*appsv1.StatefulSet
 }
 
-// Sets finds the next write for an object with groups: one for a Workload, or some pods to be patched to be as
-// returned.
+// Sets returns the next write for an object with groups: an action, or pods to be patched to be as returned.
 func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*corev1.Pod) {
 	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, sets: o.StatefulSets}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
-		if freed := s.free(); len(freed) > 0 {
+		if freed := s.ungateOrphans(); len(freed) > 0 {
 			return job.Action{}, freed
 		}
 		for _, w := range s.o.Workloads {
@@ -38,11 +37,11 @@ func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*c
 				return a, nil
 			}
 		}
-		return s.letJobGo(), nil
+		return s.finalizeJob(), nil
 	}
-	switch o.Verdict.Reach {
+	switch o.Verdict.Mode {
 	case job.Unmanaged:
-		return s.letGo(), nil
+		return s.leaveManagement(), nil
 	case job.Managed:
 		return s.serve()
 	case job.Undecided:
@@ -59,18 +58,18 @@ type setsDecider struct {
 	sets map[string]*appsv1.StatefulSet
 }
 
-// serve brings the Workloads in step with the object, then its pods.
+// serve synchronizes the Workloads with the object, then its pods.
 func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 	parts, err := s.d.Sets.Parts(s.job, s.in)
 	if err != nil {
-		return notComposed(err), s.keep(nil, nil, nil)
+		return notComposed(err), s.changedPods(nil, nil, nil)
 	}
 	names, index := make([]string, len(parts)), map[string]int{}
 	for i := range parts {
 		names[i] = s.name(&parts[i])
 		index[names[i]] = i
 	}
-	if len(parts) == 1 { // older versions named it without the UID
+	if len(parts) == 1 { // older versions omitted the UID
 		index[s.cfg.WorkloadName(s.d.GVK, parts[0].Name, "")] = 0
 	}
 	found := make([]*kueue.Workload, len(parts))
@@ -88,7 +87,7 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 			return orNothing(s.discard(w)), nil
 		}
 		if a, ok := s.abandoned(w); ok && w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
-			return a, nil // that of an earlier object of the name
+			return a, nil // the Workload of an earlier object of the name
 		}
 	}
 	a := s.bring(parts, found)
@@ -100,10 +99,10 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 			names[i] = found[i].Name
 		}
 	}
-	return a, s.keep(parts, names, found) // also after a failure: pods may wait that need no Workload
+	return a, s.changedPods(parts, names, found) // also after a failure: some pods need no Workload
 }
 
-// bring finds the next write that brings the Workloads in step, or else the failure of one of them.
+// bring returns the next write that synchronizes the Workloads, or else the failure of one of them.
 func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (failed job.Action) {
 	for i := range parts {
 		if a := s.part(&parts[i], workloads[i]); a != nil && a.Verb > job.Stall {
@@ -115,13 +114,13 @@ func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (fail
 	return failed
 }
 
-// abandoned lets the Workload of an object go that is gone. No pod of it has to be there for somebody to know: a group that
-// was on hold has none (spec: 30 §4.3 step 2, which leaves such a Workload to garbage collection).
+// abandoned releases the Workload of a deleted object. The object needs no pods: a group on hold has none (spec: 30 §4.3 step 2,
+// which leaves such a Workload to garbage collection).
 func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
 	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && len(s.members(w.Name)) == 0))
 }
 
-// name is that of the Workload of a part. On a worker cluster it is that of the manager.
+// name is the name of the Workload of a part. On a worker cluster it is the manager's name.
 func (s *setsDecider) name(p *job.Part) string {
 	uid := s.job.GetUID()
 	if s.isRemote() {
@@ -137,13 +136,13 @@ func (s *setsDecider) name(p *job.Part) string {
 
 func (s *setsDecider) isRemote() bool { return job.IsRemote(s.job) }
 
-// NamesOfParts are the Workloads that an object with groups is to have. Those of one that another manager made are made by
-// that one, too, and nothing but their names says whose they are until the object is there.
+// NamesOfParts are the names of the Workloads of an object with groups. The Workloads of a remote object are made by its manager,
+// and only their names refer to the object until it exists.
 func NamesOfParts(cfg *job.Config, d *job.Descriptor, o job.Object) []string {
 	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &job.Observed{}, job: o, in: &job.Setting{Config: cfg}}}
 	parts, err := d.Sets.Parts(o, s.in)
 	if err != nil {
-		return nil // the plan says what is wrong
+		return nil // the plan reports the error
 	}
 	out := make([]string, len(parts))
 	for i := range parts {
@@ -152,13 +151,13 @@ func NamesOfParts(cfg *job.Config, d *job.Descriptor, o job.Object) []string {
 	return out
 }
 
-// isUnused reports whether a Workload that is for no part was made for this object.
+// isUnused reports whether a Workload without a part was made for this object.
 func (s *setsDecider) isUnused(w *kueue.Workload) bool {
 	return slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) &&
 		(w.DeletionTimestamp == nil || hasFinalizer(w))
 }
 
-// part brings one Workload in step.
+// part synchronizes one Workload.
 func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	switch {
 	case w == nil:
@@ -174,7 +173,7 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 		return nil
 	case len(p.PodSets) == 0:
 		return s.holdPart(w)
-	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0 && !s.runsElsewhere(w): // there is no group to give it back
+	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0 && !s.runsOnWorker(w): // there is no group to release it
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Release(next, false, s.o.Now)
 		return &job.Action{Verb: job.WriteStatus, Workload: next}
@@ -188,18 +187,12 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	return s.syncPart(w)
 }
 
-// members are the pods that were put into the group of a Workload.
+// members are the pods in the group of a Workload.
 func (s *setsDecider) members(name string) []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, p := range s.pods {
-		if s.cfg.GroupName(p) == name {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return s.cfg.GroupName(p) != name })
 }
 
-// createPart makes a Workload. On a worker cluster it comes from the manager.
+// createPart creates a Workload. On a worker cluster the manager does.
 func (s *setsDecider) createPart(p *job.Part) *job.Action {
 	if len(p.PodSets) == 0 || s.isRemote() {
 		return nil
@@ -210,13 +203,13 @@ func (s *setsDecider) createPart(p *job.Part) *job.Action {
 	}
 	w := bareWorkload(s.cfg, s.job, podset.Copy(p.PodSets), priority)
 	w.Name = s.name(p)
-	w.Spec.MaximumExecutionTimeSeconds = nil // what serves has no end
+	w.Spec.MaximumExecutionTimeSeconds = nil // serving pods have no end
 	s.mark(p, w)
 	copyLabels(s.cfg, w, s.job)
 	return &job.Action{Verb: job.CreateWorkload, Workload: w, Events: normal(eventCreatedWorkload, "Created workload "+w.Namespace+"/"+w.Name)}
 }
 
-// mark says on a Workload whose it is.
+// mark records the object on its Workload.
 func (s *setsDecider) mark(p *job.Part, w *kueue.Workload) {
 	labelUID(w, s.job)
 	if w.Annotations == nil {
@@ -233,7 +226,7 @@ func (s *setsDecider) mark(p *job.Part, w *kueue.Workload) {
 	}
 }
 
-// claim marks a Workload that was made by another version, or that lost its owner.
+// claim marks a Workload of another version, or one that lost its owner.
 func (s *setsDecider) claim(p *job.Part, w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	s.mark(p, next)
@@ -243,18 +236,18 @@ func (s *setsDecider) claim(p *job.Part, w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 }
 
-// holdPart takes a Workload whose group asks not to run out of the queue, and frees its quota at once.
+// holdPart removes the Workload of a group without replicas from the queue, and releases its quota.
 func (s *setsDecider) holdPart(w *kueue.Workload) *job.Action {
 	out := lifecycle.KeptOut(w, s.cfg.AdmissionGatedBy)
 	if out == lifecycle.OnHold || ((out == lifecycle.Inactive || out == lifecycle.Gated) && !lifecycle.IsReserved(w)) {
-		return nil // it is out of the queue, and says why
+		return nil // it is out of the queue already
 	}
 	next := w.DeepCopy()
 	s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "It has no replicas", s.o.Now)
 	return &job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// resume puts a Workload back into its queue, with the pods that are wanted now. Without quota its count follows anyway.
+// resume returns a Workload to its queue, with the current pod sets. Without a quota reservation its counts always follow.
 func (s *setsDecider) resume(p *job.Part, w *kueue.Workload) *job.Action {
 	held := lifecycle.IsOnHold(w)
 	if lifecycle.IsReserved(w) {
@@ -274,7 +267,7 @@ func (s *setsDecider) resume(p *job.Part, w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// syncPart lets a Workload follow queue, gates and priority class. The queue of one that has quota cannot change.
+// syncPart synchronizes queue, gates and priority class. A queue with a quota reservation cannot change.
 func (s *setsDecider) syncPart(w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	if queue := kueue.LocalQueueName(job.QueueName(s.job)); !lifecycle.IsReserved(w) {
@@ -295,13 +288,13 @@ func (s *setsDecider) syncPart(w *kueue.Workload) *job.Action {
 	}
 }
 
-// keep are the pods that are to be changed: put into their groups, kept in their queue, or let through.
-func (s *setsDecider) keep(parts []job.Part, names []string, workloads []*kueue.Workload) []*corev1.Pod {
+// changedPods are the pods to patch: put into their groups, updated in their queue, or ungated.
+func (s *setsDecider) changedPods(parts []job.Part, names []string, workloads []*kueue.Workload) []*corev1.Pod {
 	byName := map[string]int{}
 	for i := range parts {
 		byName[parts[i].Name] = i
 	}
-	out := s.free()
+	out := s.ungateOrphans()
 	for _, pod := range s.pods {
 		if job.PodIsOver(pod) || pod.DeletionTimestamp != nil || slices.ContainsFunc(out, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
 			continue
@@ -314,7 +307,7 @@ func (s *setsDecider) keep(parts []job.Part, names []string, workloads []*kueue.
 		switch {
 		case !same(next.ObjectMeta, pod.ObjectMeta):
 			out = append(out, next)
-		case s.holdsUpRollout(pod): // one after the other: what waits may get a queue, what runs may not
+		case s.holdsUpRollout(pod): // ungate after the metadata is stored: only gated pods may get a queue
 			job.OpenGates(next, false)
 			out = append(out, next)
 		}
@@ -322,7 +315,7 @@ func (s *setsDecider) keep(parts []job.Part, names []string, workloads []*kueue.
 	return out
 }
 
-// stamp puts a pod into its group, once; its queue is kept in line while it waits.
+// stamp puts a pod into its group, once, and updates its queue while it is gated.
 func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
 	gated := job.PodIsGated(pod)
 	queue := job.QueueName(s.job)
@@ -358,8 +351,8 @@ func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
 	}
 }
 
-// holdsUpRollout reports whether a gated pod is of a revision that is being replaced. Both gates are opened, whatever its group
-// waits for: its controller replaces it only once it runs, and would wait for ever (spec: 30 §4.9).
+// holdsUpRollout reports whether a gated pod is of a revision that is being replaced. Its controller replaces it only once it runs,
+// so both gates are removed, whatever its group waits for (spec: 30 §4.9).
 func (s *setsDecider) holdsUpRollout(pod *corev1.Pod) bool {
 	gated := job.PodIsGated(pod) || job.PodHasGate(pod, kueue.TopologySchedulingGate)
 	return gated && s.isOutdated(pod) && !s.anyDelegated()
@@ -375,11 +368,11 @@ func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
 	return current != "" && update != "" && current != update && pod.Labels[appsv1.StatefulSetRevisionLabel] == current
 }
 
-// anyDelegated reports whether pods of the object run on another cluster: here none must.
+// anyDelegated reports whether pods of the object run on another cluster, so that no local one may.
 func (s *setsDecider) anyDelegated() bool { return slices.ContainsFunc(s.o.Workloads, s.isDelegated) }
 
-// free lets pods through that nobody is going to admit: their object is gone, or the StatefulSet that they belong to.
-func (s *setsDecider) free() []*corev1.Pod {
+// ungateOrphans ungates pods that no group will admit: their object, or their StatefulSet, is gone.
+func (s *setsDecider) ungateOrphans() []*corev1.Pod {
 	if !s.d.Sets.Frees || s.anyDelegated() {
 		return nil
 	}

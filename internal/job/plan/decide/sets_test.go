@@ -22,7 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// served is an object with groups and what is around it.
+// served is an object with groups and its observation.
 type served struct {
 	cfg *job.Config
 	d   *job.Descriptor
@@ -35,7 +35,7 @@ func newServed(d *job.Descriptor, owner job.Object) *served {
 		d:   d,
 		o: &decide.ObservedSets{
 			Observed: job.Observed{
-				Job: owner, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100),
+				Job: owner, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100),
 				Classes: job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{"gold": {ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Value: 9}}},
 			},
 			StatefulSets: map[string]*appsv1.StatefulSet{},
@@ -43,8 +43,8 @@ func newServed(d *job.Descriptor, owner job.Object) *served {
 	}
 }
 
-// settle makes all writes and says which.
-func (s *served) settle() []string {
+// runUntilStable makes all writes and lists them.
+func (s *served) runUntilStable() []string {
 	var log []string
 	for range 50 {
 		a, pods := decide.Sets(s.cfg, s.d, s.o)
@@ -106,7 +106,7 @@ func about(w *kueue.Workload) string {
 	return out
 }
 
-// pod adds one that is gated and controlled by a StatefulSet.
+// pod adds a gated pod of a StatefulSet.
 func (s *served) pod(name, set string, labels, annotations map[string]string) {
 	s.o.Pods = append(s.o.Pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -135,7 +135,7 @@ func TestStatefulSet(t *testing.T) {
 	w := func() *kueue.Workload { return s.o.Workloads[0] }
 	check := func(what string, want ...string) {
 		t.Helper()
-		if diff := cmp.Diff(want, s.settle()); diff != "" {
+		if diff := cmp.Diff(want, s.runUntilStable()); diff != "" {
 			t.Errorf("%s -want +got:\n%s", what, diff)
 		}
 	}
@@ -180,8 +180,8 @@ func TestStatefulSet(t *testing.T) {
 	check("deleted", "update "+nameOfWeb+" in other main:5 let go")
 }
 
-// TestStatefulSetDeletedOnHold: nobody else ends the Workload of a StatefulSet that is deleted without a pod. While one is there
-// its group does.
+// TestStatefulSetDeletedOnHold: no other reconciler ends the Workload of a deleted StatefulSet without pods. If there is a pod, its
+// group does.
 func TestStatefulSetDeletedOnHold(t *testing.T) {
 	for name, tc := range map[string]struct {
 		finish, pod bool
@@ -194,14 +194,14 @@ func TestStatefulSetDeletedOnHold(t *testing.T) {
 		set := newStatefulSet(2)
 		s := newServed(statefulset.Descriptor(), set)
 		s.cfg.FinishOrphans = tc.finish
-		s.settle()
+		s.runUntilStable()
 		set.Spec.Replicas = new(int32(0))
-		s.settle()
+		s.runUntilStable()
 		if tc.pod {
 			s.pod("web-0", "web", map[string]string{}, map[string]string{kueue.PodGroupNameLabel: nameOfWeb})
 		}
 		s.o.Job = nil
-		if diff := cmp.Diff(tc.want, s.settle()); diff != "" {
+		if diff := cmp.Diff(tc.want, s.runUntilStable()); diff != "" {
 			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 	}
@@ -216,7 +216,7 @@ func TestStatefulSetRollsOut(t *testing.T) {
 	s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, parent)
 	s.pod("web-1", "web", map[string]string{"controller-revision-hash": "r2"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
 	want := []string{"create " + nameOfWeb + " in lq main:2", "stamp web-0 stamp web-1", "open web-0"}
-	if diff := cmp.Diff(want, s.settle()); diff != "" {
+	if diff := cmp.Diff(want, s.runUntilStable()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if gates := s.o.Pods[0].Spec.SchedulingGates; len(gates) != 1 || gates[0].Name != "other" {
@@ -224,7 +224,7 @@ func TestStatefulSetRollsOut(t *testing.T) {
 	}
 }
 
-// TestOldRevisionIsOpened: nothing keeps the gates of a pod closed whose controller waits for it to run, before it replaces it.
+// TestOldRevisionIsOpened: a pod is always ungated if its controller waits for it to run before it replaces it.
 func TestOldRevisionIsOpened(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(s *served, set *appsv1.StatefulSet)
@@ -249,7 +249,7 @@ func TestOldRevisionIsOpened(t *testing.T) {
 			for _, gate := range tc.gates {
 				pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: gate})
 			}
-			s.settle()
+			s.runUntilStable()
 			got := s.o.Pods[0]
 			if len(got.Spec.SchedulingGates) != 1 || got.Spec.SchedulingGates[0].Name != "other" || len(got.Finalizers) != 1 {
 				t.Errorf("gates %v, finalizers %v", got.Spec.SchedulingGates, got.Finalizers)
@@ -261,12 +261,12 @@ func TestOldRevisionIsOpened(t *testing.T) {
 func TestStatefulSetOfAnOlderVersion(t *testing.T) {
 	legacy := (&job.Config{}).WorkloadName(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "web", "")
 	s := newServed(statefulset.Descriptor(), newStatefulSet(1))
-	s.settle()
+	s.runUntilStable()
 	s.o.Workloads[0].Name, s.o.Workloads[0].OwnerReferences = legacy, nil
 	delete(s.o.Workloads[0].Annotations, kueue.JobOwnerGVKAnnotation)
 	s.pod("web-0", "web", nil, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
 	want := []string{"update " + legacy + " in lq main:1", "stamp web-0"}
-	if diff := cmp.Diff(want, s.settle()); diff != "" {
+	if diff := cmp.Diff(want, s.runUntilStable()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if name := s.o.Pods[0].Annotations[kueue.PodGroupNameLabel]; name != legacy {
@@ -274,18 +274,18 @@ func TestStatefulSetOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// nobody touches these.
+// TestStatefulSetLeftAlone: these are never written.
 func TestStatefulSetLeftAlone(t *testing.T) {
 	for name, change := range map[string]func(*served){
-		"ignored":             func(s *served) { s.o.Verdict.Reach = job.Ignored },
-		"under another":       func(s *served) { s.o.Verdict.Reach = job.Follows },
-		"unmanaged":           func(s *served) { s.o.Verdict.Reach = job.Unmanaged },
+		"ignored":             func(s *served) { s.o.Verdict.Mode = job.Ignored },
+		"under another":       func(s *served) { s.o.Verdict.Mode = job.Follows },
+		"unmanaged":           func(s *served) { s.o.Verdict.Mode = job.Unmanaged },
 		"from a manager, new": func(s *served) { s.o.Job.SetLabels(map[string]string{kueue.MultiKueueOriginLabel: "m"}) },
 		"no replicas":         func(s *served) { s.o.Job.(*appsv1.StatefulSet).Spec.Replicas = new(int32(0)) },
 	} {
 		s := newServed(statefulset.Descriptor(), newStatefulSet(2))
 		change(s)
-		if log := s.settle(); len(log) > 0 {
+		if log := s.runUntilStable(); len(log) > 0 {
 			t.Errorf("%s: %v", name, log)
 		}
 	}
@@ -321,7 +321,7 @@ func TestLeaderWorkerSet(t *testing.T) {
 	name := func(i int) string { return s.cfg.WorkloadName(s.d.GVK, fmt.Sprintf("llm-%d", i), "uid-2") }
 	check := func(what string, want ...string) {
 		t.Helper()
-		if diff := cmp.Diff(want, s.settle()); diff != "" {
+		if diff := cmp.Diff(want, s.runUntilStable()); diff != "" {
 			t.Errorf("%s -want +got:\n%s", what, diff)
 		}
 	}

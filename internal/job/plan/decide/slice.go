@@ -13,12 +13,12 @@ import (
 
 // isElastic reports whether a job of a kind is resized by slices (spec: 30 §4.11).
 func isElastic(c *job.Config, d *job.Descriptor, o job.Object) bool {
-	return c.ElasticJobs && d.Elastic != nil && job.IsElastic(o) && (!d.Family.CanLead() || d.Family.Upgrades.Leads(c))
+	return c.ElasticJobs && d.Elastic != nil && job.IsElastic(o) && (!d.ManagedChildren.CanGate() || d.ManagedChildren.Upgrades.GatesChildren(c))
 }
 
-// slice is ensure for an elastic job: it finds the slice that is to be as the job wants to be, or the write that leads
-// there. Neither means that there is none yet. ok is false if the slices are not of use for the job as it is: it is then
-// handled like any other, by its live Workloads.
+// slice is ensure for an elastic job: it returns the slice that is to match the job, or the write that leads to it. Both nil: there
+// is none yet. ok is false if slices do not suit the job in its current state: it is then handled like any other, by its live
+// Workloads.
 func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Action, ok bool) {
 	if next := clone(s.job); !s.finished && s.d.AnnotatesSlices(next, s.in) {
 		return nil, &job.Action{Verb: job.PatchJob, Job: next}, true
@@ -41,7 +41,7 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	if len(kept.Over) > 0 {
 		return nil, s.endSlice(&kept.Over[0]), true
 	}
-	if a = s.endHeir(kept.Head, live); a != nil {
+	if a = s.endReplacement(kept.Head, live); a != nil {
 		return nil, a, true
 	}
 	w = kept.Selected
@@ -55,11 +55,11 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	return w, a, ok
 }
 
-// outgrown ends a successor that cannot become what the job wants by now: it has quota and would have to grow, or nobody but a
-// user lets it go on. Another one takes its place.
+// outgrown finishes a replacing slice that cannot be adapted to the job's new size: it holds quota and would have to grow, or only
+// a user can reactivate it. Another slice replaces it.
 func (s *decider) outgrown(w *kueue.Workload, podSets []kueue.PodSet) *job.Action {
 	compare := chain.Compare
-	if s.led() {
+	if s.gatesChildren() {
 		compare = chain.CompareShaped
 	}
 	change := compare(w, podSets)
@@ -72,13 +72,13 @@ func (s *decider) outgrown(w *kueue.Workload, podSets []kueue.PodSet) *job.Actio
 	return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The job changed its size again before this slice was admitted"})
 }
 
-// ownSlices are the Workloads of this very job. Those of an earlier one of its name are let go.
+// ownSlices returns the Workloads of this job, and releases the Workloads of an earlier job of its name.
 func (s *decider) ownSlices() ([]*kueue.Workload, *job.Action) {
 	var own []*kueue.Workload
 	for _, w := range s.o.Workloads {
 		switch {
 		case !s.isController(w):
-		case !s.isPredecessor(w):
+		case !s.isOfEarlierJob(w):
 			own = append(own, w)
 		default:
 			if a, ok := s.orphan(w); ok {
@@ -90,8 +90,7 @@ func (s *decider) ownSlices() ([]*kueue.Workload, *job.Action) {
 	return own, nil
 }
 
-// pastSlices lets go of the slices that are over. The last of a job that is over as well, or that cannot be started as it
-// is, is its Workload still.
+// pastSlices releases finished slices. The last slice of a finished job, or of one that cannot be started, stays its Workload.
 func (s *decider) pastSlices(own []*kueue.Workload, others bool) (*kueue.Workload, *job.Action) {
 	var end *kueue.Workload
 	if at := len(own) - 1; at >= 0 && !others && (s.finished || s.isItsEnd(own[at], own)) {
@@ -106,7 +105,7 @@ func (s *decider) pastSlices(own []*kueue.Workload, others bool) (*kueue.Workloa
 	return end, nil
 }
 
-// isItsEnd reports whether a finished slice ended what the job is now, and not only itself.
+// isItsEnd reports whether a finished slice ends the job in its current generation, and not only itself.
 func (s *decider) isItsEnd(w *kueue.Workload, own []*kueue.Workload) bool {
 	switch lifecycle.Condition(w, kueue.WorkloadFinished).Reason {
 	case kueue.ReasonWorkloadSliceReplaced, kueue.ReasonOutOfSync:
@@ -120,7 +119,7 @@ func (s *decider) isItsEnd(w *kueue.Workload, own []*kueue.Workload) bool {
 	return false
 }
 
-// deletedSlice handles a live slice that somebody deleted. The one that the job runs by, and the only one, stop the job first.
+// deletedSlice handles a live slice that is being deleted. If the job runs by it, or it is the only one, the job is stopped first.
 func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Action) {
 	for _, w := range live {
 		switch {
@@ -136,15 +135,15 @@ func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Ac
 	return nil, nil
 }
 
-// isDangling returns whether a slice of a stopped job has quota for no more than its difference to another slice that was deleted. It is made anew,
-// and gets quota for all of the job.
+// isDangling reports whether a slice of a suspended job has a quota reservation only for its difference to a replaced slice that
+// was deleted. It is created again, with quota for the whole job.
 func (s *decider) isDangling(w *kueue.Workload) bool {
 	replaced := chain.Replaces(w)
-	return s.suspended && !s.led() && replaced != "" && lifecycle.IsReserved(w) && !lifecycle.IsAdmitted(w) && !lifecycle.IsLeaving(w) &&
+	return s.suspended && !s.gatesChildren() && replaced != "" && lifecycle.IsReserved(w) && !lifecycle.IsAdmitted(w) && !lifecycle.IsLeaving(w) &&
 		!slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == replaced })
 }
 
-// endSlice finishes a slice that does not stay.
+// endSlice finishes a slice.
 func (s *decider) endSlice(over *chain.Ended) *job.Action {
 	next := over.Workload.DeepCopy()
 	s.cfg.Lifecycle.Finish(next, over.Reason, over.Message, s.o.Now)
@@ -155,9 +154,9 @@ func (s *decider) endSlice(over *chain.Ended) *job.Action {
 	return a
 }
 
-// resize brings a slice to the size of the job. A slice without quota, and one that only shrinks, changes in place; to grow,
-// one with quota gets a successor. A template that changed while a slice waits is brought up to date; ok is false if it
-// changed on a slice that holds quota, in a way that matters to quota or for a suspended job, or if the pod sets are others.
+// resize adapts a slice to the size of the job. A slice without a quota reservation, and one that only shrinks, changes in place; a
+// slice that must grow is replaced. A changed template is updated while the slice waits; ok is false if it changed on a slice with
+// a quota reservation, in a way that affects quota or for a suspended job, or if the pod sets are different.
 func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Action, ok bool) {
 	if s.isDangling(w) {
 		return s.discard(w), true
@@ -165,7 +164,7 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Acti
 	if a = s.outgrown(w, podSets); a != nil {
 		return a, true
 	}
-	if s.led() {
+	if s.gatesChildren() {
 		return s.reshape(w, podSets), true
 	}
 	change := chain.Compare(w, podSets)
@@ -194,17 +193,17 @@ func (s *decider) resize(w *kueue.Workload, podSets []kueue.PodSet) (a *job.Acti
 	return &job.Action{Verb: job.UpdateWorkload, Workload: resized, Events: s.updated(w, "the job changed its size")}, true
 }
 
-// written returns the pod sets of an elastic job as its user wrote them, without what its start merged into the templates. A Workload that is made
-// while the job runs describes what the next start gets, here or on another cluster. Those of any other job are returned as they are: it has
-// no Workload made while it runs.
+// written returns the pod sets of an elastic job as its user wrote them, without the values that its start merged into the
+// templates, because a Workload that is made while the job runs describes the next start, here or on another cluster. Pod sets of
+// other jobs are returned unchanged.
 func (s *decider) written(podSets []kueue.PodSet) []kueue.PodSet {
-	if !s.elastic || s.led() {
+	if !s.elastic || s.gatesChildren() {
 		return podSets
 	}
 	return job.WithoutInjected(s.job, podSets)
 }
 
-// inOrder are pod sets in the order of others of the same names.
+// inOrder sorts pod sets like others of the same names.
 func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
 	out := slices.Clone(podSets)
 	at := func(name kueue.PodSetReference) int {
@@ -214,28 +213,28 @@ func inOrder(podSets, like []kueue.PodSet) []kueue.PodSet {
 	return out
 }
 
-// sliceName is the n-th name of a slice at the job's generation. More than one is needed only if a slice of this
-// generation is over already; of a job that is led several are needed that follow different ones (spec: 30 §4.10.3 rule 6).
-func (s *decider) sliceName(before string, n int) string {
+// sliceName is the n-th name of a slice at the job's generation. n is above 0 only if a slice of this generation is finished; with
+// gated children the replaced slice is a part of the name (spec: 30 §4.10.3 rule 6).
+func (s *decider) sliceName(replaces string, n int) string {
 	extra := strconv.FormatInt(s.job.GetGeneration(), 10)
 	if s.d.Elastic != nil && s.d.Elastic.NameExtra != nil {
 		extra += s.d.Elastic.NameExtra(s.job)
 	}
-	if s.led() && before != "" {
-		extra += "_" + before + "_" + strconv.Itoa(n)
+	if s.gatesChildren() && replaces != "" {
+		extra += "_" + replaces + "_" + strconv.Itoa(n)
 	} else if n > 0 {
 		extra += "_" + strconv.Itoa(n)
 	}
 	return s.cfg.WorkloadName(s.d.GVK, s.job.GetName(), s.job.GetUID(), extra)
 }
 
-// asSlice makes a new Workload a slice: the first of a chain, or the successor of another.
-func (s *decider) asSlice(w, before *kueue.Workload) {
+// asSlice makes a new Workload a slice: the first of a chain, or the replacement of another.
+func (s *decider) asSlice(w, replaces *kueue.Workload) {
 	n, name := 0, ""
-	if before != nil {
-		name = before.Name
+	if replaces != nil {
+		name = replaces.Name
 		for _, x := range s.o.Workloads {
-			if s.led() && lifecycle.IsFinished(x) && chain.Replaces(x) == name {
+			if s.gatesChildren() && lifecycle.IsFinished(x) && chain.Replaces(x) == name {
 				n++
 			}
 		}
@@ -248,14 +247,13 @@ func (s *decider) asSlice(w, before *kueue.Workload) {
 	}
 	w.Annotations[kueue.ElasticJobAnnotation] = "true"
 	w.Annotations[kueue.WorkloadSliceNameAnnotation] = w.Name
-	if before != nil {
-		w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(before)
-		w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = chain.Claim(before)
+	if replaces != nil {
+		w.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(replaces)
+		w.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = chain.Claim(replaces)
 	}
 }
 
-// runs is the Workload by which the job runs, or waits to: of two slices the one that is admitted, if the other only failed
-// the one before.
+// runs is the Workload by which the job runs or waits: the replaced slice while it is admitted, or if the replacing one is evicted.
 func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
 	if s.head != nil && (lifecycle.IsAdmitted(s.head) || lifecycle.IsEvicted(w)) {
 		return s.head
@@ -263,7 +261,7 @@ func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
 	return w
 }
 
-// isHeld reports whether gates keep the pods of a running job from being scheduled before they are admitted.
+// isHeld reports whether gates keep the pods of a running job from being scheduled before their admission.
 func (s *decider) isHeld() bool {
 	if !s.elastic || !s.d.Elastic.GatesPods {
 		return s.elastic

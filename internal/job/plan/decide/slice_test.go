@@ -99,7 +99,7 @@ func (e *elastic) judge(a job.Action) {
 	}
 }
 
-// replaces says of others whether they took the place of w: they are admitted, though they may be on their way out.
+// replaces reports whether another slice replaces w: it is admitted, though it may be evicted.
 func (e *elastic) replaces(w *kueue.Workload) func(*kueue.Workload) bool {
 	return func(x *kueue.Workload) bool {
 		return chain.Replaces(x) == w.Name && lifecycle.IsReserved(x) && lifecycle.IsAdmitted(x)
@@ -113,7 +113,7 @@ func (e *elastic) reserve(w *kueue.Workload) {
 	}}}, []kueue.AdmissionCheckReference{"check"}, at(10))
 }
 
-// check says what the check found, and does what follows from it at once.
+// check sets the state of the check, and applies its consequences.
 func (e *elastic) check(w *kueue.Workload, state kueue.CheckState) {
 	w.Status.AdmissionChecks[0].State = state
 	switch state {
@@ -133,7 +133,7 @@ func (e *elastic) again(w *kueue.Workload) {
 	e.cfg.Lifecycle.Requeue(w, "BackoffFinished", "", at(30))
 }
 
-func (e *elastic) settle() {
+func (e *elastic) runUntilStable() {
 	for n := 0; e.step(); n++ {
 		if n > 40 {
 			panic("it never settles: " + strings.Join(e.log, "\n"))
@@ -166,7 +166,7 @@ func (e *elastic) pods() {
 	}
 }
 
-// charged is what the engine charges for pods that may run: a slice that is admitted takes the place of the one that it names.
+// charged is the engine's charge for pods that may run: an admitted slice replaces the one that it names.
 func (e *elastic) charged() int32 {
 	var n int32
 	for _, w := range e.live() {
@@ -228,7 +228,7 @@ func remove(uid types.UID) step {
 	return func(e *elastic) { e.of(uid).DeletionTimestamp = new(at(40)) }
 }
 
-// atOnce are steps between which nobody looks.
+// atOnce makes several steps before the next reconcile.
 func atOnce(steps ...step) step {
 	return func(e *elastic) {
 		for _, do := range steps {
@@ -315,10 +315,10 @@ func TestSlices(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := newElastic(4)
-			e.settle()
+			e.runUntilStable()
 			for _, do := range slices.Concat(tc.from, tc.do) {
 				do(e)
-				e.settle()
+				e.runUntilStable()
 			}
 			if diff := cmp.Diff(tc.want, e.describe()); diff != "" {
 				t.Errorf("-want +got:\n%s\n%s", diff, strings.Join(e.log, "\n"))
@@ -332,11 +332,11 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSliceAsWritten: the pod sets of a slice that is made while the job runs are what its user wrote, as those of the first, not what the start of the
-// first merged into the template. They stay so when it waits, is resized, admitted, and starts the job again.
+// TestSliceAsWritten: a slice that is created while the job runs has the pod sets that its user wrote, like the first one, without
+// the values of the start. They stay so when it waits, is resized, admitted, and starts the job again.
 func TestSliceAsWritten(t *testing.T) {
 	e := newElastic(4)
-	e.settle()
+	e.runUntilStable()
 	written := e.of("w001").Spec.PodSets[0].DeepCopy()
 	for what, do := range map[string][]step{
 		"grows":                          {admit("w001"), (*elastic).pods, scale(6)},
@@ -346,10 +346,10 @@ func TestSliceAsWritten(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := newElastic(4)
-			e.settle()
+			e.runUntilStable()
 			for _, do := range do {
 				do(e)
-				e.settle()
+				e.runUntilStable()
 			}
 			if template := &e.job.Spec.Template; !e.running() || len(template.Labels) == len(written.Template.Labels) || len(template.Spec.NodeSelector) == 0 {
 				t.Fatalf("nothing was merged into the template: %+v", template)
@@ -368,12 +368,12 @@ func TestShrunkSliceGivesBackLess(t *testing.T) {
 	e := newElastic(6)
 	e.cfg.ReclaimablePods = true
 	e.job.Spec.Completions = new(int32(8))
-	e.settle()
+	e.runUntilStable()
 	e.admit(e.of("w001"))
-	e.settle()
+	e.runUntilStable()
 	e.pods()
 	e.job.Status.Succeeded = 5
-	e.settle()
+	e.runUntilStable()
 	given := func() int32 { return e.of("w001").Status.ReclaimablePods[0].Count }
 	if given() != 3 {
 		t.Fatalf("%d given back of 6 pods, of which 3 have something to do", given())
@@ -384,7 +384,7 @@ func TestShrunkSliceGivesBackLess(t *testing.T) {
 			t.Fatalf("%d given back before the slice shrank\n%s", given(), strings.Join(e.log, "\n"))
 		}
 	}
-	e.settle()
+	e.runUntilStable()
 	if given() != 1 {
 		t.Errorf("%d given back of 4 pods, of which 3 have something to do", given())
 	}
@@ -398,11 +398,11 @@ func TestSliceThatRunsIsKeptUp(t *testing.T) {
 	e.job.Spec.Completions = new(int32(9))
 	for _, do := range []step{func(*elastic) {}, admit("w001"), (*elastic).pods, scale(6)} {
 		do(e)
-		e.settle()
+		e.runUntilStable()
 	}
 	expect := func(when, want string) {
 		t.Helper()
-		e.settle()
+		e.runUntilStable()
 		var got []string
 		for _, w := range e.live() {
 			line := string(w.UID)
@@ -495,7 +495,7 @@ func TestSlicesAtAnyTime(t *testing.T) {
 			},
 		})
 		for range 12 { // quota for all
-			e.settle()
+			e.runUntilStable()
 			e.pods()
 			for _, w := range e.live() {
 				if lifecycle.IsEvicted(w) && !lifecycle.IsReserved(w) {

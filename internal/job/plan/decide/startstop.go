@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// start gives the pods what the admission says and lets the job run, in one write (spec: 30 §4.7).
+// start merges the values of the admission into the job and lets it run, in one write (spec: 30 §4.7).
 func (s *decider) start(w *kueue.Workload) job.Action {
 	infos, err := job.InfosFromAdmission(s.cfg, w, s.o.Flavors)
 	next := clone(s.job)
@@ -23,10 +23,10 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 		}
 	}
 	switch {
-	case err == nil && s.led():
-		s.d.Family.Upgrades.Start(next, s.in)
+	case err == nil && s.gatesChildren():
+		s.d.ManagedChildren.Upgrades.Start(next, s.in)
 	case err == nil:
-		before := s.clean(next)
+		before := s.removeInjected(next)
 		err = s.d.Start(next, infos, s.in)
 		s.noteInjected(next, before, infos)
 		if err != nil && !errors.Is(err, podset.ErrPermanent) {
@@ -40,16 +40,16 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 		return job.Action{Verb: job.Fail, Err: err}
 	}
 	if c, ok := next.(job.Composite); ok && len(c.Members()) == 0 {
-		return job.Action{} // those that are there run already
+		return job.Action{} // all members run already
 	}
 	job.UnmarkSuspended(next)
 	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
 	return job.Action{Verb: job.PatchJob, Job: next, Starts: w, Events: normal(eventStarted, note)}
 }
 
-// FailedToStart finishes the Workload of a job that can never be started the way it was admitted: so its descriptor says, or
-// the API server does, which refused it for good (spec: 30 §4.3, 50 §4.10). That of a job of several objects, of which some
-// may run, is deactivated, so that those are stopped first.
+// FailedToStart finishes the Workload of a job that can never be started as it was admitted, by its descriptor or by a final
+// refusal of the API server (spec: 30 §4.3, 50 §4.10). For a job with running members it deactivates the Workload, so that these
+// are stopped first.
 func FailedToStart(cfg *job.Config, of job.Object, w *kueue.Workload, why error, now metav1.Time) job.Action {
 	failed := w.DeepCopy()
 	if c, ok := of.(job.Composite); ok && slices.ContainsFunc(c.Members(), runs) {
@@ -60,14 +60,14 @@ func FailedToStart(cfg *job.Config, of job.Object, w *kueue.Workload, why error,
 	return job.Action{Verb: job.WriteStatus, Workload: failed}
 }
 
-// runs says of a member of a job whether it was started and is not over.
+// runs reports whether a member was started and has not ended.
 func runs(o job.Object) bool {
 	pod, ok := o.(*corev1.Pod)
 	return ok && !job.PodIsGated(pod) && !job.PodIsOver(pod)
 }
 
-// stop finds the next write that stops the job and gives it back its own templates. over says that it is stopped; without
-// a write and not over, the job itself has to move first. w is the Workload to restore from, or nil (spec: 30 §4.7).
+// stop returns the next write that stops the job and restores its own templates. over reports that it is stopped; neither a write
+// nor over means that the job itself has to change first. w is the Workload to restore from, or nil (spec: 30 §4.7).
 func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, over bool) {
 	note, why := s.noteOfStop(why, w)
 	step, next := s.nextStep(s.toRestore(w), why)
@@ -92,6 +92,15 @@ func (s *decider) stop(why job.StopReason, w *kueue.Workload) (a *job.Action, ov
 	return a, false
 }
 
+// stopOrWait stops a job that no Workload describes. Nil: it is stopped.
+func (s *decider) stopOrWait(restore *kueue.Workload) *job.Action {
+	a, over := s.stop(job.NoMatchingWorkload, restore)
+	if a == nil && !over {
+		return &job.Action{} // the job itself has to change first
+	}
+	return a
+}
+
 // markStopped marks a job that ran until this write suspends it.
 func (s *decider) markStopped(next job.Object) {
 	if !s.suspended && !s.stopping() && (s.d.IsSuspended(next) || s.d.IsStopping(next)) {
@@ -99,7 +108,7 @@ func (s *decider) markStopped(next job.Object) {
 	}
 }
 
-// noteOfStop says in a sentence why a job is stopped, and what the reason is called.
+// noteOfStop returns the sentence and the reason of a stop.
 func (s *decider) noteOfStop(why job.StopReason, w *kueue.Workload) (string, job.StopReason) {
 	switch c := evictionOf(w); {
 	case why == job.WorkloadEvicted && c != nil:
@@ -111,7 +120,7 @@ func (s *decider) noteOfStop(why job.StopReason, w *kueue.Workload) (string, job
 	}
 }
 
-// evictionOf is the condition of a Workload, which may be nil, that says why it is evicted.
+// evictionOf returns the Evicted condition of a Workload, which may be nil.
 func evictionOf(w *kueue.Workload) *metav1.Condition {
 	if w == nil {
 		return nil
@@ -119,7 +128,7 @@ func evictionOf(w *kueue.Workload) *metav1.Condition {
 	return lifecycle.Condition(w, kueue.WorkloadEvicted)
 }
 
-// nextStep is the descriptor's, or to suspend and restore in one write.
+// nextStep is the descriptor's next step, or to suspend and restore in one write.
 func (s *decider) nextStep(podSets []kueue.PodSet, why job.StopReason) (job.Step, job.Object) {
 	if s.d.Stops != nil {
 		return s.d.Stops.Next(s.job, podSets, why)

@@ -11,17 +11,17 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// free takes the finalizer off some members.
-func (s *decider) free(c job.Composite, members []job.Object) *job.Action {
+// releaseMembers removes the finalizer of members.
+func (s *decider) releaseMembers(c job.Composite, members []job.Object) *job.Action {
 	if freed := c.Freed(members); len(freed.Members()) > 0 {
 		return &job.Action{Verb: job.PatchJob, Job: freed}
 	}
 	return nil
 }
 
-// remove lets some members go, then deletes those that are not being deleted yet.
-func (s *decider) remove(c job.Composite, members []job.Object, events []job.Event) *job.Action {
-	if a := s.free(c, members); a != nil {
+// removeMembers removes the finalizer of members, then deletes them, unless they are being deleted.
+func (s *decider) removeMembers(c job.Composite, members []job.Object, events []job.Event) *job.Action {
+	if a := s.releaseMembers(c, members); a != nil {
 		return a
 	}
 	members = slices.DeleteFunc(slices.Clone(members), func(o job.Object) bool { return o.GetDeletionTimestamp() != nil })
@@ -31,32 +31,31 @@ func (s *decider) remove(c job.Composite, members []job.Object, events []job.Eve
 	return &job.Action{Verb: job.DeleteJob, Job: c.Of(members), Events: events}
 }
 
-// tidy lets the members go that nobody waits for.
-func (s *decider) tidy(c job.Composite, w *kueue.Workload) *job.Action {
-	return s.free(c, c.Standing(w).LetGo)
+// releaseUnneeded releases members that are no longer needed.
+func (s *decider) releaseUnneeded(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.releaseMembers(c, c.Standing(w).Releasable)
 }
 
-// handOver is tidy for a Workload that members own: the members that stay become owners before any finalizer is removed, because the
-// garbage collector deletes a Workload whose owners are all gone.
+// handOver is releaseUnneeded for a Workload that members own: the remaining members become owners before any other is released,
+// because the garbage collector deletes an object without existing owners.
 func (s *decider) handOver(c job.Composite, w *kueue.Workload) *job.Action {
 	if len(w.OwnerReferences) > 0 {
-		if a := s.own(c, w); a != nil {
+		if a := s.addOwners(c, w); a != nil {
 			return a
 		}
 	}
-	return s.tidy(c, w)
+	return s.releaseUnneeded(c, w)
 }
 
-// thin removes the members for whom there is no place.
-func (s *decider) thin(c job.Composite, w *kueue.Workload) *job.Action {
-	return s.remove(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
+// removeSurplus deletes the members without a place.
+func (s *decider) removeSurplus(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.removeMembers(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
 }
 
-// halt stops what runs, since no Workload describes it, and waits until nothing does. Nil: nothing runs.
-func (s *decider) halt(w *kueue.Workload) *job.Action {
-	a, over := s.stop(job.NoMatchingWorkload, w)
-	if !over {
-		return new(orNothing(a))
+// stopRunning stops running members that no Workload describes, and waits until all have ended. Nil: nothing runs.
+func (s *decider) stopRunning(w *kueue.Workload) *job.Action {
+	if a := s.stopOrWait(w); a != nil {
+		return a
 	}
 	if s.d.IsActive(s.job) {
 		return new(s.untilInactive())
@@ -64,14 +63,14 @@ func (s *decider) halt(w *kueue.Workload) *job.Action {
 	return nil
 }
 
-// untilInactive waits for the pods to end. If the job itself says that they have, it is not what tells when they did.
+// untilInactive waits for the pods to end. Where the job does not report their end, it polls.
 func (s *decider) untilInactive() job.Action {
 	if s.suspended && s.d.States != nil {
 		if a, over := s.stop(job.NoMatchingWorkload, nil); !over {
 			return orNothing(a)
 		}
 	}
-	if f := s.d.Family; f != nil && f.Others != nil && !s.d.IsActive(s.job) {
+	if f := s.d.ManagedChildren; f != nil && f.Others != nil && !s.d.IsActive(s.job) {
 		return job.Action{After: againAfter}
 	}
 	if c, ok := s.job.(job.Composite); ok {
@@ -102,54 +101,54 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if a := s.handOver(c, w); a != nil {
 		return nil, a
 	}
-	if a := s.thin(c, w); a != nil {
+	if a := s.removeSurplus(c, w); a != nil {
 		return nil, a
 	}
 	if a := s.mismatchTogether(c, w); a != nil {
 		return nil, a
 	}
-	if !hasFinalizer(w) { // it was about to be made anew, and then described its pods again
+	if !hasFinalizer(w) { // discard had begun, and the Workload describes its pods again
 		next := w.DeepCopy()
 		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
 	}
-	if a := s.own(c, w); a != nil {
+	if a := s.addOwners(c, w); a != nil {
 		return nil, a
 	}
 	return w, s.replacements(c, w)
 }
 
-// prepare readies the members for a Workload that is not there yet. Nil: it may be made.
+// prepare prepares the members for a Workload that does not exist yet. Nil: it may be created.
 func (s *decider) prepare(c job.Composite) *job.Action {
-	if a := s.tidy(c, nil); a != nil {
+	if a := s.releaseUnneeded(c, nil); a != nil {
 		return a
 	}
 	if s.finished || s.prebuiltName() != "" {
 		return nil
 	}
-	if a := s.halt(nil); a != nil {
+	if a := s.stopRunning(nil); a != nil {
 		return a
 	}
 	if err := c.Check(); err != nil {
-		return &job.Action{Events: warning(eventCompose, err.Error())} // its pods are all that can mend it, and to come is their nature
+		return &job.Action{Events: warning(eventCompose, err.Error())} // only new pods can resolve it, and they reconcile the group
 	}
-	return s.thin(c, nil)
+	return s.removeSurplus(c, nil)
 }
 
-// nameTaken leaves a Workload alone that is not one of a group, though it has the name of this one.
+// nameTaken handles a Workload with the name of this group that is not a group's: it is not touched.
 func (s *decider) nameTaken(c job.Composite, w *kueue.Workload) *job.Action {
 	if s.finished {
-		return new(s.letJobGo())
+		return new(s.finalizeJob())
 	}
-	if a := s.tidy(c, nil); a != nil {
+	if a := s.releaseUnneeded(c, nil); a != nil {
 		return a
 	}
 	err := fmt.Errorf("workload %s/%s has the name of the pod group and does not belong to it: delete it, or give the group another name", w.Namespace, w.Name)
 	return &job.Action{Verb: job.Stall, Err: err, Events: warning(eventNameConflict, err.Error())}
 }
 
-// mismatchTogether follows members that their Workload does not describe: a Workload that waits is brought up to date once
-// all members are there; for any other what runs is stopped, and the Workload made anew.
+// mismatchTogether handles members that their Workload does not describe. A pending Workload is updated once all members exist;
+// otherwise running members are stopped, and the Workload is created again.
 func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Action {
 	podSets, err := s.wanted(c)
 	if err != nil {
@@ -162,7 +161,7 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 		return nil
 	}
 	if !reserved {
-		if a := s.halt(w); a != nil {
+		if a := s.stopRunning(w); a != nil {
 			return a
 		}
 		if total == 0 {
@@ -170,13 +169,13 @@ func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Acti
 		}
 		return s.bringUpToDate(w, podSets)
 	}
-	if a := s.halt(w); a != nil {
+	if a := s.stopRunning(w); a != nil {
 		return a
 	}
 	return s.discard(w)
 }
 
-// wanted are the pod sets of the members, none if there is nobody to want any.
+// wanted are the pod sets of the members, none if no member is left to want any.
 func (s *decider) wanted(c job.Composite) ([]kueue.PodSet, error) {
 	if len(c.Ended()) == len(c.Members()) {
 		if sets, err := s.d.PodSets(c, s.in); err == nil && len(sets) == 0 {
@@ -203,7 +202,7 @@ func (s *decider) describes(podSets []kueue.PodSet, w *kueue.Workload) bool {
 	return true
 }
 
-// places is how many pods a Workload is for.
+// places is the number of pods of a Workload.
 func places(w *kueue.Workload) int64 {
 	var n int64
 	for i := range w.Spec.PodSets {
@@ -212,8 +211,8 @@ func places(w *kueue.Workload) int64 {
 	return n
 }
 
-// own makes the members that have a place owners of their Workload, so that it goes with the last of them.
-func (s *decider) own(c job.Composite, w *kueue.Workload) *job.Action {
+// addOwners makes the members that have a place owners of their Workload, so that it is deleted with the last of them.
+func (s *decider) addOwners(c job.Composite, w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	for _, m := range c.Standing(w).Kept {
 		if !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == m.GetUID() }) {
@@ -229,12 +228,12 @@ func (s *decider) own(c job.Composite, w *kueue.Workload) *job.Action {
 	}}}
 }
 
-// ownerRef refers to an object that is not the only owner.
+// ownerRef is a reference to an owner that is not the controller.
 func ownerRef(d *job.Descriptor, o job.Object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: d.GVK.GroupVersion().String(), Kind: d.GVK.Kind, Name: o.GetName(), UID: o.GetUID()}
 }
 
-// replacements (step 6) says on the Workload whether members are missing.
+// replacements (step 6) records on the Workload whether members are missing.
 func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
 	next := w.DeepCopy()
 	if !s.cfg.Lifecycle.WaitForReplacements(next, c.Standing(w).Absent, s.o.Now) {
@@ -243,18 +242,18 @@ func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.WriteReplacements, Workload: next}
 }
 
-// adoptTogether takes the Workload that the members name. Nobody counts them: each is an owner as soon as it is there. A
-// Workload that a controller of ours made for them is kept in step by that one.
+// adoptTogether returns the prebuilt Workload of the members. They are not counted: each becomes an owner as soon as it exists. A
+// Workload that a controller of ours made for them is updated by that controller.
 func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Workload, *job.Action) {
 	if metav1.GetControllerOf(w) != nil {
 		return nil, nil
 	}
 	if s.hasLeft(w) && !s.finished && w.DeletionTimestamp == nil && !job.IsRemote(w) {
-		if a := s.halt(w); a != nil {
+		if a := s.stopRunning(w); a != nil {
 			return nil, a
 		}
 		if w.Annotations[kueue.JobOwnerGVKAnnotation] != "" {
-			return nil, &job.Action{} // the controller of that owner makes it anew
+			return nil, &job.Action{} // the controller of that owner creates it again
 		}
 	}
 	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
@@ -272,10 +271,10 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 		s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, "The workload does not describe the pods that name it", s.o.Now)
 		return nil, &job.Action{Verb: job.WriteStatus, Workload: next}
 	}
-	return w, s.own(c, w)
+	return w, s.addOwners(c, w)
 }
 
-// runTogether (steps 15 and 16) starts the members that wait, and stops those that run without an admission.
+// runTogether (steps 15 and 16) starts the waiting members, and stops members that run without an admission.
 func (s *decider) runTogether(w *kueue.Workload) job.Action {
 	if admitted := lifecycle.IsAdmitted(w); !admitted || s.stopping() {
 		if a, over := s.stop(job.NotAdmitted, w); !over && (!admitted || a.Verb == job.DeleteJob) {
@@ -285,7 +284,7 @@ func (s *decider) runTogether(w *kueue.Workload) job.Action {
 	return s.waiting(w)
 }
 
-// newTogether makes the Workload of a job of several objects: it has the name of the job, and all members own it.
+// newTogether returns the Workload of a job of several objects: it has the name of the job, and all members own it.
 func newTogether(c *job.Config, d *job.Descriptor, o job.Composite, podSets []kueue.PodSet, priority job.Priority) (*kueue.Workload, error) {
 	w := bareWorkload(c, o, podSets, priority)
 	w.Name = o.GetName()

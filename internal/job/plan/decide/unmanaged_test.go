@@ -7,8 +7,8 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// TestLeavesAndComesBack: a job that Berth suspended is given back when its namespace is no longer managed, and a job whose
-// Workload ended only for that is queued anew once it is managed again (spec: 30 §4.2.5).
+// TestLeavesAndComesBack: a job that Berth suspended is resumed when its namespace leaves management, and a job whose Workload was
+// finished only for that is queued again once it is managed again (spec: 30 §4.2.5).
 func TestLeavesAndComesBack(t *testing.T) {
 	left := func(s *scene, w *kueue.Workload) {
 		s.cfg.Lifecycle.Finish(w, kueue.ReasonOutOfSync, "The namespace is no longer managed", at(50))
@@ -19,7 +19,7 @@ func TestLeavesAndComesBack(t *testing.T) {
 		left(s, w)
 		w.Finalizers = nil
 		job.MarkSuspended(s.job)
-		s.o.Verdict.Reach = job.Unmanaged
+		s.o.Verdict.Mode = job.Unmanaged
 	}
 	const resumed = "job: suspend false, stopping \"\", selector map[zone:a]"
 	runDecisions(t, map[string]decision{

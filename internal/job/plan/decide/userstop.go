@@ -6,8 +6,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// userStop gives a job back what its user wrote, as an eviction does, and frees its quota once nothing of it runs. It waits,
-// out of the queue, until somebody lets it run again.
+// userStop restores a job as an eviction does, and releases its quota once no pod of it runs. It stays out of the queue until a
+// user resumes it.
 func (s *decider) userStop(w *kueue.Workload) job.Action {
 	a, over := s.stop(job.UserStopped, w)
 	if !over {

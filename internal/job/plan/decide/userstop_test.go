@@ -10,8 +10,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// settle carries out what Decide asks for until there is nothing left, and counts it.
-func (s *scene) settle(t *testing.T) (writes int) {
+// runUntilStable makes the writes of Next until there are none, and counts them.
+func (s *scene) runUntilStable(t *testing.T) (writes int) {
 	t.Helper()
 	for range 10 {
 		a := s.decide()
@@ -51,14 +51,14 @@ func TestUserStop(t *testing.T) {
 				}
 				return
 			}
-			s.settle(t)
+			s.runUntilStable(t)
 			if w := s.o.Workloads[0]; !lifecycle.IsReserved(w) || !*s.job.Spec.Suspend {
 				t.Errorf("with a pod still there: reserved %v, suspended %v", lifecycle.IsReserved(w), *s.job.Spec.Suspend)
 			}
 			j = s.job.DeepCopy()
 			j.Status.Active = 0
 			s.set(j)
-			s.settle(t)
+			s.runUntilStable(t)
 			w := s.o.Workloads[0]
 			if c := lifecycle.Condition(w, kueue.WorkloadQuotaReserved); lifecycle.IsReserved(w) || c.Reason != kueue.ReasonOnHold {
 				t.Errorf("want it on hold: %+v", c)
@@ -69,7 +69,7 @@ func TestUserStop(t *testing.T) {
 			j = s.job.DeepCopy()
 			delete(j.Annotations, job.UserStopAnnotation)
 			s.set(j)
-			if n := s.settle(t); n != 1 {
+			if n := s.runUntilStable(t); n != 1 {
 				t.Errorf("%d writes to go back into the queue", n)
 			}
 			if c := lifecycle.Condition(s.o.Workloads[0], kueue.WorkloadQuotaReserved); c.Reason != kueue.ReasonPendingEvaluation {

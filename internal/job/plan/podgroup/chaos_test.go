@@ -65,25 +65,25 @@ func TestChaos(t *testing.T) {
 		}
 		x.keeps = nil
 		for range 3 {
-			x.settle()
+			x.runUntilStable()
 			x.schedule()
 		}
 		checkRoom(t, x)
 		x.remove()
 		x.phase(corev1.PodFailed)
-		x.settle()
+		x.runUntilStable()
 		if x.w != nil { // the user gives up, as deleting all pods waits for replacements
 			x.w.DeletionTimestamp = new(x.now)
 			x.collect()
 		}
-		x.settle()
+		x.runUntilStable()
 		if held := x.held(); len(held) > 0 || x.w != nil {
 			t.Fatalf("still held: %v, workload %v\n%v", held, x.w != nil, x.log)
 		}
 	})
 }
 
-// opened are those of the names that run on a node.
+// opened are the given pods that run on a node.
 func opened(x *world, names []string) []string {
 	var out []string
 	for _, p := range x.pods {

@@ -1,18 +1,16 @@
-// Package podgroup is the job that several pods are together: a group of a name,
-// with one Workload for all.
+// Package podgroup is the job of several pods: a named group with one Workload.
 //
 //	pods of one group ─► Join ─► Group ─► the functions of a job kind
 //	                               │
-//	                               └─► standing: kept, surplus, let go, absent, against the Workload
+//	                               └─► Standing: kept, surplus, releasable, absent, against the Workload
 //
-// Pods of one role are alike: a role is a pod set, and its name is a hash of what
-// the pods need. A pod that fails leaves its place in the group to a replacement,
-// and is kept until that is there.
+// Pods of one role are equal: a role is a pod set, and its name is a hash of the
+// requirements of its pods. A failed pod leaves its place to a replacement, and is
+// kept until that exists.
 //
-// Which pods are to go follows from the pods alone, and the order among them puts
-// those first that were chosen before. So a look at a world that is a write behind
-// chooses the same pods again, and their writes fail; nothing has to be remembered
-// of what is in flight (spec: 30 §4.9).
+// The pods to delete depend on the pods alone, and pods that were selected before
+// sort first. So a stale observation selects the same pods again, whose writes
+// fail, and no state of pending writes is needed (spec: 30 §4.9).
 package podgroup
 
 import (
@@ -32,10 +30,10 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// StatusManager is the field manager of what the manager says in the status of a pod.
+// StatusManager is the field manager of the manager's writes to the status of a pod.
 const StatusManager = "kueue"
 
-// Groups describes the jobs that pods are together. member names the group of a pod that is queued, or is empty.
+// Groups describes groups of pods. member returns the group of a queued pod, or "".
 func Groups(member func(job.Object, *job.Config) string) *job.Groups {
 	return &job.Groups{Member: member, Join: join, Jobs: &job.Descriptor{
 		Framework:   "pod",
@@ -45,24 +43,24 @@ func Groups(member func(job.Object, *job.Config) string) *job.Groups {
 		NewList:     func() runtime.Object { return &corev1.PodList{} },
 		PodSets:     podSets,
 		IsSuspended: isSuspended,
-		Suspend:     func(job.Object) {}, // a pod that waits was made so
+		Suspend:     func(job.Object) {}, // waiting pods are gated at creation
 		Resume:      resume,
 		Start:       start,
-		Restore:     func(job.Object, []kueue.PodSet) bool { return false }, // what is stopped is gone
+		Restore:     func(job.Object, []kueue.PodSet) bool { return false }, // stopped pods are deleted
 		Stops:       &job.Stops{Next: stop, Begun: stopping},
 		Finished:    finished,
 		IsActive:    isActive,
 		PodsReady:   podsReady,
 		Reclaimable: reclaimable,
 		Once: &job.Once{
-			Marked:   func(job.Object, *job.Config) bool { return true }, // unmarked pods are no members
+			Marked:   func(job.Object, *job.Config) bool { return true }, // unmarked pods are not members
 			Finalize: finalize, StatusManager: StatusManager,
 		},
 		Prebuilt: true,
 	}}
 }
 
-// Group is all pods of a group. Its labels and annotations are those of the oldest pod that has not failed.
+// Group is a group of pods. Its labels and annotations come from the oldest pod that has not failed.
 type Group struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -75,13 +73,9 @@ type Group struct {
 
 var _ job.Composite = (*Group)(nil)
 
-// join makes the group of its members, which must be at least one, as they are at a time.
+// join returns the group of its members, at least one, as of now.
 func join(name string, members []job.Object, cfg *job.Config, now time.Time) job.Object {
-	g := &Group{cfg: cfg, now: now}
-	g.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	for _, m := range members {
-		g.Pods = append(g.Pods, m.(*corev1.Pod))
-	}
+	g := &Group{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Pods: podsOf(members), cfg: cfg, now: now}
 	slices.SortFunc(g.Pods, func(a, b *corev1.Pod) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 			return c
@@ -99,7 +93,14 @@ func join(name string, members []job.Object, cfg *job.Config, now time.Time) job
 	return g
 }
 
-// DeepCopyObject copies the list of the members and shares the members, which nobody changes: see Only.
+func podsOf(members []job.Object) (out []*corev1.Pod) {
+	for _, m := range members {
+		out = append(out, m.(*corev1.Pod))
+	}
+	return out
+}
+
+// DeepCopyObject copies the list of the members and shares the members, which are not modified: see only.
 func (g *Group) DeepCopyObject() runtime.Object {
 	out := *g
 	out.Pods = slices.Clone(g.Pods)
@@ -107,31 +108,25 @@ func (g *Group) DeepCopyObject() runtime.Object {
 }
 
 // Members are the pods.
-func (g *Group) Members() []job.Object {
-	out := make([]job.Object, len(g.Pods))
-	for i, p := range g.Pods {
-		out[i] = p
-	}
-	return out
-}
+func (g *Group) Members() []job.Object { return job.Objects(g.Pods) }
 
-// only is the group with some pods.
+// only returns the group with some pods.
 func (g *Group) only(pods []*corev1.Pod) *Group {
 	out := *g
 	out.Pods = pods
 	return &out
 }
 
-// IsServing reports whether the group serves: it never finishes, and does not decide about its queue.
+// IsServing reports whether the group serves: it never finishes, and does not choose its queue.
 func (g *Group) IsServing() bool { return g.Annotations[kueue.PodGroupServingAnnotation] == "true" }
 
-// isFast reports whether the group is admitted as a whole when its first pod is there.
+// isFast reports whether the whole group is admitted once its first pod exists.
 func (g *Group) isFast() bool { return g.Annotations[kueue.PodGroupFastAdmissionAnnotation] == "true" }
 
-// isPrebuilt reports whether the group has a Workload that somebody else made.
+// isPrebuilt reports whether the group names its Workload.
 func (g *Group) isPrebuilt() bool { return g.cfg.PrebuiltName(g) != "" }
 
-// total is how many pods make the group, or 0 if the annotation is no such number.
+// total is the number of pods of the group, or 0 if the annotation is invalid.
 func (g *Group) total() int32 { return totalOf(g) }
 
 func totalOf(o metav1.Object) int32 {
@@ -142,22 +137,16 @@ func totalOf(o metav1.Object) int32 {
 	return int32(n)
 }
 
-// runnable are the members that count for the group: they run, will, or have succeeded. One that is being deleted does not:
-// its replacement will.
+// runnable are the members that run, will run, or have succeeded. A pod that is being deleted is not runnable; its replacement will
+// be.
 func (g *Group) runnable() []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, p := range g.Pods {
-		if !isInactive(p) && !isDying(p) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(g.Pods), func(p *corev1.Pod) bool { return isInactive(p) || isDying(p) })
 }
 
 // role is the pod set of a pod. Names of pod sets are in lower case.
 func role(pod *corev1.Pod) string { return strings.ToLower(pod.Annotations[kueue.RoleHashAnnotation]) }
 
-// podSets has one pod set for each role, by name. With fast admission the first pod speaks for all.
+// podSets returns one pod set for each role, by name. With fast admission the first pod represents all.
 func podSets(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
 	g := o.(*Group)
 	var out []kueue.PodSet
@@ -183,7 +172,7 @@ func podSets(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
 	return out, nil
 }
 
-// Check says what keeps the members from making a Workload.
+// Check returns why the members do not make a Workload.
 func (g *Group) Check() error {
 	total := g.total()
 	if total == 0 {
@@ -210,7 +199,7 @@ func (g *Group) Check() error {
 	return nil
 }
 
-// Total is how many pods the group has once all are there, or 0 while they are not or disagree.
+// Total is the number of pods of the group, or 0 while pods are missing or disagree.
 func (g *Group) Total() int32 {
 	if g.Check() != nil {
 		return 0
@@ -218,13 +207,12 @@ func (g *Group) Total() int32 {
 	return g.total()
 }
 
-// Agrees reports whether the queue that the group names is meant by all its pods, and theirs to name.
+// Agrees reports whether all pods name the group's queue, and it is theirs to choose.
 func (g *Group) Agrees() bool {
 	return !g.IsServing() && !slices.ContainsFunc(g.runnable(), func(p *corev1.Pod) bool { return job.QueueName(p) != job.QueueName(g) })
 }
 
-// Labels are those of the given keys that members have. Two values for one key are an error, which goes away by itself
-// when the pods agree.
+// Labels merges the labels of the given keys. Two values for one key are an error, which is resolved when the pods agree.
 func (g *Group) Labels(keys []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range g.Pods {
@@ -242,7 +230,7 @@ func (g *Group) Labels(keys []string) (map[string]string, error) {
 	return out, nil
 }
 
-// Agreed are the values of keys that no two members have different values for.
+// Agreed returns the keys for which no two members have different values.
 func (g *Group) Agreed(keys []string, of func(metav1.Object) map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, key := range keys {

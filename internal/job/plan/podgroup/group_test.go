@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// TestGroup is the life of groups: each step changes the world and says what follows.
+// TestGroup is the life of groups: each step changes the world and states the consequences.
 func TestGroup(t *testing.T) {
 	type step struct {
 		do   func(x *world)
@@ -165,7 +165,7 @@ func TestGroup(t *testing.T) {
 		"the namespace is no longer managed": {running, []step{
 			{func(x *world) {
 				x.phase(corev1.PodFailed, "a")
-				x.reach = job.Unmanaged
+				x.mode = job.Unmanaged
 			}, []string{"status Finished=True/OutOfSync, NamespaceUnmanaged", "let the workload go", "let go a"}},
 		}},
 		"pods of two queues": {newWorld, []step{
@@ -210,7 +210,7 @@ func TestGroup(t *testing.T) {
 			x := tc.start()
 			for i, s := range tc.steps {
 				s.do(x)
-				if diff := cmp.Diff(s.want, x.settle()); diff != "" {
+				if diff := cmp.Diff(s.want, x.runUntilStable()); diff != "" {
 					t.Errorf("step %d -want +got:\n%s", i, diff)
 				}
 			}
@@ -224,49 +224,49 @@ func TestPrebuilt(t *testing.T) {
 	x.cfg.WaitForPodsReady = false
 	made := newWorld()
 	made.add(3, "a:A", "b:A", "c:A")
-	made.settle()
+	made.runUntilStable()
 	x.w = made.w
 	x.w.OwnerReferences, x.w.Annotations = nil, nil
 	x.admit()
 	prebuilt := func(p *corev1.Pod) { p.Labels[kueue.PrebuiltWorkloadLabel] = "g" }
 	x.add(3, "a:A")
 	x.each(prebuilt)
-	if diff := cmp.Diff([]string{"update A:3 of  to A:3 of a, OwnerReferencesAdded", "open a, Started"}, x.settle()); diff != "" {
+	if diff := cmp.Diff([]string{"update A:3 of  to A:3 of a, OwnerReferencesAdded", "open a, Started"}, x.runUntilStable()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	x.add(3, "b:A", "c:A")
 	x.each(prebuilt)
-	if diff := cmp.Diff([]string{"update A:3 of a to A:3 of a b c, OwnerReferencesAdded", "open b c, Started"}, x.settle()); diff != "" {
+	if diff := cmp.Diff([]string{"update A:3 of a to A:3 of a b c, OwnerReferencesAdded", "open b c, Started"}, x.runUntilStable()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	x.add(3, "d:X")
 	x.each(prebuilt)
-	if x.settle(); x.finished() != kueue.ReasonOutOfSync {
+	if x.runUntilStable(); x.finished() != kueue.ReasonOutOfSync {
 		t.Errorf("pods of another role are %q, want out of sync:\n%s", x.finished(), x.log)
 	}
 }
 
-// TestCopies is that a pod that a manager made is let go once it is deleted and cannot run: that manager makes it again. Any other keeps
-// its place until it is replaced.
+// TestCopies: a pod of a manager is released once it is deleted and cannot run, because that manager creates it again. Any other
+// pod keeps its place until it is replaced.
 func TestCopies(t *testing.T) {
 	for name, origin := range map[string]string{"a copy": "hub", "a pod of our own": ""} {
 		x := newWorld()
 		x.add(2, "a:A", "b:A")
-		if x.settle(); x.w == nil {
+		if x.runUntilStable(); x.w == nil {
 			t.Fatal(x.log)
 		}
 		x.admit()
-		x.settle()
+		x.runUntilStable()
 		x.schedule()
 		if origin != "" {
 			x.each(func(p *corev1.Pod) { p.Labels[kueue.MultiKueueOriginLabel] = origin })
 		}
 		x.remove("a")
-		if x.settle(); len(x.pods) != 2 {
+		if x.runUntilStable(); len(x.pods) != 2 {
 			t.Errorf("%s on its node is gone", name)
 		}
 		x.phase(corev1.PodFailed, "a")
-		x.settle()
+		x.runUntilStable()
 		if gone := len(x.pods) == 1; gone != (origin != "") {
 			t.Errorf("%s: gone %v\n%s", name, gone, x.log)
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// revision stands for the hash of a revision of a StatefulSet, which is a number of 8 digits or more in nearly all cases.
+// revision is the usual number of digits of the hash of a StatefulSet's revision.
 const revision = 8
 
-// LongNames refuses a new object whose StatefulSet of the given name could never make its pods: they carry their own names
-// and that of their revision as labels.
+// LongNames refuses a new object whose StatefulSet of the given name could never make its pods: these have their own names and the
+// name of their revision as labels.
 func LongNames(o metav1.Object, statefulSet string, pods int32) field.ErrorList {
 	if errs := job.LongName(o, "its last pod", fmt.Sprintf("%s-%d", statefulSet, pods-1), job.MaxLabel); len(errs) > 0 {
 		return errs

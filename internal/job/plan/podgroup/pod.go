@@ -14,7 +14,7 @@ import (
 // terminationTarget is the condition of a pod that is about to be deleted.
 const terminationTarget corev1.PodConditionType = "TerminationTarget"
 
-// IsTarget reports whether the pod was told why it is going to be deleted.
+// IsTarget reports whether the pod is marked for deletion.
 func IsTarget(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == terminationTarget && c.Status == corev1.ConditionTrue
@@ -28,7 +28,7 @@ func IsReady(pod *corev1.Pod) bool {
 	})
 }
 
-// Target is the pod that was told why it is going to be deleted.
+// Target returns a copy of the pod that is marked for deletion, with the reason.
 func Target(pod *corev1.Pod, why job.StopReason, now metav1.Time) *corev1.Pod {
 	next := pod.DeepCopy()
 	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == terminationTarget })
@@ -38,8 +38,8 @@ func Target(pod *corev1.Pod, why job.StopReason, now metav1.Time) *corev1.Pod {
 	return next
 }
 
-// Open changes a gated pod: it gets what was admitted, and its gate opens. The gate of topologies stays if the pod still
-// has to get its place. The error is permanent.
+// Open merges the admitted values into a gated pod and removes its gate. The topology gate stays if the pod still has to be placed.
+// The error is permanent.
 func Open(pod *corev1.Pod, info *job.PodSetInfo) error {
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec}
 	if err := info.MergeInto(&template); err != nil {
@@ -54,14 +54,14 @@ func Open(pod *corev1.Pod, info *job.PodSetInfo) error {
 
 func isHeld(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, kueue.ManagedFinalizer) }
 
-// LetGo takes our finalizer off a pod, and reports whether it was there.
-func LetGo(pod *corev1.Pod) bool {
+// RemoveFinalizer removes our finalizer from a pod, and reports whether it was there.
+func RemoveFinalizer(pod *corev1.Pod) bool {
 	n := len(pod.Finalizers)
 	pod.Finalizers = slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == kueue.ManagedFinalizer })
 	return len(pod.Finalizers) < n
 }
 
-// isInactive reports whether the pod will not run any more, or never: it failed, or it is deleted before it got a node.
+// isInactive reports whether the pod will never run again: it failed, or it was deleted before it got a node.
 func isInactive(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || (pod.DeletionTimestamp != nil && pod.Spec.NodeName == "" && pod.Status.Phase != corev1.PodSucceeded)
 }
@@ -71,12 +71,12 @@ func isDying(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && !isInactive(pod) && !job.PodIsOver(pod)
 }
 
-// lives reports whether the pod runs, or would if it had a node.
+// lives reports whether the pod runs, or will once it has a node.
 func lives(pod *corev1.Pod) bool {
 	return !job.PodIsGated(pod) && !job.PodIsOver(pod) && pod.DeletionTimestamp == nil
 }
 
-// lastActive is when something last happened to a pod that is over.
+// lastActive is the time of the last known activity of an ended pod.
 func lastActive(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	later := func(t time.Time) {

@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// hashLength is how many digits of the hash name a role.
+// hashLength is the number of digits of a role's name.
 const hashLength = 8
 
-// shapedContainer is what a container needs, and nothing else of it.
+// shapedContainer is the part of a container that affects its role.
 type shapedContainer struct {
 	Ports     []corev1.ContainerPort `json:"ports"`
 	Resources shapedResources        `json:"resources"`
@@ -29,8 +29,8 @@ func shapes(containers []corev1.Container) []shapedContainer {
 	return out
 }
 
-// Role is the name of what a pod needs: pods of one role are alike to the queue. Users write these names into manifests,
-// so they must be exactly those of upstream (spec: 30 §4.9).
+// Role hashes the requirements of a pod: pods of one role are equal to the queue. Users write these names into manifests, so they
+// equal the upstream names (spec: 30 §4.9).
 func Role(spec *corev1.PodSpec) (string, error) {
 	shape := map[string]any{
 		"affinity":                  spec.Affinity,

@@ -18,8 +18,7 @@ func isSuspended(o job.Object) bool {
 	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return job.PodIsGated(p) || job.PodIsOver(p) })
 }
 
-// start opens the gates of all pods that wait, and leaves only those in the group. Each gets what was admitted for its
-// role.
+// start ungates all waiting pods with the admitted values of their roles, and leaves only these in the group.
 func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 	g := o.(*Group)
 	room := make([]int32, len(infos))
@@ -41,7 +40,7 @@ func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 			return podset.Permanent("pod %s has the role %q, for which nothing is admitted", p.Name, role(p))
 		}
 		if room[at]--; room[at] < 0 {
-			continue // more than were admitted: a set that was scaled behind our back
+			continue // more pods than were admitted: the owner was scaled meanwhile
 		}
 		next := p.DeepCopy()
 		if err := Open(next, &infos[at]); err != nil {
@@ -53,7 +52,7 @@ func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 	return nil
 }
 
-// resume opens our gates of the pods that wait, and leaves only those in the group.
+// resume ungates the waiting pods, and leaves only these in the group.
 func resume(o job.Object) {
 	g := o.(*Group)
 	var opened []*corev1.Pod
@@ -65,16 +64,15 @@ func resume(o job.Object) {
 		job.OpenGates(next, false)
 		job.UnmarkSuspended(next)
 		if g.IsServing() {
-			next.Annotations[job.UnqueuedAnnotation] = "true" // it has the annotation of serving, so the map exists
+			next.Annotations[job.UnqueuedAnnotation] = "true" // the map has the annotation of serving pods
 		}
 		opened = append(opened, next)
 	}
 	g.Pods = opened
 }
 
-// stop says why to the pods that run, then deletes them. Pods that never ran, or are over, stay unless their Workload
-// goes. A pod of a group that serves which was let through without an admission, to be replaced in a roll-out, is left to
-// its controller.
+// stop records the reason on running pods, then deletes them. Pods that never ran, or have ended, are deleted only with their
+// Workload. A serving pod that was ungated without an admission, to be replaced in a roll-out, is left to its controller.
 func stop(o job.Object, _ []kueue.PodSet, why job.StopReason) (job.Step, job.Object) {
 	g := o.(*Group)
 	unasked := why == job.NotAdmitted || why == job.NoMatchingWorkload
@@ -100,49 +98,39 @@ func stop(o job.Object, _ []kueue.PodSet, why job.StopReason) (job.Step, job.Obj
 	}
 }
 
-// stopping reports whether a pod that runs was told that it is going to be deleted.
+// stopping reports whether a running pod is marked for deletion.
 func stopping(o job.Object) bool {
 	return slices.ContainsFunc(o.(*Group).Pods, func(p *corev1.Pod) bool { return lives(p) && IsTarget(p) })
 }
 
-// finalize lets all pods go, and leaves only those in the group that were held.
+// finalize removes the finalizer of all pods, and leaves only the changed ones in the group.
 func finalize(o job.Object) bool {
 	g := o.(*Group)
-	g.Pods = letGo(g.Pods)
+	g.Pods = withoutFinalizers(g.Pods)
 	return len(g.Pods) > 0
 }
 
-func letGo(pods []*corev1.Pod) []*corev1.Pod {
+func withoutFinalizers(pods []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
 		if isHeld(p) {
 			next := p.DeepCopy()
-			LetGo(next)
+			RemoveFinalizer(next)
 			out = append(out, next)
 		}
 	}
 	return out
 }
 
-// Freed is the group of the given pods without our finalizer, as far as they are held; empty if none is.
+// Freed returns, without our finalizer, the given pods that have it.
 func (g *Group) Freed(pods []job.Object) job.Composite {
-	var list []*corev1.Pod
-	for _, p := range pods {
-		list = append(list, p.(*corev1.Pod))
-	}
-	return g.only(letGo(list))
+	return g.only(withoutFinalizers(podsOf(pods)))
 }
 
-// Of is the group of the given pods.
-func (g *Group) Of(pods []job.Object) job.Composite {
-	var list []*corev1.Pod
-	for _, p := range pods {
-		list = append(list, p.(*corev1.Pod))
-	}
-	return g.only(list)
-}
+// Of returns the group of the given pods.
+func (g *Group) Of(pods []job.Object) job.Composite { return g.only(podsOf(pods)) }
 
-// Ended are the pods that are over or being deleted.
+// Ended are the pods that have ended or are being deleted.
 func (g *Group) Ended() []job.Object {
 	var out []job.Object
 	for _, p := range g.Pods {
@@ -153,8 +141,8 @@ func (g *Group) Ended() []job.Object {
 	return out
 }
 
-// finished says that all pods have succeeded, or that all have ended and one of them does not want a replacement. A group
-// that serves never is.
+// finished reports that all pods have succeeded, or that all have ended and one of them wants no replacement. A serving group never
+// finishes.
 func finished(o job.Object) (message string, success, done bool) {
 	g := o.(*Group)
 	if g.IsServing() {
@@ -174,7 +162,7 @@ func finished(o job.Object) (message string, success, done bool) {
 	return message, succeeded >= total && total > 0, (succeeded >= total && total > 0) || (ended && final)
 }
 
-// podsReady reports whether all pods are there, and each is ready or has succeeded.
+// podsReady reports whether all pods exist, and each is ready or has succeeded.
 func podsReady(o job.Object, _ *job.Setting) bool {
 	g := o.(*Group)
 	var ready int32

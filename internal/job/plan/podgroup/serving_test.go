@@ -20,12 +20,12 @@ func serving() *world {
 	x := newWorld()
 	x.cfg.WaitForPodsReady = false
 	x.add(3, "a:main", "b:main", "c:main")
-	x.settle()
+	x.runUntilStable()
 	x.w.Annotations[kueue.JobOwnerGVKAnnotation] = "apps/v1, Kind=StatefulSet"
 	x.pods = x.pods[:2]
 	x.each(serves)
 	x.admit()
-	x.settle()
+	x.runUntilStable()
 	x.schedule()
 	return x
 }
@@ -41,12 +41,12 @@ func TestScaledBehindOurBack(t *testing.T) {
 	x := serving()
 	x.add(5, "c:main", "d:main", "e:main")
 	x.each(serves)
-	x.settle()
+	x.runUntilStable()
 	if diff := cmp.Diff([]string{"a", "b", "c"}, x.open()); diff != "" || x.finished() != "" {
 		t.Errorf("finished %q, open -want +got:\n%s", x.finished(), diff)
 	}
 	x.phase(corev1.PodFailed, "a")
-	x.settle()
+	x.runUntilStable()
 	if diff := cmp.Diff([]string{"b", "c", "d"}, x.open()); diff != "" {
 		t.Errorf("one failed, open -want +got:\n%s", diff)
 	}
@@ -56,12 +56,12 @@ func TestScaledBehindOurBack(t *testing.T) {
 func TestServingNeverEnds(t *testing.T) {
 	x := serving()
 	x.phase(corev1.PodSucceeded)
-	if log := x.settle(); len(log) > 0 {
+	if log := x.runUntilStable(); len(log) > 0 {
 		t.Errorf("written: %v", log)
 	}
 	x.each(func(p *corev1.Pod) { p.Labels[kueue.QueueNameLabel] = "other" })
 	x.cfg.Lifecycle.Pending(x.w, kueue.ReasonPendingEvaluation, "m", x.now)
-	if x.settle(); x.w.Spec.QueueName != "lq" {
+	if x.runUntilStable(); x.w.Spec.QueueName != "lq" {
 		t.Errorf("its pods moved it to %s", x.w.Spec.QueueName)
 	}
 }
@@ -78,7 +78,7 @@ func TestLetThrough(t *testing.T) {
 	x.w = x.w.DeepCopy()
 	x.cfg.Lifecycle.Pending(x.w, kueue.ReasonPendingEvaluation, "by hand", x.now)
 	want := []string{"update MAIN:3 of a b c to MAIN:3 of a b c c, OwnerReferencesAdded", "tell NotAdmitted a b, Stopped", "delete a b"}
-	if diff := cmp.Diff(want, x.settle()); diff != "" {
+	if diff := cmp.Diff(want, x.runUntilStable()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"c"}, x.open()); diff != "" {
@@ -92,7 +92,7 @@ func TestQuotaUntilPodsEnd(t *testing.T) {
 		x := running()
 		x.cfg.FastQuotaRelease = fast
 		x.evict()
-		x.settle()
+		x.runUntilStable()
 		if got := lifecycle.IsReserved(x.w); got == fast {
 			t.Errorf("fast %v: reserved is %v while pods end", fast, got)
 		}
@@ -100,7 +100,7 @@ func TestQuotaUntilPodsEnd(t *testing.T) {
 			t.Errorf("looks again after %s", a.After)
 		}
 		x.now = metav1.NewTime(x.now.Add(30 * time.Second))
-		x.settle()
+		x.runUntilStable()
 		if lifecycle.IsReserved(x.w) {
 			t.Errorf("fast %v: still reserved", fast)
 		}
@@ -113,7 +113,7 @@ func TestWhoStays(t *testing.T) {
 	x.add(3, "d:A", "e:A")
 	x.each(func(p *corev1.Pod) { p.Finalizers = nil }, "a")
 	x.each(func(p *corev1.Pod) { job.OpenGates(p, false) }, "e")
-	x.settle()
+	x.runUntilStable()
 	var left []string
 	for _, p := range x.pods {
 		if p.DeletionTimestamp == nil {
@@ -134,15 +134,15 @@ func TestRetention(t *testing.T) {
 	x.w.Spec.Active = new(false)
 	x.cfg.Lifecycle.RequestDeactivation(x.w, kueue.ReasonRequeuingLimitExceeded, "m", x.now)
 	x.cfg.Lifecycle.Deactivate(x.w, x.now)
-	x.settle()
+	x.runUntilStable()
 	x.phase(corev1.PodFailed)
-	x.settle()
+	x.runUntilStable()
 	x.now = metav1.NewTime(x.now.Add(8 * time.Minute))
-	if log := x.settle(); len(log) > 0 || len(x.held()) != 3 {
+	if log := x.runUntilStable(); len(log) > 0 || len(x.held()) != 3 {
 		t.Errorf("too early: %v, held %v", log, x.held())
 	}
 	x.now = metav1.NewTime(x.now.Add(2 * time.Minute))
-	if x.settle(); len(x.held()) > 0 || x.w != nil && len(x.w.Finalizers) > 0 {
+	if x.runUntilStable(); len(x.held()) > 0 || x.w != nil && len(x.w.Finalizers) > 0 {
 		t.Errorf("%v; held %v", x.log, x.held())
 	}
 }
@@ -153,11 +153,11 @@ func TestLabelsMustAgree(t *testing.T) {
 	x.cfg.LabelKeysToCopy = []string{"team"}
 	x.add(2, "a:A", "b:A")
 	x.each(func(p *corev1.Pod) { p.Labels["team"] = p.Name })
-	if x.settle(); x.w != nil {
+	if x.runUntilStable(); x.w != nil {
 		t.Error("there is a workload")
 	}
 	x.each(func(p *corev1.Pod) { delete(p.Labels, "team") }, "a")
-	if x.settle(); x.w == nil || x.w.Labels["team"] != "b" {
+	if x.runUntilStable(); x.w == nil || x.w.Labels["team"] != "b" {
 		t.Errorf("%v", x.log)
 	}
 }
@@ -171,7 +171,7 @@ func TestSeriesLabelsNeedNotAgree(t *testing.T) {
 		p.Labels["team"], p.Labels["owner"], p.Annotations["project"] = "blue", p.Name, "7"
 	})
 	x.each(func(p *corev1.Pod) { delete(p.Labels, "team") }, "a")
-	if x.settle(); x.w == nil || x.w.Labels["team"] != "blue" || x.w.Annotations["project"] != "7" {
+	if x.runUntilStable(); x.w == nil || x.w.Labels["team"] != "blue" || x.w.Annotations["project"] != "7" {
 		t.Fatalf("%v", x.log)
 	}
 	if value, ok := x.w.Labels["owner"]; ok {

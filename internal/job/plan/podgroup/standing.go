@@ -11,28 +11,28 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Standing says where the group stands against the counts of its Workload, or against its own total if it has none.
+// Standing compares the group with the counts of its Workload, or with its own total if w is nil.
 func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	var s job.Standing
 	if w == nil {
-		s.LetGo = objects(g.dead())
+		s.Releasable = job.Objects(g.dead())
 		_, surplus, _ := sift(g.runnable(), nil, g.total())
-		s.Surplus = objects(surplus)
+		s.Surplus = job.Objects(surplus)
 		return s
 	}
-	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // else it grows
+	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // otherwise the Workload grows
 	roles, places := map[string]bool{}, map[*corev1.Pod]bool{}
 	for i := range w.Spec.PodSets {
 		set := &w.Spec.PodSets[i]
 		roles[string(set.Name)] = true
 		runnable, inactive := g.ofRole(string(set.Name))
 		kept, surplus, replaced := sift(runnable, inactive, set.Count)
-		s.LetGo = append(s.LetGo, objects(slices.DeleteFunc(replaced, isForsaken))...)
+		s.Releasable = append(s.Releasable, job.Objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
 			places[p] = true
 		}
 		if counted {
-			s.Surplus = append(s.Surplus, objects(surplus)...)
+			s.Surplus = append(s.Surplus, job.Objects(surplus)...)
 			s.Absent += max(0, int(set.Count)-len(runnable))
 		}
 	}
@@ -41,23 +41,24 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 	}
 	for _, p := range g.Pods {
 		switch {
-		case isForsaken(p):
-			s.LetGo = append(s.LetGo, p)
+		case isAbandoned(p):
+			s.Releasable = append(s.Releasable, p)
 		case places[p]:
 			s.Kept = append(s.Kept, p)
-		case !roles[role(p)] && isInactive(p) && isHeld(p): // what no pod set is for is not waited for either
-			s.LetGo = append(s.LetGo, p)
+		case !roles[role(p)] && isInactive(p) && isHeld(p): // a pod without a pod set needs no replacement
+			s.Releasable = append(s.Releasable, p)
 		}
 	}
 	return s
 }
 
-// isForsaken reports whether a pod is deleted, cannot run, and keeps its place for nobody: the manager that made it makes it again.
-func isForsaken(p *corev1.Pod) bool {
+// isAbandoned reports whether a remote pod is being deleted and cannot run: its manager creates its replacement, so its place is
+// not kept.
+func isAbandoned(p *corev1.Pod) bool {
 	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
 
-// ofRole are the members of a role, those that may hold a place and those that only keep it for another.
+// ofRole returns the runnable and the inactive members of a role.
 func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
 	for _, p := range g.Pods {
 		switch {
@@ -71,7 +72,6 @@ func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
 	return runnable, inactive
 }
 
-// count is how many pods a Workload is for.
 func count(w *kueue.Workload) int64 {
 	var n int64
 	for i := range w.Spec.PodSets {
@@ -80,24 +80,18 @@ func count(w *kueue.Workload) int64 {
 	return n
 }
 
-// dead are the held pods of a group without a Workload that nobody waits for: those that are inactive, and all if all are
-// being deleted.
+// dead are the held pods of a group without a Workload that no replacement waits for: the inactive ones, and all if all are being
+// deleted.
 func (g *Group) dead() []*corev1.Pod {
 	all := !slices.ContainsFunc(g.Pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && !isInactive(p) })
-	var out []*corev1.Pod
-	for _, p := range g.Pods {
-		if isHeld(p) && (all || isInactive(p)) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(g.Pods), func(p *corev1.Pod) bool { return !isHeld(p) || (!all && !isInactive(p)) })
 }
 
-// sift divides the pods of a role that has n places. kept are those in a place, running or not; surplus those for whom
-// there is none; and replaced those that hold a place that another pod has taken, as far as they are held.
+// sift divides the pods of a role with n places: kept pods have a place, running or not; surplus pods have none; replaced pods are
+// held pods whose place another pod has taken.
 //
-// A pod that is being deleted leaves its place as soon as there are enough others, though it may still end on its node:
-// the replacement is the one that stays.
+// A pod that is being deleted leaves its place as soon as there are enough others, though it may still end on its node: the
+// replacement stays.
 func sift(runnable, inactive []*corev1.Pod, n int32) (kept, surplus, replaced []*corev1.Pod) {
 	places := int(n)
 	var dying []*corev1.Pod
@@ -112,11 +106,11 @@ func sift(runnable, inactive []*corev1.Pod, n int32) (kept, surplus, replaced []
 	if len(kept) > places {
 		kept, surplus = kept[:places], slices.Clone(kept[places:])
 	}
-	slices.SortStableFunc(dying, compareToLetGo)
+	slices.SortStableFunc(dying, compareForRelease)
 	leave := min(len(dying), max(0, len(dying)+len(kept)-places))
 	inactive = append(slices.Clone(inactive), dying[:leave]...)
 	kept = append(kept, dying[leave:]...)
-	slices.SortStableFunc(inactive, compareToLetGo)
+	slices.SortStableFunc(inactive, compareForRelease)
 	leave = min(len(inactive), max(0, len(inactive)+len(kept)-places))
 	for _, p := range inactive[:leave] {
 		if isHeld(p) {
@@ -126,8 +120,8 @@ func sift(runnable, inactive []*corev1.Pod, n int32) (kept, surplus, replaced []
 	return append(kept, inactive[leave:]...), surplus, replaced
 }
 
-// compareToKeep puts those first that are to stay: held ones, open ones, old ones. Pods of one age are in the order of
-// their names already.
+// compareToKeep sorts the pods to keep first: held before released, ungated before gated, old before new. Pods of equal age keep
+// the order of their names.
 func compareToKeep(a, b *corev1.Pod) int {
 	if c := compareBool(!isHeld(a), !isHeld(b)); c != 0 {
 		return c
@@ -138,9 +132,8 @@ func compareToKeep(a, b *corev1.Pod) int {
 	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 }
 
-// compareToLetGo puts those first that are to go: those that were let go already, then those that were active last long
-// ago.
-func compareToLetGo(a, b *corev1.Pod) int {
+// compareForRelease sorts the pods to release first: released before held, then by the time of their last activity, oldest first.
+func compareForRelease(a, b *corev1.Pod) int {
 	if c := compareBool(isHeld(a), isHeld(b)); c != 0 {
 		return c
 	}
@@ -158,22 +151,13 @@ func compareBool(a, b bool) int {
 	}
 }
 
-func objects(pods []*corev1.Pod) []job.Object {
-	out := make([]job.Object, len(pods))
-	for i, p := range pods {
-		out[i] = p
-	}
-	return out
-}
-
-// isActive reports whether a pod of the group may still use resources: it runs, and is not deleted for longer than it was
-// given to end.
+// isActive reports whether a pod of the group may still use resources: it runs, and its grace period after a deletion is not over.
 func isActive(o job.Object) bool {
 	g := o.(*Group)
 	return slices.ContainsFunc(g.Pods, func(p *corev1.Pod) bool { return g.inactiveAt(p).After(g.now) })
 }
 
-// ActiveFor is how long the group stays active if nothing happens, or 0 for without end.
+// ActiveFor is how long the group stays active if nothing changes, or 0 for no limit.
 func (g *Group) ActiveFor() time.Duration {
 	var longest time.Duration
 	for _, p := range g.Pods {
@@ -189,7 +173,7 @@ func (g *Group) ActiveFor() time.Duration {
 // never is later than any time that matters.
 var never = time.Unix(1<<40, 0)
 
-// inactiveAt is when the pod uses no resources any more, as far as is known.
+// inactiveAt is when the pod stops using resources, as far as is known.
 func (g *Group) inactiveAt(p *corev1.Pod) time.Time {
 	switch {
 	case p.Status.Phase != corev1.PodRunning:

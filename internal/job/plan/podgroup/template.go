@@ -2,43 +2,37 @@ package podgroup
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Parent is the framework that queues the pods of a template, or empty.
+// Parent returns the framework that queues the pods of a template, or "".
 func Parent(t *corev1.PodTemplateSpec) string {
 	return t.Annotations[kueue.PodSuspendingParentAnnotation]
 }
 
-// SetParent has the pods of a template wait for a framework.
+// SetParent sets the framework that queues the pods of a template.
 func SetParent(t *corev1.PodTemplateSpec, framework string) {
 	SetAnnotation(t, kueue.PodSuspendingParentAnnotation, framework)
 }
 
 // SetAnnotation annotates a template.
 func SetAnnotation(t *corev1.PodTemplateSpec, key, value string) {
-	if t.Annotations == nil {
-		t.Annotations = map[string]string{}
-	}
-	t.Annotations[key] = value
+	metav1.SetMetaDataAnnotation(&t.ObjectMeta, key, value)
 }
 
-// SetQueue gives the pods of a template the queue and the priority class of their owner, over what the template says.
+// SetQueue copies the queue and the priority class of the owner's labels to a template.
 func SetQueue(t *corev1.PodTemplateSpec, labels map[string]string) {
 	for _, key := range []string{kueue.QueueNameLabel, kueue.PriorityClassLabel} {
 		if value := labels[key]; value != "" {
-			if t.Labels == nil {
-				t.Labels = map[string]string{}
-			}
-			t.Labels[key] = value
+			metav1.SetMetaDataLabel(&t.ObjectMeta, key, value)
 		}
 	}
 }
 
-// SameShape refuses another shape of the pods of a template, which is what makes their role. Images and the like may
-// change.
+// SameShape refuses a change of a template that changes the role of its pods. Images and the like may change.
 func SameShape(t, old *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	is, err := Role(&t.Spec)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 
 // world is a group, its Workload, and an API server of sorts: deleted objects stay while they have finalizers.
 type world struct {
-	cfg   *job.Config
-	d     *job.Descriptor
-	pods  []*corev1.Pod
-	w     *kueue.Workload
-	now   metav1.Time
-	log   []string
-	uids  int
-	reach job.Reach // Undecided is Managed
+	cfg  *job.Config
+	d    *job.Descriptor
+	pods []*corev1.Pod
+	w    *kueue.Workload
+	now  metav1.Time
+	log  []string
+	uids int
+	mode job.Mode // Undecided is Managed
 	// keeps says of a member whether its write succeeds; nil: all do.
 	keeps func(name string) bool
 }
@@ -115,7 +115,7 @@ func (x *world) remove(names ...string) {
 	}, names...)
 }
 
-// collect drops what is deleted and held by nobody, and ends what is deleted and on no node.
+// collect deletes pods that are marked as deleted and have no finalizer, and ends marked pods without a node.
 func (x *world) collect() {
 	x.pods = slices.DeleteFunc(x.pods, func(p *corev1.Pod) bool {
 		running := p.Spec.NodeName != "" && p.Status.Phase == corev1.PodRunning
@@ -128,11 +128,11 @@ func (x *world) collect() {
 
 func (x *world) observed() *job.Observed {
 	o := &job.Observed{
-		Now: x.now, Verdict: job.Verdict{Reach: job.Managed},
+		Now: x.now, Verdict: job.Verdict{Mode: job.Managed},
 		Flavors: job.Flavors{"gpu": {Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "h100"}}}},
 	}
-	if x.reach != job.Undecided {
-		o.Verdict.Reach = x.reach
+	if x.mode != job.Undecided {
+		o.Verdict.Mode = x.mode
 	}
 	if x.w != nil {
 		o.Workloads = []*kueue.Workload{x.w}
@@ -222,7 +222,7 @@ func (x *world) step() bool {
 	case job.DeleteJob:
 		x.remove(names...)
 		return written("delete " + list)
-	case job.PatchFamily, job.DeleteFamily: // pods lead nobody
+	case job.PatchChildren, job.DeleteChildren: // pods have no children
 	}
 	panic(fmt.Sprintf("unknown verb %d", a.Verb))
 }
@@ -234,8 +234,8 @@ func membersOf(o job.Object) []job.Object {
 	return o.(job.Composite).Members()
 }
 
-// settle goes on until nothing is left to write, and returns what was written.
-func (x *world) settle() []string {
+// runUntilStable reconciles until nothing is left to write, and returns the writes.
+func (x *world) runUntilStable() []string {
 	x.log = nil
 	for n := 0; x.step(); n++ {
 		if n > 50 {
@@ -295,11 +295,11 @@ func running() *world {
 	x := newWorld()
 	x.cfg.WaitForPodsReady = false
 	x.add(3, "a:A", "b:A", "c:B")
-	x.settle()
+	x.runUntilStable()
 	x.admit()
-	x.settle()
+	x.runUntilStable()
 	x.schedule()
-	x.settle()
+	x.runUntilStable()
 	return x
 }
 

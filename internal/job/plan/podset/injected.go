@@ -9,7 +9,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// injection is what one pod set got that it did not have.
+// injection has the values that a start adds to one pod set.
 type injection struct {
 	Name         kueue.PodSetReference `json:"name"`
 	Labels       map[string]string     `json:"labels,omitempty"`
@@ -19,7 +19,7 @@ type injection struct {
 	Gates        []string              `json:"schedulingGates,omitempty"`
 }
 
-// Injected is what pod sets get that they do not have, as a text; empty for nothing.
+// Injected returns, as a text, the values of infos that the pod sets do not have; empty for none.
 func Injected(before []kueue.PodSet, infos []Info) string {
 	if len(before) != len(infos) {
 		return ""
@@ -52,7 +52,7 @@ func Injected(before []kueue.PodSet, infos []Info) string {
 	return string(text)
 }
 
-// missing is what of wanted is not in own.
+// missing returns the entries of wanted whose keys are not in own.
 func missing(own, wanted map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range wanted { //berth:unordered copies a map
@@ -63,7 +63,7 @@ func missing(own, wanted map[string]string) map[string]string {
 	return OrNil(out)
 }
 
-// WithoutInjected are pod sets less what such a text says, nil if it says nothing. What somebody changed since stays.
+// WithoutInjected returns pod sets less the values of a text of Injected, nil for no text. Values that were changed since stay.
 func WithoutInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
 	var list []injection
 	if text == "" || json.Unmarshal([]byte(text), &list) != nil {

@@ -9,9 +9,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Normalise collapses environment variables that are given twice, as the kubelet does: the last value wins, in the place
-// of the first. It fills in what the schema of Workloads fills in, so that a job of a kind whose own schema does not is
-// still the same as its Workload.
+// Normalise removes duplicate environment variables as the kubelet does: the last value wins, at the position of the first. It sets
+// the defaults of the Workload schema, so that a job whose own schema has no defaults equals its Workload.
 func Normalise(podSets []kueue.PodSet) {
 	for i := range podSets {
 		spec := &podSets[i].Template.Spec
@@ -67,7 +66,7 @@ func SameSets(a, b []kueue.PodSet, ignoreTolerations, strict bool) bool {
 	})
 }
 
-// sameBeforeStart compares what decides where pods may go and what they ask for, beyond their containers.
+// sameBeforeStart compares the fields that affect placement and requests, beside the containers.
 func sameBeforeStart(x, y *kueue.PodSet) bool {
 	p, q := &x.Template.Spec, &y.Template.Spec
 	return x.Name == y.Name && same(x.TopologyRequest, y.TopologyRequest) &&
@@ -78,7 +77,7 @@ func sameBeforeStart(x, y *kueue.PodSet) bool {
 
 func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// Copy are pod sets that no other Workload shares.
+// Copy returns a deep copy.
 func Copy(podSets []kueue.PodSet) []kueue.PodSet {
 	out := make([]kueue.PodSet, len(podSets))
 	for i := range podSets {

@@ -1,4 +1,4 @@
-// Package podset says what the pods of an admitted pod set get, merges it into pod templates and takes it out again.
+// Package podset computes the values for the pods of an admitted pod set, merges them into pod templates and removes them again.
 package podset
 
 import (
@@ -12,7 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Info is what the pods of one pod set get when they start.
+// Info has the values for the pods of one pod set at the start.
 type Info struct {
 	// Name is the pod set's name in the admission.
 	Name kueue.PodSetReference
@@ -25,13 +25,13 @@ type Info struct {
 	SchedulingGates []corev1.PodSchedulingGate
 }
 
-// ErrPermanent marks errors that trying again cannot mend.
+// ErrPermanent marks errors that a retry cannot resolve.
 var ErrPermanent = errors.New("cannot be started as admitted")
 
-// ErrNotYet marks errors that end once other objects have caught up.
+// ErrNotYet marks errors that are resolved once other objects are up to date.
 var ErrNotYet = errors.New("not yet")
 
-// marked is an error that is also another one, with the sentence alone as its text.
+// marked is an error that matches another one, with its own text alone.
 type marked struct {
 	text string
 	as   error
@@ -42,18 +42,18 @@ func (m marked) Error() string { return m.text }
 // Is makes errors.Is(err, ErrPermanent) true, or errors.Is(err, ErrNotYet).
 func (m marked) Is(target error) bool { return target == m.as }
 
-// Permanent makes an error that trying again cannot mend.
+// Permanent returns an error that a retry cannot resolve.
 func Permanent(format string, args ...any) error {
 	return marked{fmt.Sprintf(format, args...), ErrPermanent}
 }
 
-// NotYet makes an error that ends once other objects have caught up.
+// NotYet returns an error that is resolved once other objects are up to date.
 func NotYet(format string, args ...any) error { return marked{fmt.Sprintf(format, args...), ErrNotYet} }
 
-// Flavors are the ResourceFlavors that are known, by name.
+// Flavors are the known ResourceFlavors, by name.
 type Flavors map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor
 
-// AddFlavors adds the node labels and tolerations of the distinct flavors, in the order of their names.
+// AddFlavors adds the node labels and tolerations of the distinct flavors, by name.
 func (i *Info) AddFlavors(a *kueue.PodSetAssignment, flavors Flavors) error {
 	names := slices.Sorted(maps.Values(a.Flavors))
 	for _, name := range slices.Compact(names) {
@@ -69,7 +69,7 @@ func (i *Info) AddFlavors(a *kueue.PodSetAssignment, flavors Flavors) error {
 	return nil
 }
 
-// AddChecks adds the changes that admission checks ask for.
+// AddChecks adds the pod set updates of admission checks.
 func (i *Info) AddChecks(w *kueue.Workload) error {
 	for _, check := range w.Status.AdmissionChecks {
 		for _, update := range check.PodSetUpdates {
@@ -87,8 +87,7 @@ func (i *Info) AddChecks(w *kueue.Workload) error {
 	return nil
 }
 
-// merge adds other to i. A key that has another value already is a permanent error; tolerations and gates that are there
-// already are left out.
+// merge adds other to i. A key with a different value is a permanent error; equal tolerations and gates are added once.
 func (i *Info) merge(other Info) error {
 	for _, m := range []struct {
 		what     string
@@ -119,7 +118,7 @@ func mergeMap(to, from map[string]string, what string) error {
 	return nil
 }
 
-// union appends to a what of b it does not have.
+// union appends the elements of b that a does not have.
 func union[T any](a, b []T, same func(T, T) bool) []T {
 	out := slices.Clone(a)
 	for _, x := range b {
@@ -158,9 +157,8 @@ func (i *Info) MergeInto(template *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// Restore gives a pod template back what a start may have changed: labels, annotations, node selector,
-// tolerations and scheduling gates, as the Workload's template has them. It reports whether that changed anything. Labels
-// in keep stay as they are.
+// Restore resets the fields of a pod template that a start may have changed to the Workload's template: labels, annotations, node
+// selector, tolerations and scheduling gates. It reports whether it changed anything. Labels in keep are not changed.
 func Restore(template, from *corev1.PodTemplateSpec, keep ...string) bool {
 	wanted := Clone(from.Labels)
 	for _, key := range keep {
@@ -190,7 +188,7 @@ func Clone(m map[string]string) map[string]string {
 	return out
 }
 
-// OrNil is nil for a map without entries.
+// OrNil returns nil for an empty map.
 func OrNil(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
@@ -198,12 +196,12 @@ func OrNil(m map[string]string) map[string]string {
 	return m
 }
 
-// ownKeys are the labels that only Berth gives to pods: those of an earlier start are overwritten, like the annotations that
-// name the chain and the Workload.
+// ownKeys are the labels that only Berth sets on pods: values of an earlier start are overwritten, like the annotations that name
+// the chain and the Workload.
 var ownKeys = []string{kueue.PodSetLabel, kueue.LocalQueueLabel, kueue.ClusterQueueLabel}
 
-// forget drops what an earlier start of an elastic job left in its template, and the info says anew. The template of a
-// slice that was made while the job ran holds it for good (spec: 30 §4.7).
+// forget removes the values of an earlier start that the info sets again: the template of a slice that was made while the job ran
+// contains them (spec: 30 §4.7).
 func (i *Info) forget(labels, annotations map[string]string) {
 	if i.Annotations[kueue.WorkloadSliceNameAnnotation] == "" {
 		return

@@ -1,5 +1,4 @@
-// Package topology reads what the annotations of a pod template say about where its pods shall be placed, next to each other
-// or anywhere (spec: 30 §3.3).
+// Package topology reads the topology annotations of pod templates (spec: 30 §3.3).
 package topology
 
 import (
@@ -14,26 +13,26 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Gates are the feature gates that matter here.
+// Gates are the feature gates of topology.
 type Gates struct {
-	Topology bool // gate TopologyAwareScheduling; without it annotations mean nothing
+	Topology bool // gate TopologyAwareScheduling; without it annotations are ignored
 	Layers   bool // gate TASMultiLayerTopology
 }
 
 // maxSliceLayers is how many layers podset-slice-required-topology-constraints may have.
 const maxSliceLayers = 3
 
-// Ranks are the labels by which the pods of a pod set are told apart. Empty ones do not exist.
+// Ranks are the labels that number the pods of a pod set. Empty ones do not exist.
 type Ranks struct {
-	// PodIndex holds the number of a pod, in its group if there are groups.
+	// PodIndex is the label with the number of a pod, in its group if there are groups.
 	PodIndex string
-	// SubGroup holds the number of a group, and SubGroups is how many there are.
+	// SubGroup is the label with the number of a group; SubGroups is their number.
 	SubGroup  string
 	SubGroups int32
 }
 
-// Request derives the topology request of a pod set from the annotations of its template and the labels that its
-// pods have. No annotation and no label give no request (spec: 30 §3.3).
+// Request returns the topology request of a pod set from the annotations of its template and the labels of its pods; nil if there
+// are none (spec: 30 §3.3).
 func (g Gates) Request(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTopologyRequest {
 	if !g.Topology {
 		return nil
@@ -66,7 +65,7 @@ func (g Gates) Request(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTo
 	return &r
 }
 
-// sliceRequest reads the annotations about slices. What validation would refuse adds nothing.
+// sliceRequest reads the annotations about slices. Invalid values are ignored.
 func (g Gates) sliceRequest(a map[string]string, r *kueue.PodSetTopologyRequest) bool {
 	if text, ok := a[kueue.PodSetSliceRequiredTopologyConstraintsAnnotation]; ok && g.Layers {
 		if layers, err := sliceLayers(text); err == nil {
@@ -90,8 +89,8 @@ func sliceLayers(text string) ([]kueue.PodSetSliceTopologyConstraint, error) {
 	return layers, err
 }
 
-// Validate checks the topology annotations of a pod template at the given path of its metadata. count is the
-// number of pods, or negative if it is not known (spec: 30 §3.3).
+// Validate checks the topology annotations of a pod template at the given path of its metadata. count is the number of pods, or
+// negative if it is unknown (spec: 30 §3.3).
 func (g Gates) Validate(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
 	if !g.Topology {
 		return nil

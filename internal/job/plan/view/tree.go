@@ -9,25 +9,25 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// Get finds a value, or nil.
+// Get returns a value, or nil.
 func Get(tree map[string]any, path ...string) any {
 	value, _, _ := unstructured.NestedFieldNoCopy(tree, path...)
 	return value
 }
 
-// String finds a text; anything else is empty.
+// String returns a string; "" for anything else.
 func String(tree map[string]any, path ...string) string {
 	s, _ := Get(tree, path...).(string)
 	return s
 }
 
-// Bool finds a truth value; anything else is false.
+// Bool returns a bool; false for anything else.
 func Bool(tree map[string]any, path ...string) bool {
 	b, _ := Get(tree, path...).(bool)
 	return b
 }
 
-// Int finds a number, or otherwise if there is none. One that 32 bits cannot hold is the nearest that they can.
+// Int returns a number, saturated at 32 bits, or otherwise if there is none.
 func Int(tree map[string]any, otherwise int32, path ...string) int32 {
 	switch n := Get(tree, path...).(type) {
 	case int64:
@@ -42,13 +42,13 @@ func Int(tree map[string]any, otherwise int32, path ...string) int32 {
 	return otherwise
 }
 
-// Map finds a map, or nil. It is not a copy.
+// Map returns a map, not a copy, or nil.
 func Map(tree map[string]any, path ...string) map[string]any {
 	m, _ := Get(tree, path...).(map[string]any)
 	return m
 }
 
-// Maps finds a list of maps and leaves other entries out. The maps are not copies.
+// Maps returns the maps in a list, not copies, and skips other entries.
 func Maps(tree map[string]any, path ...string) []map[string]any {
 	list, _ := Get(tree, path...).([]any)
 	out := make([]map[string]any, 0, len(list))
@@ -60,7 +60,7 @@ func Maps(tree map[string]any, path ...string) []map[string]any {
 	return out
 }
 
-// Set writes a value, and the maps that lead to it.
+// Set writes a value, and creates the maps on its path.
 func Set(tree map[string]any, value any, path ...string) {
 	for _, name := range path[:len(path)-1] {
 		next, ok := tree[name].(map[string]any)
@@ -73,7 +73,7 @@ func Set(tree map[string]any, value any, path ...string) {
 	tree[path[len(path)-1]] = value
 }
 
-// put writes a value, or removes it if it is nil, and the map around it if nothing is left there.
+// put writes a value, or removes a nil one, and the map around it if that becomes empty.
 func put(tree map[string]any, value any, outer, name string) {
 	if value != nil {
 		Set(tree, value, outer, name)

@@ -4,15 +4,16 @@
 //	                                            ▲
 //	start, restore: five fields of each template ┘
 //
-// A [Kind] says where in the object its parts are; everything else follows.
-// Only the fields that Berth sets are ever written, so that what this version
-// does not know of the object, or of its pods, stays as it is.
+// A [Kind] has the paths and functions to read the parts of an object. Only the
+// fields that Berth sets are ever written, so that fields unknown to this version
+// stay unchanged.
 package view
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,33 +31,33 @@ import (
 // Object is a job, as a tree of maps.
 type Object = *unstructured.Unstructured
 
-// Of takes a job of a kind of this package.
+// Of converts a job of a kind of this package.
 func Of(o job.Object) Object { return o.(Object) }
 
 // Role is a group of pods of a job.
 type Role struct {
-	// Name is that of the pod set.
+	// Name is the name of the pod set.
 	Name  string
 	Count int32
-	// Template is the pod template in the job itself: changing it changes the job.
+	// Template is the pod template in the job itself, not a copy.
 	Template map[string]any
-	// Path is where the template is, for messages, and CountPath the field that says how many pods there are; nil if none does.
+	// Path is the path of the template, for messages; CountPath is the field with the number of pods, nil if there is none.
 	Path, CountPath *field.Path
-	// Jobs, if not nil, is how many Jobs make the pods: the field says how many of them there are.
+	// Jobs, if not nil, is the number of Jobs that make the pods; CountPath is then the number of Jobs.
 	Jobs *int32
-	// Ranks are the labels that tell the pods apart.
+	// Ranks are the labels that number the pods.
 	Ranks job.Ranks
-	// Shape changes the template as the Workload has it: the pods that are made from it will be different. It may be nil.
+	// Shape adapts the template in the Workload to the pods that are made from it. It may be nil.
 	Shape func(*corev1.PodTemplateSpec)
 }
 
-// Kind is one kind of jobs: where its parts are. Paths lead from the top of the object.
+// Kind describes one kind of jobs. Paths start at the top of the object.
 type Kind struct {
 	Framework string
 	GVK       schema.GroupVersionKind
 	Resource  string
 
-	// Suspend is the field that stops the job.
+	// Suspend is the field that suspends the job.
 	Suspend []string
 	// ManagedBy is the field for the controller that runs the job, empty if there is none, and OwnManager its usual value.
 	ManagedBy  []string
@@ -64,28 +65,28 @@ type Kind struct {
 
 	// Roles are the groups of pods, in the order of their pod sets.
 	Roles func(Object, *job.Setting) ([]Role, error)
-	// Finished, IsActive and PodsReady are those of the descriptor.
+	// Finished, IsActive and PodsReady are as in the descriptor.
 	Finished  func(Object) (message string, success, finished bool)
 	IsActive  func(Object) bool
 	PodsReady func(Object, []Role) bool
 
-	// All that follows may be left out.
+	// The other fields are optional.
 
-	// Begin changes the job before its templates are, when it starts.
+	// Begin changes the job at its start, before its templates are changed.
 	Begin func(Object, *job.Setting)
 	// Reclaimable counts pods that are no longer needed, for each role.
 	Reclaimable func(Object, []Role) []kueue.ReclaimablePod
 	// Validate adds to the rules of topology. The roles are nil if they cannot be found.
 	Validate func(job, old Object, roles []Role, in *job.Setting) field.ErrorList
-	// Groups says that pod sets may be placed together by podset-group-name (spec: 30 §3.3).
+	// Groups allows pod sets to be placed together by podset-group-name (spec: 30 §3.3).
 	Groups bool
-	// KeepLabels are those of the templates that a restore leaves alone.
+	// KeepLabels are labels of the templates that a restore does not change.
 	KeepLabels []string
 	// NoPrebuilt refuses jobs that name a Workload.
 	NoPrebuilt bool
 }
 
-// Descriptor describes the kind. Its parts may be replaced.
+// Descriptor returns the descriptor of the kind. Its parts may be replaced.
 func (k Kind) Descriptor() *job.Descriptor {
 	d := &job.Descriptor{
 		Framework: k.Framework, GVK: k.GVK, Resource: k.Resource, Prebuilt: !k.NoPrebuilt,
@@ -124,14 +125,14 @@ func (k Kind) Descriptor() *job.Descriptor {
 	return d
 }
 
-// New is an empty object of a kind.
+// New returns an empty object of a kind.
 func New(gvk schema.GroupVersionKind) Object {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
 	return u
 }
 
-// NewList is an empty list of objects of a kind.
+// NewList returns an empty list of a kind.
 func NewList(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	l := &unstructured.UnstructuredList{}
 	gvk.Kind += "List"
@@ -143,7 +144,7 @@ func (k Kind) podSets(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
 	return PodSetsOf(Of(o), k.Roles, in)
 }
 
-// PodSetsOf makes pod sets of the roles of a job.
+// PodSetsOf returns the pod sets of the roles of a job.
 func PodSetsOf(o Object, find func(Object, *job.Setting) ([]Role, error), in *job.Setting) ([]kueue.PodSet, error) {
 	roles, err := find(o, in)
 	if err != nil {
@@ -195,7 +196,7 @@ func (k Kind) start(o job.Object, infos []job.PodSetInfo, in *job.Setting) error
 	return nil
 }
 
-// merge gives the template what its pods get.
+// merge merges the info into the template.
 func (r *Role) merge(info *job.PodSetInfo) error {
 	template, err := r.template()
 	if err != nil {
@@ -222,8 +223,8 @@ func (k Kind) restore(o job.Object, podSets []kueue.PodSet) bool {
 	return changed
 }
 
-// Directives writes what decides about the placement of pods into a template: labels, annotations, node selector,
-// tolerations and scheduling gates.
+// Directives writes the fields of a template that Berth may change: labels, annotations, node selector, tolerations and scheduling
+// gates.
 func Directives(template map[string]any, from *corev1.PodTemplateSpec) error {
 	tolerations, err := tree(from.Spec.Tolerations)
 	if err != nil {
@@ -241,7 +242,7 @@ func Directives(template map[string]any, from *corev1.PodTemplateSpec) error {
 	return nil
 }
 
-// tree turns a list of values into maps; nil for an empty one.
+// tree converts a list of values to maps; nil for an empty one.
 func tree[T any](list []T) (any, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -257,7 +258,7 @@ func tree[T any](list []T) (any, error) {
 	return out, nil
 }
 
-// stringMap is a map of texts as a tree has it; nil for an empty one.
+// stringMap converts a map to a tree; nil for an empty one.
 func stringMap(m map[string]string) any {
 	if len(m) == 0 {
 		return nil
@@ -265,7 +266,7 @@ func stringMap(m map[string]string) any {
 	return Texts(m)
 }
 
-// Texts is a map of texts as a tree has it.
+// Texts converts a map to a tree.
 func Texts(m map[string]string) map[string]any {
 	out := make(map[string]any, len(m))
 	for key, value := range m { //berth:unordered copies a map
@@ -274,8 +275,7 @@ func Texts(m map[string]string) map[string]any {
 	return out
 }
 
-// validate checks the topology annotations of all templates, and what the kind adds.
-// sizes are the pods of each role, or the Jobs that make them. Roles that cannot be read have none.
+// sizes returns the pods of each role, or the Jobs that make them. Roles that cannot be read have none.
 func (k Kind) sizes(o job.Object, in *job.Setting) []job.Size {
 	roles, err := k.Roles(Of(o), in)
 	if err != nil {
@@ -322,26 +322,19 @@ func (k Kind) validate(o, old job.Object, in *job.Setting) field.ErrorList {
 	return errs
 }
 
-// groups checks that pod sets that are placed together are two that ask for the same (spec: 30 §3.3).
+// groups checks that pod sets that are placed together are two with the same topology (spec: 30 §3.3).
 func groups(roles []Role, templates []*corev1.PodTemplateSpec, in *job.Setting) field.ErrorList {
 	if !in.Topology {
 		return nil
 	}
 	var errs field.ErrorList
-	var names []string
 	members := map[string][]int{}
 	for i, t := range templates {
-		name, ok := t.Annotations[kueue.PodSetGroupNameAnnotation]
-		if !ok {
-			continue
+		if name, ok := t.Annotations[kueue.PodSetGroupNameAnnotation]; ok {
+			members[name] = append(members[name], i)
 		}
-		if members[name] == nil {
-			names = append(names, name)
-		}
-		members[name] = append(members[name], i)
 	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
 		of := members[name]
 		path := func(i int) *field.Path {
 			return roles[i].Path.Child("metadata", "annotations").Key(kueue.PodSetGroupNameAnnotation)
@@ -366,7 +359,7 @@ func wish(annotations map[string]string) [2]string {
 	return [2]string{annotations[kueue.PodSetRequiredTopologyAnnotation], annotations[kueue.PodSetPreferredTopologyAnnotation]}
 }
 
-// FinishedBy reads the end of a job from its conditions.
+// FinishedBy returns a Finished function that reads two conditions.
 func FinishedBy(succeeded, failed string) func(Object) (string, bool, bool) {
 	return func(o Object) (message string, success, finished bool) {
 		for _, c := range Maps(o.Object, "status", "conditions") {

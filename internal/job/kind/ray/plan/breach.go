@@ -9,18 +9,18 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// The webhooks keep the gates of pods. While they are away an administrator can remove gates, and do so in a loop. A pod that lost
-// its gate without quota is deleted, and KubeRay makes another one; after the second such pod the cluster is suspended until it is
-// admitted, so that the loop has no pods to open.
+// The webhooks keep the gates of pods. While they are not served an administrator can remove gates, even in a loop. A pod that lost
+// its gate without quota is deleted, and KubeRay makes another one; after the second such pod the cluster is suspended until its
+// admission, so that the loop finds no pods.
 
-// UngatedAnnotation is on a cluster a pod of which lost its gate without quota: the UID of that pod, or Reheld.
+// UngatedAnnotation is on a cluster with a pod that lost its gate without quota: the UID of that pod, or Reheld.
 const UngatedAnnotation = "berth.dev/ungated-without-quota"
 
-// Reheld says in UngatedAnnotation that the cluster is suspended until it is admitted.
+// Reheld is the UngatedAnnotation of a cluster that is suspended until its admission.
 const Reheld = "suspended"
 
-// Breach finds the cluster of an upgrade that is not admitted and of which a pod lost its gate, nil if there is none, and what
-// UngatedAnnotation is to say of it: Reheld, or the first such pod. A cluster that serves is not suspended for that.
+// Breach returns the cluster of an upgrade that is not admitted and of which a pod lost its gate, nil if there is none, and the new
+// value of UngatedAnnotation: Reheld, or the first such pod. A serving cluster is not suspended for that.
 func (s *Service) Breach() (c *Cluster, note string) {
 	if s.Suspended {
 		return nil, ""
@@ -46,8 +46,8 @@ func (s *Service) Breach() (c *Cluster, note string) {
 	return nil, ""
 }
 
-// Excess lists pods without a gate that Berth did not let go: all of a cluster that waits for quota, and of others as many as there is
-// no room for. That takes both webhooks to have been away, and somebody to have removed the gates.
+// Excess lists pods that Berth did not ungate and that have no gate: all of a cluster that waits for quota, and of others as many
+// as exceed the room. It takes an outage of both webhooks, and a user who removed the gates.
 func (s *Service) Excess() []*corev1.Pod {
 	n := s.names()
 	over := map[kueue.PodSetReference]int32{}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,24 +14,23 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// maxPodSets is how many pod sets a Workload may have, and maxName how long the name of one may be.
+// maxPodSets is the maximum number of pod sets of a Workload, and maxName the maximum length of their names.
 const (
 	maxPodSets = 18
 	maxName    = 63
 )
 
-// Demand is what the next slice of a service has to be.
+// Demand describes the next slice of a service.
 type Demand struct {
 	PodSets []kueue.PodSet
 	// Held names the clusters that wait for it.
 	Held []string
-	// Crowded says why clusters have to wait for something else: there would be too many pod sets with them.
+	// Crowded is why clusters wait for another reason than quota: there would be too many pod sets with them.
 	Crowded error
 }
 
-// Demand counts what the service needs. If the clusters that run need more than they have, those come first and alone:
-// an upgrade that is too big must not keep the cluster that serves from growing. Otherwise those that wait are counted as
-// well (spec: 30 §4.10.3, Slices).
+// Demand computes the next slice. If running clusters need more than they have, it has these alone: an upgrade that is too big must
+// not keep the serving cluster from growing. Otherwise it includes the waiting clusters (spec: 30 §4.10.3, Slices).
 func (s *Service) Demand() Demand {
 	n := s.names()
 	if !slices.ContainsFunc(s.Clusters, func(c Cluster) bool { return s.counts(&c) }) {
@@ -54,7 +54,7 @@ func (s *Service) Demand() Demand {
 	}
 }
 
-// waiting names the clusters that have still to be let go.
+// waiting are the names of the clusters that wait for quota.
 func (s *Service) waiting() []string {
 	var out []string
 	for _, c := range s.ranked() {
@@ -65,8 +65,8 @@ func (s *Service) waiting() []string {
 	return out
 }
 
-// steady are pod sets that do not shrink while a cluster comes to its end: what it leaves is given back at once when the
-// last of its pods is gone, and not in as many writes as it has pods.
+// steady are pod sets that do not shrink while pods of a deleted cluster end: their quota is released at once with the last pod,
+// and not in one write per pod.
 func (s *Service) steady(wanted []kueue.PodSet) []kueue.PodSet {
 	w := s.Granting()
 	leaving := slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool {
@@ -83,8 +83,7 @@ func (s *Service) steady(wanted []kueue.PodSet) []kueue.PodSet {
 	return out
 }
 
-// fromSpec is the demand of a service without a cluster, or with none that is of use: that of a new one, and what still
-// runs of earlier ones.
+// fromSpec is the demand of a service without a usable cluster: a new one, and the pods that still run of earlier ones.
 func (s *Service) fromSpec(n *names) []kueue.PodSet {
 	a := adder{counts: map[kueue.PodSetReference]int{}}
 	for i := range s.Spec {
@@ -94,7 +93,7 @@ func (s *Service) fromSpec(n *names) []kueue.PodSet {
 	return a.inOrder(n)
 }
 
-// demand counts the clusters, of those that take part all that they want, of the others what runs.
+// demand sums all pods of the clusters that take part, and the running pods of the others.
 func (s *Service) demand(n *names, takesPart func(*Cluster) bool) []kueue.PodSet {
 	a := adder{counts: map[kueue.PodSetReference]int{}}
 	for _, c := range s.ranked() {
@@ -112,7 +111,7 @@ func (s *Service) demand(n *names, takesPart func(*Cluster) bool) []kueue.PodSet
 	return a.inOrder(n)
 }
 
-// live counts the pods that run, by pod set, of the clusters that match; nil stands for one that is gone.
+// live counts the running pods, by pod set, of the clusters that match; nil stands for a deleted one.
 func (s *Service) live(n *names, match func(*Cluster) bool) map[kueue.PodSetReference]int32 {
 	out := map[kueue.PodSetReference]int32{}
 	for _, pod := range s.Pods {
@@ -123,26 +122,29 @@ func (s *Service) live(n *names, match func(*Cluster) bool) map[kueue.PodSetRefe
 	return out
 }
 
-// leftovers adds pods that run in sets that no group asks for. What they look like says the slice that let them run, or
-// the group that they are of.
+// leftovers adds running pods whose set no group wants. Their template comes from the slice that admitted them, or from their
+// group.
 func (s *Service) leftovers(a *adder, n *names, live map[kueue.PodSetReference]int32) {
-	var left []kueue.PodSetReference
-	for name := range live { //berth:unordered sorted below
-		left = append(left, name)
-	}
-	slices.Sort(left)
-	for _, name := range left {
+	for _, name := range slices.Sorted(maps.Keys(live)) {
 		if set := s.setNamed(n, name); set != nil {
 			a.add(set, name, live[name])
 		}
 	}
 }
 
-func (s *Service) setNamed(n *names, name kueue.PodSetReference) *kueue.PodSet {
+// setOfSlice is the set of a name in the newest slice that has it; nil if there is none.
+func (s *Service) setOfSlice(name kueue.PodSetReference) *kueue.PodSet {
 	for _, w := range slices.Backward(chain.Live(s.Slices)) {
 		if at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name }); at >= 0 {
 			return &w.Spec.PodSets[at]
 		}
+	}
+	return nil
+}
+
+func (s *Service) setNamed(n *names, name kueue.PodSetReference) *kueue.PodSet {
+	if set := s.setOfSlice(name); set != nil {
+		return set
 	}
 	for _, c := range s.ranked() {
 		if at := slices.IndexFunc(c.Groups, func(p kueue.PodSet) bool { return n.of(&p) == name }); at >= 0 {
@@ -182,15 +184,15 @@ func (a *adder) inOrder(n *names) []kueue.PodSet {
 // group if no other shape has it, else the name of the group with the digest of the shape.
 type names struct {
 	current []kueue.PodSet
-	given   map[groupShape]kueue.PodSetReference
-	plain   map[string]bool // groups whose own name is taken
+	byShape map[groupShape]kueue.PodSetReference
+	plain   map[string]bool // groups whose plain name is taken
 }
 
 type groupShape struct{ group, shape string }
 
-// names finds the names of all shapes: of the active cluster first, then of the pending one, the others, and the spec.
+// names assigns a name to each shape: first of the active cluster, then of the pending one, the others, and the spec.
 func (s *Service) names() *names {
-	n := &names{given: map[groupShape]kueue.PodSetReference{}, plain: map[string]bool{}}
+	n := &names{byShape: map[groupShape]kueue.PodSetReference{}, plain: map[string]bool{}}
 	if w := s.current(); w != nil {
 		n.current = w.Spec.PodSets
 	}
@@ -199,16 +201,16 @@ func (s *Service) names() *names {
 	}
 	for _, c := range s.ranked() {
 		for i := range c.Groups {
-			n.give(&c.Groups[i])
+			n.nameShape(&c.Groups[i])
 		}
 	}
 	for i := range s.Spec {
-		n.give(&s.Spec[i])
+		n.nameShape(&s.Spec[i])
 	}
 	return n
 }
 
-// current is the slice whose names count: the one that runs the service, or is about to.
+// current is the slice whose names are kept: the one that the service runs by, or is about to.
 func (s *Service) current() *kueue.Workload {
 	if w := s.Granting(); w != nil {
 		return w
@@ -221,33 +223,33 @@ func (s *Service) current() *kueue.Workload {
 	return nil
 }
 
-// give names the shape of a group, unless it has a name.
-func (n *names) give(set *kueue.PodSet) {
+// nameShape assigns a name to the shape of a group, once.
+func (n *names) nameShape(set *kueue.PodSet) {
 	group := strings.ToLower(string(set.Name))
 	key := groupShape{group, Shape(&set.Template)}
-	if _, ok := n.given[key]; ok {
+	if _, ok := n.byShape[key]; ok {
 		return
 	}
 	suffixed := withSuffix(group, key.shape)
 	for i := range n.current {
 		if name := n.current[i].Name; (name == kueue.PodSetReference(group) && Shape(&n.current[i].Template) == key.shape) || name == suffixed || standsFor(&n.current[i], key) {
-			n.given[key] = name
+			n.byShape[key] = name
 			return
 		}
 	}
 	if !n.plain[group] {
 		n.plain[group] = true
-		n.given[key] = kueue.PodSetReference(group)
+		n.byShape[key] = kueue.PodSetReference(group)
 		return
 	}
-	n.given[key] = suffixed
+	n.byShape[key] = suffixed
 }
 
 func (n *names) of(set *kueue.PodSet) kueue.PodSetReference {
-	return n.given[groupShape{strings.ToLower(string(set.Name)), Shape(&set.Template)}]
+	return n.byShape[groupShape{strings.ToLower(string(set.Name)), Shape(&set.Template)}]
 }
 
-// ofPod is the set of a pod: the one that it was let go for, or that of its group. Empty if it has none.
+// ofPod is the set of a pod: the one that it was ungated for, or its group's. Empty if it has none.
 func (n *names) ofPod(s *Service, pod *corev1.Pod) kueue.PodSetReference {
 	if stamped := pod.Labels[kueue.PodSetLabel]; stamped != "" && Runs(pod) {
 		return kueue.PodSetReference(stamped)
@@ -262,7 +264,7 @@ func (n *names) ofPod(s *Service, pod *corev1.Pod) kueue.PodSetReference {
 	return ""
 }
 
-// place is where a set is in the current slice, or behind all of them.
+// place is the index of a set in the current slice, or the number of its sets.
 func (n *names) place(name kueue.PodSetReference) int {
 	if at := slices.IndexFunc(n.current, func(p kueue.PodSet) bool { return p.Name == name }); at >= 0 {
 		return at

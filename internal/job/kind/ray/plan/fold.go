@@ -9,15 +9,14 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// A Workload takes so many pod sets and no more. Where there would be too many, shapes of one group that differ in nothing but
-// amounts are folded into one set, which is charged at the largest amount of each. The set says in an annotation which shapes it
-// stands for, so that their pods are counted there for as long as the slice lasts; the next slice is exact again if it can be
-// (spec: 30 §4.10.3, Limitation 1, 3).
+// A Workload has a maximum number of pod sets. Beyond it, shapes of one group that differ only in amounts are folded into one set,
+// which is charged at the largest amount of each. An annotation of the set lists its shapes, so that their pods are counted there
+// as long as the slice lasts; the next slice is exact again if possible (spec: 30 §4.10.3, Limitation 1, 3).
 
-// foldedAnnotation is on the template of a set that stands for several shapes: their digests, sorted, with commas.
+// foldedAnnotation is on the template of a folded set: the digests of its shapes, sorted, with commas.
 const foldedAnnotation = "berth.dev/folded-shapes"
 
-// shapesOf are the digests that a set stands for.
+// shapesOf are the digests of a set's shapes.
 func shapesOf(set *kueue.PodSet) []string {
 	if folded := set.Template.Annotations[foldedAnnotation]; folded != "" {
 		return strings.Split(folded, ",")
@@ -25,14 +24,14 @@ func shapesOf(set *kueue.PodSet) []string {
 	return []string{Shape(&set.Template)}
 }
 
-// standsFor reports whether a set of the current slice is the one of a shape of a group.
+// standsFor reports whether a set of the current slice includes a shape of a group.
 func standsFor(set *kueue.PodSet, key groupShape) bool {
 	name := string(set.Name)
 	return (name == key.group || name == string(withSuffix(key.group, name[max(0, len(name)-shapeLength):]))) &&
 		set.Template.Annotations[foldedAnnotation] != "" && slices.Contains(shapesOf(set), key.shape)
 }
 
-// fold makes a set stand for the shapes of another, too.
+// fold adds the shapes of a set to another.
 func fold(into, from *kueue.PodSet) {
 	a, b := shapesOf(into), shapesOf(from)
 	if slices.Equal(a, b) {
@@ -53,7 +52,7 @@ func fold(into, from *kueue.PodSet) {
 	into.Template.Annotations[foldedAnnotation] = strings.Join(slices.Compact(all), ",")
 }
 
-// raise has a container ask for no less than another.
+// raise raises the requests and limits of a container to another's.
 func raise(c, than *corev1.Container) {
 	c.Resources.Requests = larger(c.Resources.Requests, than.Resources.Requests)
 	c.Resources.Limits = larger(c.Resources.Limits, than.Resources.Limits)
@@ -71,7 +70,7 @@ func larger(a, b corev1.ResourceList) corev1.ResourceList {
 	return a
 }
 
-// areFoldable reports whether two sets differ in nothing but what containers request, and their limits.
+// areFoldable reports whether two sets differ only in requests and limits of containers.
 func areFoldable(a, b *kueue.PodSet) bool {
 	return digest(withoutAmounts(&a.Template)) == digest(withoutAmounts(&b.Template))
 }
@@ -86,8 +85,8 @@ func withoutAmounts(t *corev1.PodTemplateSpec) shape {
 	return s
 }
 
-// fold gives shapes that the current slice does not have the name of another shape of their group, as many as it takes for the
-// sets to be few enough. It reports whether there are fewer now.
+// fold renames shapes that are not in the current slice to another shape of their group, until there are few enough sets. It
+// reports whether there are fewer now.
 func (n *names) fold(sets []kueue.PodSet) bool {
 	few := len(sets)
 	for i := range sets {
@@ -96,7 +95,7 @@ func (n *names) fold(sets []kueue.PodSet) bool {
 		}
 		at := n.groupOf(sets[i].Name)
 		for j := range sets {
-			stays := j < i || n.place(sets[j].Name) < len(n.current) // one that was folded is of no group any more
+			stays := j < i || n.place(sets[j].Name) < len(n.current) // a folded set has no group any more
 			if i != j && stays && at != "" && n.groupOf(sets[j].Name) == at && areFoldable(&sets[j], &sets[i]) {
 				n.rename(sets[i].Name, sets[j].Name)
 				few--
@@ -107,9 +106,9 @@ func (n *names) fold(sets []kueue.PodSet) bool {
 	return few < len(sets)
 }
 
-// groupOf is the group that a set is of, empty if no cluster and not the spec has it.
+// groupOf is the group of a set, empty if no cluster and not the spec has it.
 func (n *names) groupOf(name kueue.PodSetReference) (group string) {
-	for key, has := range n.given { //berth:unordered all that have the name are of one group
+	for key, has := range n.byShape { //berth:unordered all with the name are of one group
 		if has == name {
 			group = key.group
 		}
@@ -117,11 +116,11 @@ func (n *names) groupOf(name kueue.PodSetReference) (group string) {
 	return group
 }
 
-// rename gives all that has one name another.
+// rename renames a set.
 func (n *names) rename(from, to kueue.PodSetReference) {
-	for key, has := range n.given { //berth:unordered each by itself
+	for key, has := range n.byShape { //berth:unordered each by itself
 		if has == from {
-			n.given[key] = to
+			n.byShape[key] = to
 		}
 	}
 }

@@ -1,18 +1,18 @@
-// Package plan counts what the clusters of a RayService may use, and says
-// which of them, and which of their pods, may run.
+// Package plan computes the quota that the clusters of a RayService may use, and
+// which clusters and pods may run.
 //
 //	clusters: active 1+2, pending 1+2 (another shape) ─► Demand: head x2, workers x2, workers-1a2b3c4d x2
 //	slice S, admitted ────────────────────────────────► Covers: may the pending cluster start?
 //	pods, gated ──────────────────────────────────────► Free: as many as S has room for
 //
-// KubeRay upgrades a service by a second cluster beside the first. That one is
-// born stopped and starts only once a slice is admitted that has room for both;
-// when the first is gone, the slice shrinks. Pods that ask for different things
-// are different pod sets, also if their groups have the same name, so that each
-// is charged for what it is and gets flavors of its own (spec: 30 §4.10.3).
+// KubeRay upgrades a service by a second cluster beside the first. It is created
+// suspended and starts only once a slice is admitted that has room for both; when
+// the first is gone, the slice shrinks. Pods with different requests are different
+// pod sets, also if their groups have the same name, so that each is charged
+// exactly and gets flavors of its own (spec: 30 §4.10.3).
 //
-// All of it is a function of what is there. Nothing is remembered, so nothing is
-// lost with a process.
+// All of it is a function of the observation. There is no state to lose with a
+// process.
 package plan
 
 import (
@@ -30,14 +30,14 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// Rank is what a cluster is to its service.
+// Rank is the role of a cluster in its service.
 type Rank int
 
 // The ranks, in the order in which pods get room.
 const (
-	Active   Rank = iota // its service's traffic goes there
+	Active   Rank = iota // it gets the service's traffic
 	Pending              // it is to become the active one
-	Dangling             // it is neither, and will be deleted
+	Dangling             // neither; it will be deleted
 	Deleting
 )
 
@@ -46,39 +46,38 @@ type Cluster struct {
 	Name string
 	UID  types.UID
 	Rank Rank
-	// Held says that it is suspended: it has no pods.
+	// Held reports that it is suspended: it has no pods.
 	Held bool
-	// Current says that it is what the service asks for now.
+	// Current reports that it matches the service's spec.
 	Current bool
-	// Twin says that KubeRay made it for exactly what it made the active one for.
+	// Twin reports that KubeRay made it for the same spec as the active cluster.
 	Twin bool
-	// Groups are the pod sets that it wants, named as its groups are.
+	// Groups are its pod sets, named like its groups.
 	Groups []kueue.PodSet
-	// Breach is what UngatedAnnotation says of it.
+	// Breach is the value of UngatedAnnotation.
 	Breach string
 }
 
-// Service is a RayService with all that belongs to it.
+// Service is a RayService with its dependents.
 type Service struct {
-	// Spec are the pod sets that a new cluster would want.
+	// Spec are the pod sets of a new cluster.
 	Spec []kueue.PodSet
-	// Suspended says that it is stopped, with all its clusters.
+	// Suspended reports that it is stopped, with all its clusters.
 	Suspended bool
-	// Clusters are in any order.
-	Clusters []Cluster
-	// Pods are those of the clusters, and those that outlived theirs.
+	Clusters  []Cluster
+	// Pods are the pods of the clusters, and of deleted clusters.
 	Pods []*corev1.Pod
 	// Slices are the Workloads of the service.
 	Slices []*kueue.Workload
-	// HoldPods says that clusters are not held: their pods are, by their gates.
+	// HoldPods reports that pods wait for quota by their gates, and clusters are not suspended.
 	HoldPods bool
-	// Stays says that KubeRay replaces no cluster, whatever the service asks for.
+	// Stays reports that KubeRay never replaces a cluster.
 	Stays bool
-	// BySteps says that KubeRay moves the traffic by steps, and moves it back if an upgrade is taken back.
+	// BySteps reports that KubeRay moves the traffic in steps, and moves it back if an upgrade is reverted.
 	BySteps bool
 }
 
-// Labels by which KubeRay tells what a pod is for.
+// Labels of KubeRay's pods.
 const (
 	ClusterLabel = "ray.io/cluster"
 	GroupLabel   = "ray.io/group"
@@ -86,7 +85,7 @@ const (
 	headSet      = "head"
 )
 
-// group is the name of the pod set, as a cluster has it, that a pod belongs to.
+// group is the name of a pod's pod set in its cluster.
 func group(pod *corev1.Pod) string {
 	if name := strings.ToLower(pod.Labels[GroupLabel]); name != headGroup {
 		return name
@@ -94,7 +93,7 @@ func group(pod *corev1.Pod) string {
 	return headSet
 }
 
-// cluster is the one that controls a pod, or nil.
+// cluster is the cluster that controls a pod, or nil.
 func (s *Service) cluster(pod *corev1.Pod) *Cluster {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil {
@@ -107,7 +106,7 @@ func (s *Service) cluster(pod *corev1.Pod) *Cluster {
 	return &s.Clusters[at]
 }
 
-// ranked are the clusters, those first whose pods get room first.
+// ranked are the clusters in the order in which their pods get room.
 func (s *Service) ranked() []*Cluster {
 	out := make([]*Cluster, len(s.Clusters))
 	for i := range out {
@@ -117,7 +116,7 @@ func (s *Service) ranked() []*Cluster {
 	return out
 }
 
-// Runs reports whether a pod may use resources: it has no gate, or nobody can tell, and it is not over. One that is being
+// Runs reports whether a pod may use resources: it has no gate, or that is unknown, and it has not ended. A pod that is being
 // deleted uses them until it is gone.
 func Runs(pod *corev1.Pod) bool { return !placementplan.IsGated(pod) && !placementplan.IsOver(pod) }
 
@@ -129,23 +128,22 @@ func (s *Service) hasRun(c *Cluster) bool {
 	})
 }
 
-// IsStale reports whether a cluster of which no pod has run is not what the service needs: it was made for something that the
-// service does not ask for any more, or the active one is what it asks for. A cluster that has run counts in full: KubeRay
-// takes it away in an order of its own.
+// IsStale reports whether a cluster without running pods is not needed: the service's spec has changed since, or the active cluster
+// matches it. A cluster that has run counts in full: KubeRay deletes it in its own order.
 func (s *Service) IsStale(c *Cluster) bool {
 	return c.Rank == Pending && !s.hasRun(c) && (s.isWithdrawn(c) || (!c.Current && !s.Stays))
 }
 
-// isWithdrawn reports whether a pending cluster is that of an upgrade that was taken back. KubeRay does not end such an upgrade
-// unless it goes by steps: it compares what is asked for with the pending cluster, and makes another one that is the twin of
-// the active one. What KubeRay noted decides about twins: of clusters that only look alike it would make one again and again.
+// isWithdrawn reports whether a pending cluster is of a reverted upgrade. KubeRay does not end such an upgrade, except with steps:
+// it compares the spec with the pending cluster, and makes another one that is the twin of the active one. KubeRay's hash decides
+// about twins: clusters that only look equal would be made again and again.
 func (s *Service) isWithdrawn(c *Cluster) bool {
 	unchanged := slices.ContainsFunc(s.Clusters, func(x Cluster) bool { return x.Rank == Active && x.Current })
 	return c.Twin || (unchanged && !c.Current && !s.BySteps)
 }
 
-// Withdraws is the pending cluster of an upgrade that was taken back before any of its pods ran, nil if there is none. It is
-// to be deleted, and the service to name no pending cluster; otherwise KubeRay makes it again by its name.
+// Withdraws returns the pending cluster of an upgrade that was reverted before any of its pods ran, nil if there is none. It must
+// be deleted, and removed from the service's status; otherwise KubeRay makes it again by its name.
 func (s *Service) Withdraws() *Cluster {
 	for _, c := range s.ranked() {
 		if !s.Suspended && c.Rank == Pending && !s.hasRun(c) && s.isWithdrawn(c) {
@@ -155,10 +153,11 @@ func (s *Service) Withdraws() *Cluster {
 	return nil
 }
 
-// counts reports whether a cluster is to have all the pods that it wants.
+// counts reports whether a cluster is to have all its pods.
 func (s *Service) counts(c *Cluster) bool { return c.Rank <= Pending && !s.IsStale(c) }
 
-// Waits reports whether a cluster has still to be let go: it is held, or its pods are and there is no room for all of them.
+// Waits reports whether a cluster still waits for quota: it is suspended, or its pods are gated and there is no room for all of
+// them.
 func (s *Service) Waits(c *Cluster) bool {
 	if s.HoldPods && c.Breach != Reheld {
 		return s.counts(c) && s.begins(c) && !s.hasRoomFor(s.demand(s.names(), func(*Cluster) bool { return true }))
@@ -166,12 +165,13 @@ func (s *Service) Waits(c *Cluster) bool {
 	return s.counts(c) && c.Held
 }
 
-// begins reports whether a cluster is to start, and Berth has let no pod of it go yet. Pods that an administrator opened do not count.
+// begins reports whether a cluster is to start, and Berth has ungated none of its pods. Pods that an administrator ungated do not
+// count.
 func (s *Service) begins(c *Cluster) bool {
 	return c.Rank == Pending && !slices.ContainsFunc(s.podsOf(c), func(p *corev1.Pod) bool { return Runs(p) && p.Labels[kueue.PodSetLabel] != "" })
 }
 
-// hasRoomFor reports whether the slice that is admitted has room for a demand.
+// hasRoomFor reports whether the admitted slice has room for a demand.
 func (s *Service) hasRoomFor(wanted []kueue.PodSet) bool {
 	w := s.Granting()
 	return w != nil && !slices.ContainsFunc(wanted, func(p kueue.PodSet) bool { return p.Count > chain.Granted(w, p.Name) })
@@ -180,14 +180,13 @@ func (s *Service) hasRoomFor(wanted []kueue.PodSet) bool {
 // Granting is the slice by which the service runs, or nil.
 func (s *Service) Granting() *kueue.Workload { return chain.Granting(s.Slices) }
 
-// Covers reports whether a cluster may run: the slice that is admitted has room for it beside everything that runs already
-// or may do so at any time.
+// Covers reports whether a cluster may run: the admitted slice has room for it beside all that runs already or may run at any time.
 func (s *Service) Covers(c *Cluster) bool {
 	return !s.Suspended && s.counts(c) && s.hasRoomFor(s.demand(s.names(), func(x *Cluster) bool { return x.UID == c.UID || !s.Waits(x) }))
 }
 
-// Releases names the cluster that is to be let go next, nil if there is none. A stale one is let go, too, but its pods keep
-// their gates: KubeRay notices only once there is a pod that nobody wants the cluster any more, and takes it away.
+// Releases returns the cluster to unsuspend next, nil if there is none. A stale one is unsuspended too, but its pods keep their
+// gates: only once it has a pod does KubeRay detect that it is not needed, and delete it.
 func (s *Service) Releases() (c *Cluster, stale bool) {
 	if s.Suspended {
 		return nil, false
@@ -206,14 +205,14 @@ func (s *Service) Releases() (c *Cluster, stale bool) {
 	return nil, false
 }
 
-// MayRelease reports whether a cluster may be let go now, whoever asks.
+// MayRelease reports whether a cluster may be unsuspended now, by any client.
 func (s *Service) MayRelease(uid types.UID) bool {
 	at := slices.IndexFunc(s.Clusters, func(c Cluster) bool { return c.UID == uid })
 	return at >= 0 && (s.Covers(&s.Clusters[at]) || (!s.Suspended && s.IsStale(&s.Clusters[at])))
 }
 
-// Free lists the pods that lose their gate, as they are to be. infos is what the admission says, by pod set. The active
-// cluster comes first; a cluster that is not covered yet gets nothing, so that it does not come up by halves.
+// Free returns the pods to ungate, with the values of infos, by pod set. The active cluster comes first; a cluster that is not
+// covered yet gets nothing, so that it does not start partially.
 func (s *Service) Free(infos []job.PodSetInfo) []*corev1.Pod {
 	w := s.Granting()
 	if w == nil || s.Suspended {
@@ -241,7 +240,7 @@ func (s *Service) Free(infos []job.PodSetInfo) []*corev1.Pod {
 	return out
 }
 
-// HasRoom reports whether a pod that has a gate may lose it, whoever asks.
+// HasRoom reports whether a gated pod may be ungated, by any client.
 func (s *Service) HasRoom(pod *corev1.Pod) bool {
 	w := s.Granting()
 	c := s.cluster(pod)
@@ -252,7 +251,7 @@ func (s *Service) HasRoom(pod *corev1.Pod) bool {
 	return s.room(n, w)[n.ofPod(s, pod)] > 0
 }
 
-// room is how many more pods of each set may run.
+// room is the number of further pods of each set that may run.
 func (s *Service) room(n *names, w *kueue.Workload) map[kueue.PodSetReference]int32 {
 	out := map[kueue.PodSetReference]int32{}
 	for i := range w.Spec.PodSets {

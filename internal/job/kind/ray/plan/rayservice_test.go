@@ -46,7 +46,7 @@ func outdated(c plan.Cluster) plan.Cluster {
 	return c
 }
 
-// pods are some of a group of a cluster: gated, or let go for a pod set.
+// pods are pods of a group of a cluster: gated, or ungated for a pod set.
 func pods(of, group string, n int, stamp string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for i := range n {
@@ -328,7 +328,7 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// TestHasRoom: what a webhook asks before anybody takes the gate off a pod.
+// TestHasRoom: the check of the webhook before a pod is ungated.
 func TestHasRoom(t *testing.T) {
 	active, pending := cluster("a", plan.Active, groups(2, "1")), cluster("p", plan.Pending, groups(2, "1"))
 	one, both := admitted(groups(2, "1")...), admitted(set("head", 2, "1"), set("workers", 4, "1"))
@@ -494,7 +494,7 @@ func many(n int, cpu string, change func(*corev1.PodSpec)) []kueue.PodSet {
 	return out
 }
 
-// TestTooManySets: an upgrade that needs more pod sets than a Workload takes waits, and what serves goes on.
+// TestTooManySets: an upgrade that needs more pod sets than a Workload may have waits, and the serving cluster is not affected.
 func TestTooManySets(t *testing.T) {
 	elsewhere := func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"pool": "x"} }
 	s := plan.Service{Spec: many(9, "2", elsewhere), Slices: []*kueue.Workload{admitted(many(9, "1", nil)...)}, Clusters: []plan.Cluster{

@@ -9,11 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// shapeLength is how long the digest of a shape is, in hexadecimal digits.
+// shapeLength is the length of a shape's digest, in hexadecimal digits.
 const shapeLength = 8
 
-// shape is what matters to quota and to the place of a pod. What runs in it does not: image, command, environment,
-// volumes and ports.
+// shape is the part of a template that affects quota and placement. Image, command, environment, volumes and ports do not.
 type shape struct {
 	Containers, Init []asks
 	Overhead         corev1.ResourceList               `json:",omitempty"`
@@ -28,7 +27,7 @@ type shape struct {
 	Topology         map[string]string                 `json:",omitempty"`
 }
 
-// asks is what one container asks for.
+// asks are the requirements of one container.
 type asks struct {
 	Requests corev1.ResourceList    `json:",omitempty"`
 	Limits   corev1.ResourceList    `json:",omitempty"`
@@ -36,8 +35,8 @@ type asks struct {
 	Sidecar  bool                   `json:",omitempty"`
 }
 
-// Shape is the digest of what the pods of a template ask for and where they may run. Init containers count all, and not
-// only those that stay: a pod needs as much as the largest of them (spec: 30 §4.10.3, Limitation 1).
+// Shape is the digest of the requirements of a template. All init containers count, and not only sidecars: a pod needs as much as
+// the largest of them (spec: 30 §4.10.3, Limitation 1).
 func Shape(template *corev1.PodTemplateSpec) string {
 	return digest(shapeOf(template))
 }
@@ -74,7 +73,7 @@ func shapeOf(template *corev1.PodTemplateSpec) shape {
 	return s
 }
 
-// topologyPrefix is what the annotations about topology begin with.
+// topologyPrefix is the prefix of topology annotations.
 const topologyPrefix = "kueue.x-k8s.io/podset-"
 
 func asksOf(c *corev1.Container) asks {

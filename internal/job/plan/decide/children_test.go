@@ -10,12 +10,12 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// TestPodsThatOutliveTheirJob is about a kind whose controller says that a job is over before its pods are: nothing is given back,
-// and nothing asked for again, while one of them is left.
+// TestPodsThatOutliveTheirJob: for a kind whose controller reports the end of a job before its pods have ended, no quota is
+// released or requested again while one of them is left.
 func TestPodsThatOutliveTheirJob(t *testing.T) {
 	left := func(s *scene) {
 		s.o.Pods = []*corev1.Pod{{}}
-		s.d.Family = &job.Family{
+		s.d.ManagedChildren = &job.ManagedChildren{
 			IsActive: func(_ job.Object, in *job.Setting) bool { return len(in.Pods) > 0 },
 			Others:   func(job.Object) map[string]string { return nil },
 		}
@@ -34,9 +34,9 @@ func TestPodsThatOutliveTheirJob(t *testing.T) {
 	runDecisions(t, map[string]decision{
 		"a pod is left":     {func(s *scene) { evicted(s) }, "nothing for 1s"},
 		"none is left":      {func(s *scene) { evicted(s); s.o.Pods = nil }, released},
-		"nobody looks":      {func(s *scene) { evicted(s); s.d.Family = nil }, released},
+		"nobody looks":      {func(s *scene) { evicted(s); s.d.ManagedChildren = nil }, released},
 		"the job tells":     {func(s *scene) { evicted(s); s.job.Status.Active = 1 }, "nothing"},
-		"all are watched":   {func(s *scene) { evicted(s); s.d.Family.Others = nil }, "nothing"},
+		"all are watched":   {func(s *scene) { evicted(s); s.d.ManagedChildren.Others = nil }, "nothing"},
 		"it is not stopped": {func(s *scene) { w := s.running(); s.evict(w); left(s) }, "job: suspend true, stopping \"true\", selector " + injected + " +Stopped"},
 		"its user stopped it": {
 			func(s *scene) {
@@ -60,24 +60,24 @@ func TestPodsThatOutliveTheirJob(t *testing.T) {
 	})
 }
 
-// TestResizedAndNotLed: a kind whose pods are looked at is resized as any other, and its templates get what the admission says.
-func TestResizedAndNotLed(t *testing.T) {
+// TestResizedWithoutGating: a kind with watched pods is resized as any other, and its templates get the values of the admission.
+func TestResizedWithoutGating(t *testing.T) {
 	e := newElastic(4)
-	e.d.Family = &job.Family{IsActive: func(job.Object, *job.Setting) bool { return false }}
-	e.settle()
+	e.d.ManagedChildren = &job.ManagedChildren{IsActive: func(job.Object, *job.Setting) bool { return false }}
+	e.runUntilStable()
 	e.admit(e.of("w001"))
-	e.settle()
+	e.runUntilStable()
 	if got := e.job.Spec.Template.Spec.NodeSelector["pool"]; got != "h100" {
 		t.Errorf("the pods go to %q", got)
 	}
 	e.scale(6)
-	e.settle()
+	e.runUntilStable()
 	if got := e.describe(); len(got) != 3 || got[1] != "w002: 6 for w001" {
 		t.Errorf("%v", got)
 	}
 }
 
-// TestNotResized: a running job that changes its size is stopped if nothing says that it is resized while it runs.
+// TestNotResized: a running job that changes its size is stopped unless it is elastic.
 func TestNotResized(t *testing.T) {
 	for name, tc := range map[string]struct { //berth:unordered a test
 		change func(*elastic)
@@ -87,12 +87,12 @@ func TestNotResized(t *testing.T) {
 		"the feature gate is off":    {func(e *elastic) { e.cfg.ElasticJobs = false }, "job: suspend true"},
 		"the kind has no such jobs":  {func(e *elastic) { e.d.Elastic = nil }, "job: suspend true"},
 		"the job has no annotation":  {func(e *elastic) { e.job.Annotations = nil }, "job: suspend true"},
-		"nobody leads jobs as it is": {func(e *elastic) { e.d.Family = unled() }, "job: suspend true"},
+		"nobody leads jobs as it is": {func(e *elastic) { e.d.ManagedChildren = withoutGating() }, "job: suspend true"},
 	} {
 		e := newElastic(4)
-		e.settle()
+		e.runUntilStable()
 		e.admit(e.of("w001"))
-		e.settle()
+		e.runUntilStable()
 		e.pods()
 		tc.change(e)
 		e.scale(6)
@@ -102,10 +102,10 @@ func TestNotResized(t *testing.T) {
 	}
 }
 
-// unled is a family that could lead, were it not for the configuration.
-func unled() *job.Family {
-	return &job.Family{
-		Upgrades: &job.Upgrades{Leads: func(*job.Config) bool { return false }},
+// withoutGating has managed children that the configuration does not gate.
+func withoutGating() *job.ManagedChildren {
+	return &job.ManagedChildren{
+		Upgrades: &job.Upgrades{GatesChildren: func(*job.Config) bool { return false }},
 		IsActive: func(job.Object, *job.Setting) bool { return false },
 	}
 }

@@ -9,38 +9,38 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// A service may run on another cluster than the one where its slices are made: the manager decides, the worker executes. The manager sees
-// the clusters that the worker has, and none of their pods. It forwards what the service asks for only once a slice is admitted there that
-// has room for the cluster that comes of it (spec: 30 §4.10.3, Limitation 3).
+// A remote service runs on another cluster than the one where its slices are made: the manager decides, the worker executes. The
+// manager reads the clusters on the worker, but not their pods. It forwards a changed spec only once the worker has admitted a slice
+// with room for the new cluster (spec: 30 §4.10.3, Limitation 3).
 //
-//	worker: clusters ─► Foresee ─┬─► FitsIn: may the change be forwarded?
-//	                             └─► Counts ─► annotation of the service ─► Recall ─► Demand: the next slice
+//	worker: clusters ─► ExpectClusters ─┬─► FitsIn: may the change be forwarded?
+//	                                    └─► Counts ─► annotation of the service ─► RestoreClusters ─► Demand: the next slice
 
-// ClustersAnnotation has, on a service that runs on another cluster, the Counts of its clusters there, as JSON.
+// ClustersAnnotation is, on a remote service, the Counts of its clusters, as JSON.
 const ClustersAnnotation = "berth.dev/rayservice-clusters"
 
-// Count is how many pods of a set a cluster there has, or is to have. One without a name is still to be made.
+// Count is the number of pods of a set in a remote cluster. A cluster without a name is still to be made.
 type Count struct {
 	Cluster string                `json:"cluster"`
 	PodSet  kueue.PodSetReference `json:"podSet"`
 	Count   int32                 `json:"count"`
 }
 
-// Foresee makes of the clusters that are on a worker those that the service is charged for: all that may have pods, in full until they are
-// gone, since nobody here sees their pods; the one that waits to take over; and, if none is what the service asks for now, the one that
-// will be made once the worker is told.
-func (s *Service) Foresee() {
+// ExpectClusters replaces the clusters on a worker by the clusters that the service is charged for: all that may have pods, in full
+// until they are deleted, since their pods are not visible here; the one that waits to take over; and, if none matches the spec,
+// the one that the worker will make after the change is forwarded.
+func (s *Service) ExpectClusters() {
 	wanted := false
 	var out []Cluster
 	for _, c := range s.Clusters {
-		awaited := (c.Current || s.Stays) && !c.Twin && c.Rank <= Pending
-		if c.Held && !awaited {
-			continue // it goes without having had a pod
+		expected := (c.Current || s.Stays) && !c.Twin && c.Rank <= Pending
+		if c.Held && !expected {
+			continue // it will be deleted without having had a pod
 		}
-		if awaited && len(c.Groups) < len(s.Spec) { // KubeRay adds groups in place
+		if expected && len(c.Groups) < len(s.Spec) { // KubeRay adds groups in place
 			c.Groups = slices.Concat(c.Groups, s.Spec[len(c.Groups):])
 		}
-		wanted = wanted || awaited
+		wanted = wanted || expected
 		c.Rank, c.Held, c.Current = min(c.Rank, Pending), false, true
 		out = append(out, c)
 	}
@@ -65,7 +65,7 @@ func (s *Service) FitsIn(w *kueue.Workload) bool {
 	return chain.CompareShaped(w, all) != chain.Grows
 }
 
-// Counts is what the clusters of the service have, as ClustersAnnotation has it.
+// Counts is the value of ClustersAnnotation.
 func (s *Service) Counts() string {
 	n, out := s.names(), []Count{}
 	for _, c := range s.ranked() {
@@ -80,9 +80,9 @@ func (s *Service) Counts() string {
 	return string(text)
 }
 
-// Recall makes the clusters of the service from what Counts said of them where they are. What their pods are like say the slices. As long as
-// nothing is known the service needs what it has.
-func (s *Service) Recall(text string) {
+// RestoreClusters makes the clusters of the service from the text of Counts, with templates of the slices. Without a valid text the
+// demand is the current slice.
+func (s *Service) RestoreClusters(text string) {
 	var counts []Count
 	if err := json.Unmarshal([]byte(text), &counts); err != nil {
 		if w := s.current(); w != nil {
@@ -108,12 +108,10 @@ func (s *Service) Recall(text string) {
 	}
 }
 
-// like is the set of a name in the newest slice that has it, or in what the service asks for; nil if none has.
+// like is the set of a name in the newest slice that has it, or in the spec; nil if there is none.
 func (s *Service) like(name kueue.PodSetReference) *kueue.PodSet {
-	for _, w := range slices.Backward(chain.Live(s.Slices)) {
-		if at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == name }); at >= 0 {
-			return &w.Spec.PodSets[at]
-		}
+	if set := s.setOfSlice(name); set != nil {
+		return set
 	}
 	if at := slices.IndexFunc(s.Spec, func(p kueue.PodSet) bool { return strings.EqualFold(string(p.Name), string(name)) }); at >= 0 {
 		return &s.Spec[at]

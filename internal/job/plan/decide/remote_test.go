@@ -46,7 +46,7 @@ spec:
 	}
 	s := &sentService{
 		t: t, cfg: &job.Config{FinishOrphans: true, ElasticJobs: true}, d: ray.Service(ray.Settings{Gating: true}),
-		o: &job.Observed{Job: u, Verdict: job.Verdict{Reach: job.Managed}, Now: at(100)},
+		o: &job.Observed{Job: u, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100)},
 	}
 	if elastic {
 		u.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true"})
@@ -55,7 +55,7 @@ spec:
 	return s
 }
 
-// next makes the next write, and says which it was.
+// next makes the next write, and returns its name.
 func (s *sentService) next() string {
 	s.t.Helper()
 	a := decide.Next(s.cfg, s.d, s.o)
@@ -72,7 +72,7 @@ func (s *sentService) next() string {
 	case job.PatchJob:
 		s.o.Job = a.Job
 		return "patch service"
-	default: // no write that changes what is looked at here
+	default: // no write that affects this test
 	}
 	return describeAction(a)
 }
@@ -94,8 +94,8 @@ func (s *sentService) admit() {
 	s.cfg.Lifecycle.Reserve(w, a, nil, at(10))
 }
 
-// told is what the manager's other part says that the worker has.
-func (s *sentService) told(text string) {
+// mirrored applies the dispatcher's mirrored counts of the worker's clusters.
+func (s *sentService) mirrored(text string) {
 	annotations := s.o.Job.GetAnnotations()
 	annotations["berth.dev/rayservice-clusters"] = text
 	s.o.Job.SetAnnotations(annotations)
@@ -110,27 +110,27 @@ func TestSentServiceUpgrades(t *testing.T) {
 	s.admit()
 	s.is("patch service") // it starts here, and its operator leaves it alone
 	s.is("nothing")
-	s.told("[" + old + "]")
+	s.mirrored("[" + old + "]")
 	s.is("nothing")
-	s.told("[" + old + "," + expected + "]") // an edit
+	s.mirrored("[" + old + "," + expected + "]") // an edit
 	s.is("create workload")
-	first, heir := s.o.Workloads[0], s.o.Workloads[1]
-	if heir.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "ns/"+first.Name || heir.Spec.PodSets[0].Count != 2 || heir.Spec.PodSets[1].Count != 4 {
-		t.Fatalf("the next slice: %v, %d and %d", heir.Annotations, heir.Spec.PodSets[0].Count, heir.Spec.PodSets[1].Count)
+	first, replacement := s.o.Workloads[0], s.o.Workloads[1]
+	if replacement.Annotations[kueue.WorkloadSliceReplacementForAnnotation] != "ns/"+first.Name || replacement.Spec.PodSets[0].Count != 2 || replacement.Spec.PodSets[1].Count != 4 {
+		t.Fatalf("the next slice: %v, %d and %d", replacement.Annotations, replacement.Spec.PodSets[0].Count, replacement.Spec.PodSets[1].Count)
 	}
 	s.is("nothing")
-	s.told("[" + old + "]") // the edit is taken back
+	s.mirrored("[" + old + "]") // the edit is taken back
 	s.is("status: Finished=True/OutOfSync")
 	s.is("update workload") // its finalizer
 	s.is("nothing")
-	s.told("[" + old + "," + expected + "]")
+	s.mirrored("[" + old + "," + expected + "]")
 	s.is("create workload")
 	s.admit()
 	s.is("status: Finished=True/WorkloadSliceReplaced")
 	s.is("update workload")
-	s.told("[" + old + strings.ReplaceAll(","+old, `"a"`, `"b"`) + "]") // the worker makes the new cluster
+	s.mirrored("[" + old + strings.ReplaceAll(","+old, `"a"`, `"b"`) + "]") // the worker makes the new cluster
 	s.is("nothing")
-	s.told(strings.ReplaceAll("["+old+"]", `"a"`, `"b"`)) // and the old one is gone
+	s.mirrored(strings.ReplaceAll("["+old+"]", `"a"`, `"b"`)) // and the old one is gone
 	s.is("update workload: queue lq, finalizers 1, count 1")
 	s.is("nothing")
 }

@@ -18,29 +18,28 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// Family is what belongs to a job of a kind with a Family.
-type Family struct {
+// Dependents are the children, pods and Workloads of a job with ManagedChildren.
+type Dependents struct {
 	Children  []job.Object
 	Pods      []*corev1.Pod
 	Workloads []*kueue.Workload
 }
 
-// Into puts the family into a setting.
-func (f *Family) Into(in *job.Setting) {
+// Into sets the dependents of a setting.
+func (f *Dependents) Into(in *job.Setting) {
 	in.Children, in.Pods, in.Workloads = f.Children, f.Pods, f.Workloads
 }
 
-// ReadFamily reads the objects that a job controls, the pods that those control, and the pods of earlier ones: they name the
-// chain of the job's Workloads, of which nil means that they are looked for. Objects come from one reader and pods from
-// another.
-func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Family, error) {
-	f := &Family{Workloads: workloads}
+// ReadDependents reads the children of a job, their pods, and the pods of deleted children, which name the slice chain of the job's
+// Workloads. Workloads that are nil are read. objects reads everything but pods.
+func ReadDependents(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Dependents, error) {
+	f := &Dependents{Workloads: workloads}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(d.Family.Child.GroupVersion().WithKind(d.Family.Child.Kind + "List"))
-	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // without the kind there are none
-		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.Family.Child.Kind, of.GetNamespace(), of.GetName(), err)
+	list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
+	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
+		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
 	}
-	controllers := map[types.UID]bool{} // all there are, and whether the job controls them
+	controllers := map[types.UID]bool{} // whether the job controls each child
 	for i := range list.Items {
 		child := &list.Items[i]
 		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
@@ -59,7 +58,7 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 		chains[chain.Chain(w)] = true
 	}
 	var all corev1.PodList
-	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.Family.PodLabel}, client.UnsafeDisableDeepCopy)
+	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.ManagedChildren.PodLabel}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
@@ -72,20 +71,20 @@ func ReadFamily(ctx context.Context, objects, pods client.Reader, d *job.Descrip
 	return f, nil
 }
 
-// controls reports whether a pod is of an object of the job, or of one that is gone: those are told by their names.
+// controls reports whether a pod is of a child of the job, or by its name of a deleted child.
 func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]bool, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil || ref.Kind != d.Family.Child.Kind {
+	if ref == nil || ref.Kind != d.ManagedChildren.Child.Kind {
 		return false
 	}
 	ours, exists := controllers[ref.UID]
 	return ours || (!exists && WasOf(ref.Name, of.GetName()))
 }
 
-// WasOf reports whether an object of this name may have been made for a job: its name begins with that of the job.
+// WasOf reports whether an object of this name may have been made for a job: its name begins with the job's name.
 func WasOf(object, job string) bool { return strings.HasPrefix(object, job+"-") }
 
-// WorkloadsOf are the Workloads that an object controls.
+// WorkloadsOf lists the Workloads that an object controls.
 func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
 	var all kueue.WorkloadList
 	if err := reader.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {

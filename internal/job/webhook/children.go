@@ -24,61 +24,61 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Three layers hold what belongs to a job that is led: the job, the objects that it makes, and their pods. What a change
-// takes away is put back, and what may not be let go yet is refused. The rules look at what there is, never at who asks, so
-// they hold for Berth's own writes too, also in the middle of a restart (spec: 30 §4.10.3, Limitation 2).
+// Three layers gate the children of a job: the job, its children, and their pods. Removed gates are restored, and early ungating is
+// refused. The rules check the objects, not the user, so they apply to Berth's own writes too, also during a restart (spec: 30
+// §4.10.3, Limitation 2).
 
-// ofFamily are the webhooks of the pods of jobs that are led. There are as many whatever is installed in the cluster: who writes
-// their configurations does not know, and one that nobody serves would keep all those pods from being made. Whether a job is led
-// is asked anew each time.
-func (s *server) ofFamily(d *job.Descriptor) []review.Webhook {
-	if !d.Family.CanLead() || !d.Family.Upgrades.Configured(s.o.Jobs) {
+// ofChildPods returns the webhooks of the pods of gated children. They do not depend on the CRDs in the cluster: the writer of the
+// webhook configurations cannot know these, and a configured webhook that is not served would block the pods. Each request checks
+// whether the job's children are gated.
+func (s *server) ofChildPods(d *job.Descriptor) []review.Webhook {
+	if !d.ManagedChildren.CanGate() || !d.ManagedChildren.Upgrades.Configured(s.o.Jobs) {
 		return nil
 	}
 	h := review.Webhook{
 		GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Resources: []string{"pods"}, New: func() client.Object { return &corev1.Pod{} },
 		Namespaces: s.o.Namespaces.DeepCopy(),
-		Objects:    &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: d.Family.PodLabel, Operator: metav1.LabelSelectorOpExists}}},
+		Objects:    &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: d.ManagedChildren.PodLabel, Operator: metav1.LabelSelectorOpExists}}},
 	}
 	of := strings.ToLower(d.GVK.Kind)
 	create, update := h, h
 	create.Name, create.Path = review.NewName("pod."+of, true), review.NewPath(h.GVK, true)+"-of-"+of
-	create.Defaults = s.gateFamilyPod(d)
+	create.Defaults = s.gateChildPod(d)
 	update.Name, update.Path = review.NewName("pod."+of, false), review.NewPath(h.GVK, false)+"-of-"+of
-	update.Updates, update.Validate = true, s.keepFamilyPod(d)
+	update.Updates, update.Validate = true, s.validateUngating(d)
 	return []review.Webhook{create, update}
 }
 
-// leaderOf is the kind of the job that leads an object; nil if nobody does.
-func (s *server) leaderOf(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
-	if v.Reach != job.Follows || !d.IsLedBy(v.Ancestor) {
+// gatingKind returns the kind of the job that gates an object; nil for none.
+func (s *server) gatingKind(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
+	if v.Mode != job.Follows || !d.IsGatedBy(v.Ancestor) {
 		return nil
 	}
-	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.Family.CanLead() })
+	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.GVK == v.Ancestor.GVK && x.ManagedChildren.CanGate() })
 	if at < 0 {
 		return nil
 	}
 	return s.descriptors[at]
 }
 
-// family reads the leader of an object and all that belongs to it, from the given readers.
-func (s *server) family(ctx context.Context, d *job.Descriptor, owner *job.Owner, objects, pods client.Reader) (*job.Setting, error) {
+// settingOfAncestor reads the ancestor of an object and the ancestor's dependents, from the given readers.
+func (s *server) settingOfAncestor(ctx context.Context, d *job.Descriptor, owner *job.Owner, objects, pods client.Reader) (*job.Setting, error) {
 	namespace, name := owner.Object.GetNamespace(), owner.Object.GetName()
-	lead := &unstructured.Unstructured{}
-	lead.SetGroupVersionKind(d.GVK)
-	if err := objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, lead); err != nil {
+	ancestor := &unstructured.Unstructured{}
+	ancestor.SetGroupVersionKind(d.GVK)
+	if err := objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, ancestor); err != nil {
 		return nil, fmt.Errorf("reading %s %s/%s: %w", d.GVK.Kind, namespace, name, err)
 	}
-	f, err := lookup.ReadFamily(ctx, objects, pods, d, lead, nil)
+	f, err := lookup.ReadDependents(ctx, objects, pods, d, ancestor, nil)
 	if err != nil {
 		return nil, err
 	}
-	in := &job.Setting{Config: s.o.Jobs, Ancestor: &job.Owner{GVK: d.GVK, Object: lead}}
+	in := &job.Setting{Config: s.o.Jobs, Ancestor: &job.Owner{GVK: d.GVK, Object: ancestor}}
 	f.Into(in)
 	return in, nil
 }
 
-// guard puts back what a change takes away that holds a job, and refuses to let it go before its time.
+// guard restores gates and suspend fields that a change removed, and refuses early ungating.
 func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Request, object client.Object) error {
 	if ok, err := s.managed(ctx, req.Namespace); err != nil || !ok || object.GetDeletionTimestamp() != nil {
 		return err
@@ -89,24 +89,24 @@ func (s *server) guard(ctx context.Context, d *job.Descriptor, req *admission.Re
 	}
 	v, err := s.gate.Judge(ctx, d, req.Namespace, object)
 	if err != nil || v.Err != nil {
-		return err // a change does not need owners that exist
+		return err // owners of a stored object may be missing
 	}
 	return s.checkGuard(ctx, d, &v, object, old)
 }
 
 func (s *server) checkGuard(ctx context.Context, d *job.Descriptor, v *job.Verdict, object, old job.Object) (err error) {
-	in := &job.Setting{Config: s.o.Jobs, Reach: v.Reach, Ancestor: v.Ancestor}
-	if d.Family.CanLead() && v.Reach == job.Managed && d.IsSuspended(old) && !d.IsSuspended(object) {
+	in := &job.Setting{Config: s.o.Jobs, Mode: v.Mode, Ancestor: v.Ancestor}
+	if d.ManagedChildren.CanGate() && v.Mode == job.Managed && d.IsSuspended(old) && !d.IsSuspended(object) {
 		if in.Workloads, err = s.workloadsOf(ctx, old); err != nil {
 			return err
 		}
 	}
 	warnings, errs := d.Guard.Check(object, old, in)
-	if lead := s.leaderOf(d, v); lead != nil && len(errs) > 0 { // not before everything was looked at
-		if in, err = s.family(ctx, lead, v.Ancestor, s.live, s.live); err != nil {
+	if gating := s.gatingKind(d, v); gating != nil && len(errs) > 0 { // only the dependents can justify the refusal
+		if in, err = s.settingOfAncestor(ctx, gating, v.Ancestor, s.live, s.live); err != nil {
 			return err
 		}
-		in.Reach = v.Reach
+		in.Mode = v.Mode
 		warnings, errs = d.Guard.Check(object, old, in)
 	}
 	if len(errs) == 0 {
@@ -115,7 +115,7 @@ func (s *server) checkGuard(ctx context.Context, d *job.Descriptor, v *job.Verdi
 	return review.Refuse(errs)
 }
 
-// workloadsOf are the Workloads of a job as the cache has them, and, if none of them is admitted, as the API server has.
+// workloadsOf returns the Workloads of a job from the cache, or from the API server if none is admitted there.
 func (s *server) workloadsOf(ctx context.Context, of client.Object) ([]*kueue.Workload, error) {
 	out, err := lookup.WorkloadsOf(ctx, s.reader, of)
 	if err != nil || slices.ContainsFunc(out, lifecycle.IsAdmitted) {
@@ -124,13 +124,13 @@ func (s *server) workloadsOf(ctx context.Context, of client.Object) ([]*kueue.Wo
 	return lookup.WorkloadsOf(ctx, s.live, of)
 }
 
-// siblings adds what the leader of a new object has already to the setting of the object.
+// siblings adds the children of the gating job of a new object to the setting.
 func (s *server) siblings(ctx context.Context, d *job.Descriptor, v *job.Verdict, in *job.Setting) error {
-	lead := s.leaderOf(d, v)
-	if lead == nil {
+	gating := s.gatingKind(d, v)
+	if gating == nil {
 		return nil
 	}
-	f, err := lookup.ReadFamily(ctx, s.cache, nobody{}, lead, v.Ancestor.Object, []*kueue.Workload{})
+	f, err := lookup.ReadDependents(ctx, s.cache, noPods{}, gating, v.Ancestor.Object, []*kueue.Workload{})
 	if err != nil {
 		return err
 	}
@@ -138,23 +138,23 @@ func (s *server) siblings(ctx context.Context, d *job.Descriptor, v *job.Verdict
 	return nil
 }
 
-// nobody is a reader of pods where nobody asks for any.
-type nobody struct{ client.Reader }
+// noPods is a reader without pods.
+type noPods struct{ client.Reader }
 
-func (nobody) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (noPods) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// podLeader finds the job that leads the object which controls a pod; nil if the pod is not led.
-func (s *server) podLeader(ctx context.Context, d *job.Descriptor, namespace string, pod *corev1.Pod) (*job.Owner, error) {
+// gatingJob returns the job that gates the controller of a pod; nil for none.
+func (s *server) gatingJob(ctx context.Context, d *job.Descriptor, namespace string, pod *corev1.Pod) (*job.Owner, error) {
 	if ok, err := s.managed(ctx, namespace); err != nil || !ok {
 		return nil, err
 	}
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != d.Family.Child {
+	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != d.ManagedChildren.Child {
 		return nil, nil
 	}
-	at := slices.IndexFunc(s.o.Descriptors, func(x *job.Descriptor) bool { return x.GVK == d.Family.Child })
+	at := slices.IndexFunc(s.o.Descriptors, func(x *job.Descriptor) bool { return x.GVK == d.ManagedChildren.Child })
 	child := &unstructured.Unstructured{}
-	child.SetGroupVersionKind(d.Family.Child)
+	child.SetGroupVersionKind(d.ManagedChildren.Child)
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
 	err := s.cache.Get(ctx, key, child)
 	if apierrors.IsNotFound(err) || (err == nil && child.GetUID() != ref.UID) {
@@ -164,32 +164,32 @@ func (s *server) podLeader(ctx context.Context, d *job.Descriptor, namespace str
 	case apierrors.IsNotFound(err) || (err == nil && child.GetUID() != ref.UID):
 		return nil, nil // it is being deleted
 	case err != nil:
-		return nil, fmt.Errorf("reading %s %s: %w", d.Family.Child.Kind, key, err)
+		return nil, fmt.Errorf("reading %s %s: %w", d.ManagedChildren.Child.Kind, key, err)
 	}
 	v, err := s.gate.Judge(ctx, s.o.Descriptors[at], namespace, child)
-	if err != nil || s.leaderOf(s.o.Descriptors[at], &v) != d || !job.IsElastic(v.Ancestor.Object) {
+	if err != nil || s.gatingKind(s.o.Descriptors[at], &v) != d || !job.IsElastic(v.Ancestor.Object) {
 		return nil, err
 	}
 	return v.Ancestor, nil
 }
 
-// gateFamilyPod gives a new pod of a job that is led its gate, should the object that it is of have lost it.
-func (s *server) gateFamilyPod(d *job.Descriptor) review.Defaulter {
+// gateChildPod adds the gate to a new pod of a gated child, if the child's template has lost it.
+func (s *server) gateChildPod(d *job.Descriptor) review.Defaulter {
 	return func(ctx context.Context, req *admission.Request, object client.Object) error {
 		pod := object.(*corev1.Pod)
 		if podset.HasGate(pod.Spec.SchedulingGates) || pod.Spec.NodeName != "" {
 			return nil
 		}
-		lead, err := s.podLeader(ctx, d, req.Namespace, pod)
-		if err == nil && lead != nil {
+		gating, err := s.gatingJob(ctx, d, req.Namespace, pod)
+		if err == nil && gating != nil {
 			pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, podset.ElasticGate)
 		}
 		return err
 	}
 }
 
-// keepFamilyPod lets a pod lose its gate only if there is room for it.
-func (s *server) keepFamilyPod(d *job.Descriptor) review.Validator {
+// validateUngating allows the removal of a pod's gate only if there is room for the pod.
+func (s *server) validateUngating(d *job.Descriptor) review.Validator {
 	return func(ctx context.Context, req *admission.Request, object, oldObject client.Object) error {
 		if req.Operation != admissionv1.Update {
 			return nil
@@ -198,16 +198,16 @@ func (s *server) keepFamilyPod(d *job.Descriptor) review.Validator {
 		if !podset.HasGate(old.Spec.SchedulingGates) || podset.HasGate(pod.Spec.SchedulingGates) {
 			return nil
 		}
-		lead, err := s.podLeader(ctx, d, req.Namespace, old)
-		if err != nil || lead == nil {
+		gating, err := s.gatingJob(ctx, d, req.Namespace, old)
+		if err != nil || gating == nil {
 			return err
 		}
 		for _, from := range []struct{ objects, pods client.Reader }{{s.cache, s.o.Pods}, {s.live, s.live}} {
 			if from.pods == nil {
 				continue
 			}
-			in, err := s.family(ctx, d, lead, from.objects, from.pods)
-			if err == nil && d.Family.Upgrades.MayRun(in.Ancestor.Object.(job.Object), old, in) {
+			in, err := s.settingOfAncestor(ctx, d, gating, from.objects, from.pods)
+			if err == nil && d.ManagedChildren.Upgrades.MayRun(in.Ancestor.Object.(job.Object), old, in) {
 				return nil
 			}
 			if err != nil && from.objects == s.live {
@@ -215,6 +215,6 @@ func (s *server) keepFamilyPod(d *job.Descriptor) review.Validator {
 			}
 		}
 		return review.Refuse(field.ErrorList{field.Forbidden(field.NewPath("spec", "schedulingGates"), "the gate "+kueue.ElasticJobSchedulingGate+" of a pod of "+
-			d.GVK.Kind+" "+lead.Object.GetName()+" stays until there is quota for the pod; Berth takes it off then")})
+			d.GVK.Kind+" "+gating.Object.GetName()+" stays until there is quota for the pod; Berth takes it off then")})
 	}
 }

@@ -11,8 +11,8 @@ func jobNumber(i int) types.NamespacedName {
 	return types.NamespacedName{Namespace: "ns", Name: fmt.Sprint("job-", i)}
 }
 
-func TestTold(t *testing.T) {
-	var notes told
+func TestLastNotes(t *testing.T) {
+	var notes lastNotes
 	job, other := jobNumber(1), jobNumber(2)
 	for i, step := range []struct {
 		job          types.NamespacedName
@@ -42,7 +42,7 @@ func TestTold(t *testing.T) {
 func BenchmarkForget(b *testing.B) {
 	for _, jobs := range []int{100, 100_000} {
 		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
-			var notes told
+			var notes lastNotes
 			for i := range jobs {
 				notes.isNews(jobNumber(i), "Waits", "note")
 			}

@@ -27,37 +27,37 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// family is how the reconciler sees what belongs to jobs of a kind whose jobs are led.
-type family struct {
+// childCache reads the children and pods of jobs with managed children.
+type childCache struct {
 	pods *reconcile.Pods
-	// written are Workloads of jobs and what belongs to jobs. Room that was given to a pod is not given to another one, whatever
-	// the cache still shows.
+	// written overlays written Workloads, children and pods that the cache does not show yet, so that the room of an ungated pod is
+	// not given to another one.
 	written *reconcile.Overlay[client.Object]
 }
 
-// watchPods brings the job back when a pod changes; one that is not led, when a pod is over.
+// watchPods reconciles the job when a pod changes; without gated children, when a pod ends.
 func (r *reconciler) watchPods(c controller.Controller) error {
-	if err := r.family.pods.Fill(); err != nil {
+	if err := r.childCache.pods.Fill(); err != nil {
 		return err
 	}
 	gone := predicate.TypedFuncs[*corev1.Pod]{
-		CreateFunc: func(event.TypedCreateEvent[*corev1.Pod]) bool { return r.d.Family.CanLead() },
+		CreateFunc: func(event.TypedCreateEvent[*corev1.Pod]) bool { return r.d.ManagedChildren.CanGate() },
 		UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Pod]) bool {
-			return r.d.Family.CanLead() || placementplan.IsOver(e.ObjectNew)
+			return r.d.ManagedChildren.CanGate() || placementplan.IsOver(e.ObjectNew)
 		},
 	}
-	return c.Watch(source.Kind(r.family.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofFamilyPod), gone))
+	return c.Watch(source.Kind(r.childCache.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofChildPod), gone))
 }
 
-// ofFamilyPod finds the job that controls what controls the pod, or, if that is gone, the job of the chain that it names, and those
-// whose objects have such names.
-func (r *reconciler) ofFamilyPod(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
+// ofChildPod returns the job whose child controls the pod. If that child is deleted, it returns the jobs of the slice chain that
+// the pod names, and jobs whose children have such names.
+func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.Family.Child {
+	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.ManagedChildren.Child {
 		return nil
 	}
 	child := &unstructured.Unstructured{}
-	child.SetGroupVersionKind(r.d.Family.Child)
+	child.SetGroupVersionKind(r.d.ManagedChildren.Child)
 	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}, child); err == nil && child.GetUID() == ref.UID {
 		return r.ofControlled(child)
 	}
@@ -79,7 +79,7 @@ func (r *reconciler) ofFamilyPod(ctx context.Context, pod *corev1.Pod) []ctrlrec
 	return out
 }
 
-// ofControlled finds the job of our kind that controls an object.
+// ofControlled returns the job of our kind that controls an object.
 func (r *reconciler) ofControlled(o client.Object) []ctrlreconcile.Request {
 	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
@@ -87,12 +87,12 @@ func (r *reconciler) ofControlled(o client.Object) []ctrlreconcile.Request {
 	return nil
 }
 
-// gatherFamily reads what belongs to a job, with what was written to it and the cache does not show yet.
-func (r *reconciler) gatherFamily(ctx context.Context, o *job.Observed) error {
-	if !r.needsFamily(o) {
+// observeChildren reads the children and pods of a job, overlaid with written objects that the cache does not show yet.
+func (r *reconciler) observeChildren(ctx context.Context, o *job.Observed) error {
+	if !r.needsChildren(o) {
 		return nil
 	}
-	f, err := lookup.ReadFamily(ctx, r.cache, r.family.pods, r.d, o.Job, o.Workloads)
+	f, err := lookup.ReadDependents(ctx, r.cache, r.childCache.pods, r.d, o.Job, o.Workloads)
 	if err != nil {
 		return err
 	}
@@ -101,26 +101,26 @@ func (r *reconciler) gatherFamily(ctx context.Context, o *job.Observed) error {
 		return err
 	}
 	o.Children, o.Pods = f.Children, f.Pods
-	return r.gatherOthers(ctx, o)
+	return r.observeOtherPods(ctx, o)
 }
 
-// needsFamily reports whether what belongs to a job decides about it. That of one that is not led does only when it is stopped, and
-// has quota or is to be queued again.
-func (r *reconciler) needsFamily(o *job.Observed) bool {
-	if r.d.Family == nil || r.d.Family.CanLead() {
-		return r.d.Family != nil
+// needsChildren reports whether the children of a job affect the decision. Children of ungated kinds matter only while the job is
+// suspended, and holds quota or is to be queued again.
+func (r *reconciler) needsChildren(o *job.Observed) bool {
+	if r.d.ManagedChildren == nil || r.d.ManagedChildren.CanGate() {
+		return r.d.ManagedChildren != nil
 	}
 	waits := slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return !lifecycle.IsFinished(w) })
 	return r.d.IsSuspended(o.Job) && (!waits || slices.ContainsFunc(o.Workloads, lifecycle.IsReserved))
 }
 
-// gatherOthers adds the pods that none of the job's objects controls.
-func (r *reconciler) gatherOthers(ctx context.Context, o *job.Observed) error {
-	if r.d.Family.Others == nil {
+// observeOtherPods adds the pods that none of the job's children controls.
+func (r *reconciler) observeOtherPods(ctx context.Context, o *job.Observed) error {
+	if r.d.ManagedChildren.Others == nil {
 		return nil
 	}
 	var pods corev1.PodList
-	if err := r.live.List(ctx, &pods, client.InNamespace(o.Job.GetNamespace()), client.MatchingLabels(r.d.Family.Others(o.Job))); err != nil {
+	if err := r.live.List(ctx, &pods, client.InNamespace(o.Job.GetNamespace()), client.MatchingLabels(r.d.ManagedChildren.Others(o.Job))); err != nil {
 		return fmt.Errorf("listing pods of %s: %w", client.ObjectKeyFromObject(o.Job), err)
 	}
 	for i := range pods.Items {
@@ -129,10 +129,10 @@ func (r *reconciler) gatherOthers(ctx context.Context, o *job.Observed) error {
 	return nil
 }
 
-// newest replaces objects that the cache shows by what was written since.
+// newest replaces cached objects by their written versions.
 func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) error {
 	for i, s := range shown {
-		object, err := reconcile.Resolve[client.Object](ctx, r.family.written, r.live, s)
+		object, err := reconcile.Resolve[client.Object](ctx, r.childCache.written, r.live, s)
 		if err != nil {
 			return err
 		}
@@ -141,15 +141,15 @@ func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) erro
 	return nil
 }
 
-// writeFamily writes objects that belong to the job, or deletes them.
-func (r *reconciler) writeFamily(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
+// writeChildren patches or deletes the children of an action.
+func (r *reconciler) writeChildren(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
 	key := client.ObjectKeyFromObject(o.Job)
-	for _, m := range a.Family {
+	for _, m := range a.Children {
 		base := member(o, m.GetUID())
 		if base == nil {
 			return fmt.Errorf("%s is none of %s", client.ObjectKeyFromObject(m), key)
 		}
-		if a.Verb == job.DeleteFamily {
+		if a.Verb == job.DeleteChildren {
 			uid, over := m.GetUID(), base.GetResourceVersion()
 			err := client.IgnoreNotFound(r.client.Delete(ctx, m, client.Preconditions{UID: &uid, ResourceVersion: &over}))
 			if err != nil {
@@ -157,21 +157,21 @@ func (r *reconciler) writeFamily(ctx context.Context, o *job.Observed, a job.Act
 			}
 			gone := base.DeepCopyObject().(client.Object)
 			gone.SetDeletionTimestamp(new(metav1.Now()))
-			r.family.written.Deleted(gone)
+			r.childCache.written.Deleted(gone)
 			continue
 		}
 		gates := opened(base, m)
 		err := r.client.Patch(ctx, m, pinned(base), manager)
-		r.family.written.Wrote(base, m, err)
+		r.childCache.written.Wrote(base, m, err)
 		if err != nil {
 			return named(err, "updating", m)
 		}
-		r.letGo(a.Workload, gates, false)
+		r.reportUngated(a.Workload, gates, false)
 	}
 	return nil
 }
 
-// opened are the gates that a pod has and is to have no more; none of what is no pod.
+// opened are the gates that a patch removes from a pod; none for other objects.
 func opened(base, next client.Object) (names []string) {
 	was, isPod := base.(*corev1.Pod)
 	will, stays := next.(*corev1.Pod)
@@ -186,14 +186,14 @@ func opened(base, next client.Object) (names []string) {
 	return names
 }
 
-// letGo tells of a pod whose gates were opened for a Workload; without either there is nothing to tell.
-func (r *reconciler) letGo(w *kueue.Workload, gates []string, group bool) {
+// reportUngated reports a pod whose gates were removed for a Workload, if there are both.
+func (r *reconciler) reportUngated(w *kueue.Workload, gates []string, group bool) {
 	if r.ungated != nil && w != nil && len(gates) > 0 {
 		r.ungated(w, gates, group, r.now())
 	}
 }
 
-// member is an object that belongs to the job, as it was observed.
+// member returns the observed child or pod of a UID; nil for none.
 func member(o *job.Observed, uid types.UID) client.Object {
 	for _, c := range o.Children {
 		if c.GetUID() == uid {

@@ -33,7 +33,7 @@ func serving(image string, more ...string) string {
 		"}]}}}]" + strings.Join(more, "")
 }
 
-// TestFollow is what is forwarded of a service to its copy, and when (spec: 30 §4.10.3, Limitation 3, 1 to 3 and 6).
+// TestFollow: the changes of a service that are forwarded to its copy, and when (spec: 30 §4.10.3, Limitation 3, 1 to 3 and 6).
 func TestFollow(t *testing.T) {
 	const local, top = "managedBy: kueue.x-k8s.io/multikueue, suspend: false, ", "suspend: false, "
 	slice := func(n int32) *kueue.Workload {
@@ -53,7 +53,7 @@ func TestFollow(t *testing.T) {
 		return w
 	}
 	tests := map[string]struct {
-		bare, ungated bool // not elastic, and without the feature gate for what goes at once
+		bare, ungated bool // not elastic, and without the feature gate for immediate changes
 		ours, theirs  string
 		by            *kueue.Workload
 		want          string // the spec of the copy, empty if it stays
@@ -117,22 +117,23 @@ func TestFollow(t *testing.T) {
 				want.Object["spec"] = sent(t, false, top+tc.want).Object["spec"]
 			}
 			d := ray.Service(ray.Settings{Gating: true, Forward: !tc.ungated})
-			told, changed, err := d.Remote.Follow(ours, theirs, tc.by, in)
+			localChanged, changed, err := d.Remote.Follow(ours, theirs, tc.by, in)
 			if diff := cmp.Diff(want.Object, theirs.Object); err != nil || changed != (tc.want != "") || diff != "" {
 				t.Errorf("changed %v, %v, -want +got:\n%s", changed, err, diff)
 			}
-			if has := ours.GetAnnotations()[rayplan.ClustersAnnotation] != ""; told == tc.bare || has == tc.bare {
-				t.Errorf("told %v: %v", told, ours.GetAnnotations())
+			if has := ours.GetAnnotations()[rayplan.ClustersAnnotation] != ""; localChanged == tc.bare || has == tc.bare {
+				t.Errorf("told %v: %v", localChanged, ours.GetAnnotations())
 			}
-			if told, changed, err = d.Remote.Follow(ours, theirs, tc.by, in); told || changed || err != nil {
-				t.Errorf("it does not settle: %v, %v, %v", told, changed, err)
+			if localChanged, changed, err = d.Remote.Follow(ours, theirs, tc.by, in); localChanged || changed || err != nil {
+				t.Errorf("it does not settle: %v, %v, %v", localChanged, changed, err)
 			}
 		})
 	}
 }
 
-// TestElsewhereStops: what was told of clusters is forgotten when the service stops, and when it starts, and does not travel.
-func TestElsewhereStops(t *testing.T) {
+// TestRemoteServiceStops: the mirrored counts of clusters are removed when the service stops, and when it starts, and are not
+// copied.
+func TestRemoteServiceStops(t *testing.T) {
 	d := ray.Service(ray.Settings{Gating: true})
 	service := func() view.Object {
 		o := sent(t, true, "managedBy: kueue.x-k8s.io/multikueue, rayClusterConfig: {"+serving("one")+"}")
@@ -141,14 +142,14 @@ func TestElsewhereStops(t *testing.T) {
 	}
 	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
 	for name, do := range map[string]func(view.Object){
-		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.Family.Upgrades.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
+		"stop": func(o view.Object) { d.Suspend(o) }, "start": func(o view.Object) { d.ManagedChildren.Upgrades.Start(o, in) }, "copy": func(o view.Object) { d.Remote.Prepare(o.Object) },
 	} {
 		o := service()
 		if do(o); o.GetAnnotations()[rayplan.ClustersAnnotation] != "" {
 			t.Errorf("%s: %v", name, o.GetAnnotations())
 		}
 	}
-	if a := d.Family.Upgrades.Step(&plan.Observed{Job: service()}, in); a != nil {
+	if a := d.ManagedChildren.Upgrades.Step(&plan.Observed{Job: service()}, in); a != nil {
 		t.Errorf("the manager does %+v, which is the worker's", a)
 	}
 }

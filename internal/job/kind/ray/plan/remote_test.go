@@ -7,9 +7,9 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/ray/plan"
 )
 
-// TestElsewhere is spec 30 §4.10.3, Limitation 3: what the manager makes of the clusters that a worker has. What is told of them leads to the
-// same demand as they themselves.
-func TestElsewhere(t *testing.T) {
+// TestRemoteService: the manager's view of the clusters on a worker (spec: 30 §4.10.3, Limitation 3). Restored counts result in the
+// same demand as the clusters themselves.
+func TestRemoteService(t *testing.T) {
 	two := suffix("workers", "2")
 	active := cluster("a", plan.Active, groups(2, "1"))
 	pending := func(cpu string) plan.Cluster { return cluster("p", plan.Pending, groups(2, cpu)) }
@@ -66,12 +66,12 @@ func TestElsewhere(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			there := &plan.Service{Spec: tc.spec, Clusters: tc.clusters, Slices: []*kueue.Workload{tc.slice}}
-			there.Foresee()
+			there.ExpectClusters()
 			if got := there.FitsIn(tc.slice); got != tc.fits {
 				t.Errorf("fits %v, want %v", got, tc.fits)
 			}
 			here := &plan.Service{Spec: tc.spec, Slices: []*kueue.Workload{tc.slice}}
-			here.Recall(there.Counts())
+			here.RestoreClusters(there.Counts())
 			if got := show(here.Demand().PodSets); got != tc.want {
 				t.Errorf("after %s:\ngot  %s\nwant %s", there.Counts(), got, tc.want)
 			}
@@ -79,11 +79,11 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestCounts is the form of the annotation, and what it is worth when it is missing or was spoilt: the service needs what it has.
+// TestCounts tests the form of the annotation, and that a missing or invalid one results in the current demand.
 func TestCounts(t *testing.T) {
 	slice := admitted(set("head", 2, "1"), set("workers", 4, "1"))
 	s := &plan.Service{Spec: groups(2, "1"), Clusters: []plan.Cluster{outdated(cluster("a", plan.Active, groups(2, "1")))}, Slices: []*kueue.Workload{slice}}
-	s.Foresee()
+	s.ExpectClusters()
 	want := `[{"cluster":"a","podSet":"head","count":1},{"cluster":"a","podSet":"workers","count":2},` +
 		`{"cluster":"","podSet":"head","count":1},{"cluster":"","podSet":"workers","count":2}]`
 	if got := s.Counts(); got != want {
@@ -91,7 +91,7 @@ func TestCounts(t *testing.T) {
 	}
 	for text, want := range map[string]string{"": "head:2@1 workers:4@1", "{": "head:2@1 workers:4@1", "[]": "head:1@1 workers:2@1"} {
 		here := &plan.Service{Spec: groups(2, "1"), Slices: []*kueue.Workload{slice}}
-		if here.Recall(text); show(here.Demand().PodSets) != want {
+		if here.RestoreClusters(text); show(here.Demand().PodSets) != want {
 			t.Errorf("%q: got %s, want %s", text, show(here.Demand().PodSets), want)
 		}
 	}

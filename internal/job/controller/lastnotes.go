@@ -6,14 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// told is what was last told about the states of jobs that have an event. The zero value is empty.
-type told struct {
+// lastNotes are the last notes of events about the states of jobs. The zero value is empty.
+type lastNotes struct {
 	mu   sync.Mutex
 	jobs map[types.NamespacedName]map[string]string // the note, by reason
 }
 
-// isNews notes what is told about a job, and reports whether it is not what was told last for that reason.
-func (t *told) isNews(job types.NamespacedName, reason, note string) bool {
+// isNews records a note of a job, and reports whether it differs from the last one of that reason.
+func (t *lastNotes) isNews(job types.NamespacedName, reason, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	notes := t.jobs[job]
@@ -31,8 +31,8 @@ func (t *told) isNews(job types.NamespacedName, reason, note string) bool {
 	return true
 }
 
-// forget drops what was told about a job that is gone.
-func (t *told) forget(job types.NamespacedName) {
+// forget removes the notes of a deleted job.
+func (t *lastNotes) forget(job types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.jobs, job)

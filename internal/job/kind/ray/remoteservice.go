@@ -13,12 +13,12 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
-// isElsewhere reports whether a service runs on another cluster: its clusters and their pods are there.
-func isElsewhere(o view.Object) bool {
+// isRemote reports whether a service, with its clusters and their pods, runs on another cluster.
+func isRemote(o view.Object) bool {
 	return view.String(o.Object, "spec", "managedBy") == kueue.MultiKueueControllerName
 }
 
-// forgetClusters drops what was told of clusters elsewhere: a service that stops, or starts, has none yet.
+// forgetClusters removes the mirrored counts of remote clusters: a service that stops, or starts, has none yet.
 func forgetClusters(o view.Object) {
 	if annotations := o.GetAnnotations(); annotations[rayplan.ClustersAnnotation] != "" {
 		delete(annotations, rayplan.ClustersAnnotation)
@@ -26,42 +26,42 @@ func forgetClusters(o view.Object) {
 	}
 }
 
-// followService brings a service and its copy on a worker up to date with each other (spec: 30 §4.10.3, Limitation 3). What a service asks
-// for is forwarded as a whole once the slice that the worker has admitted has room for all that comes of it. Of one that is not led the
-// clusters change in one way only that does not stop it here first: in what is in no pod template. The worker stops it for that.
-func (r *Settings) followService(local, remote plan.Object, by *kueue.Workload, in *plan.Setting) (told, changed bool, err error) {
+// followService synchronizes a service and its copy on a worker (spec: 30 §4.10.3, Limitation 3). The spec of a gated service is
+// forwarded as a whole once the slice that the worker has admitted has room for the result. For other services only cluster fields
+// outside pod templates are forwarded: any other change stops the service here first. The worker stops its copy for that change.
+func (r *Settings) followService(local, remote plan.Object, by *kueue.Workload, in *plan.Setting) (localChanged, remoteChanged bool, err error) {
 	ours, theirs := view.Of(local), view.Of(remote)
-	if !r.isLed(ours, in) {
-		changed = r.Forward && forwardFields(ours, theirs, true)
-		return false, by != nil && forwardBare(ours, theirs) || changed, nil
+	if !r.isGated(ours, in) {
+		remoteChanged = r.Forward && forwardFields(ours, theirs, true)
+		return false, by != nil && forwardBare(ours, theirs) || remoteChanged, nil
 	}
 	s, err := r.observeAt(ours, theirs, in)
 	if err != nil {
 		return false, false, err
 	}
-	s.Foresee()
+	s.ExpectClusters()
 	whole := by != nil && s.FitsIn(by)
 	if r.Forward {
 		goal := view.Map(theirs.Object, clusterConfig...)
 		still := slices.ContainsFunc(in.Children, func(c plan.Object) bool { return isCurrent(view.Map(view.Of(c).Object, "spec"), goal) })
-		changed = forwardFields(ours, theirs, whole || still)
+		remoteChanged = forwardFields(ours, theirs, whole || still)
 	}
 	if whole {
-		changed = forwardConfig(ours, theirs) || changed
+		remoteChanged = forwardConfig(ours, theirs) || remoteChanged
 	} else if r.Forward {
-		changed = lowerReplicas(ours, theirs) || changed
+		remoteChanged = lowerReplicas(ours, theirs) || remoteChanged
 	}
 	if counts := s.Counts(); ours.GetAnnotations()[rayplan.ClustersAnnotation] != counts {
 		annotations := maps.Clone(ours.GetAnnotations())
 		annotations[rayplan.ClustersAnnotation] = counts
 		ours.SetAnnotations(annotations)
-		told = true
+		localChanged = true
 	}
-	return told, changed, nil
+	return localChanged, remoteChanged, nil
 }
 
-// forwardFields gives the copy all fields of the service but those of its clusters and those that start and stop it. The strategy of
-// upgrades may begin one, and so waits with the clusters if they do.
+// forwardFields copies all fields of the service but its clusters and the fields that start and stop it. The upgrade strategy may
+// begin an upgrade, and so waits with the clusters if they do.
 func forwardFields(ours, theirs view.Object, strategy bool) (changed bool) {
 	from, to := view.Map(ours.Object, "spec"), view.Map(theirs.Object, "spec")
 	if from == nil || to == nil {
@@ -83,7 +83,7 @@ func forwardFields(ours, theirs view.Object, strategy bool) (changed bool) {
 	return changed
 }
 
-// forwardConfig gives the copy the clusters of the service. Whether new ones are held is for the worker to say.
+// forwardConfig copies the cluster config of the service. The worker decides whether new clusters are suspended.
 func forwardConfig(ours, theirs view.Object) bool {
 	from, to := view.Map(ours.Object, clusterConfig...), view.Map(theirs.Object, clusterConfig...)
 	if from == nil || to == nil {
@@ -102,8 +102,8 @@ func forwardConfig(ours, theirs view.Object) bool {
 	return true
 }
 
-// forwardBare is forwardConfig for a service that is not led: its templates are those that it started with, here and there, and groups come
-// and go only while it is stopped.
+// forwardBare is forwardConfig for a service that is not gated: both sides keep the templates of their start, and groups are added
+// and removed only while it is stopped.
 func forwardBare(ours, theirs view.Object) bool {
 	from, to := view.Map(ours.Object, clusterConfig...), view.Map(theirs.Object, clusterConfig...)
 	if from == nil || to == nil {
@@ -133,7 +133,7 @@ func forwardBare(ours, theirs view.Object) bool {
 	return true
 }
 
-// lowerReplicas gives the groups of the copy the size of those of the service where that is smaller.
+// lowerReplicas copies the sizes of groups that are smaller in the service.
 func lowerReplicas(ours, theirs view.Object) (changed bool) {
 	groups := view.Maps(ours.Object, append(slices.Clone(clusterConfig), "workerGroupSpecs")...)
 	for _, there := range view.Maps(theirs.Object, append(slices.Clone(clusterConfig), "workerGroupSpecs")...) {
@@ -147,7 +147,7 @@ func lowerReplicas(ours, theirs view.Object) (changed bool) {
 	return changed
 }
 
-// alike reports whether two values say the same: what is empty says nothing.
+// alike reports whether two values are equal after pruning.
 func alike(a, b any) bool {
 	a, b = runtime.DeepCopyJSONValue(a), runtime.DeepCopyJSONValue(b)
 	none, neither := prune(a), prune(b)
