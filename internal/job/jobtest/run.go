@@ -69,7 +69,7 @@ type Kind struct {
 func (k *Kind) parallel(t *testing.T) *Kind {
 	t.Parallel()
 	own := *k
-	own.lane = embeddedtest.Lane(t)
+	own.lane = embeddedtest.Exclusive(t)
 	return &own
 }
 
