@@ -101,7 +101,6 @@ var dialect = map[string]int{
 	"internal/workload/follow":          11,
 	"internal/workload/plan":            51,
 	"internal/workload/webhook":         4,
-	"test":                              82,
 }
 
 func checkRetired(tr *tree) []string { return checkRetiredWith(tr, dialect) }

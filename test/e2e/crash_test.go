@@ -82,8 +82,8 @@ func TestCrash(t *testing.T) {
 	c.status(t, "blue", 0)
 }
 
-// peakUse samples, until ctx ends, how many GPUs the reservations hold together. One
-// list is one moment: several would count what moved between them twice.
+// peakUse samples, until ctx ends, how many GPUs the reservations hold together. One list is one moment: several lists would count moved
+// reservations twice.
 func (c *cluster) peakUse(ctx context.Context) (most int64) {
 	for ctx.Err() == nil {
 		var list kueue.WorkloadList
