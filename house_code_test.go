@@ -24,7 +24,7 @@ type pureRoom struct {
 	but   []string // what may not, although `below` allows it
 }
 
-// pureRooms are held against laws 2 and 3.
+// pureRooms must satisfy laws 2 and 3.
 var pureRooms = []pureRoom{
 	{dir: "internal/core", below: []string{module + "/internal/core"}},
 	{dir: "internal/state", std: []string{"reflect", "sync"}, below: []string{module + "/internal/core", module + "/internal/state"}},
@@ -33,7 +33,7 @@ var pureRooms = []pureRoom{
 	{dir: "internal/job/kind/*/plan", std: planStd, below: planBelow, but: planBut},
 }
 
-// What decides about API objects may import these, and other pure rooms.
+// Pure rooms that decide about API objects may import these, and other pure rooms.
 var (
 	planStd   = []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "math/big", "path", "regexp", "unicode", "unicode/utf8"}
 	planBelow = []string{module + "/api", module + "/internal/core", module + "/internal/state", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/resource"}
@@ -225,7 +225,7 @@ func isMap(t types.Type) bool {
 	return ok
 }
 
-// typeCheckPure type-checks the packages of the pure rooms from their parsed files, and those of ours that they import.
+// typeCheckPure type-checks the packages of the pure rooms, and the module's packages that they import, from their parsed files.
 // Everything else comes from the export data that `go list -export` finds in the build cache.
 func (tr *tree) typeCheckPure() (map[string]*types.Info, error) {
 	c := &checker{tr: tr, infos: map[string]*types.Info{}, done: map[string]*types.Package{}}
@@ -257,7 +257,7 @@ func (tr *tree) typeCheckPure() (map[string]*types.Info, error) {
 	return c.infos, nil
 }
 
-// checker is an importer that checks our packages from source.
+// checker is an importer that checks the module's packages from source.
 type checker struct {
 	tr    *tree
 	gc    types.Importer
@@ -265,7 +265,7 @@ type checker struct {
 	done  map[string]*types.Package // by import path
 }
 
-// useExports prepares the importer for packages that are not ours.
+// useExports prepares the importer for packages of other modules.
 func (c *checker) useExports(paths []string) error {
 	exports := map[string]string{}
 	if len(paths) > 0 {
@@ -364,8 +364,8 @@ func checkBannedImports(tr *tree) (out []string) {
 // workloadConditions is the one package that builds conditions of Workloads.
 const workloadConditions = "internal/workload/plan/lifecycle"
 
-// checkOneWriter looks at the conditions that are built with a named constant as their type. Each such constant may be used
-// in one package only. Conditions whose type is a variable escape it, and programs in test, which are others' controllers.
+// checkOneWriter checks the conditions that are built with a named constant as their type. Each such constant may be used in one package
+// only. Conditions whose type is a variable are not found, and programs in test, which are other controllers, are exempt.
 func checkOneWriter(tr *tree) (out []string) {
 	writers := map[string][]string{} // condition constant -> folders, with the first place
 	for _, f := range tr.files {

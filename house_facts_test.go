@@ -22,7 +22,7 @@ var statusWriters = map[string]string{
 	"CustomResourceDefinition: versions":  "internal/admission/conversion/rewrite/rewrite.go",
 }
 
-// transitions are those of a Workload (lifecycle.Machine), and the rooms that carry out each, beside lifecycle itself.
+// transitions are the transitions of a Workload (lifecycle.Machine), and the rooms that carry out each, beside lifecycle itself.
 var transitions = map[string][]string{
 	"Reserve":                    {"internal/workload/admit"},
 	"BlockOnPreemptionGates":     {"internal/workload/admit"},
@@ -44,13 +44,13 @@ var transitions = map[string][]string{
 	"Import":                     {"internal/cli/importer"},
 }
 
-// shipped tells whether a file is part of a program that users run.
+// shipped reports whether a file is part of a program that users run.
 func shipped(f *file) bool {
 	return !f.test && !isNested(f.dir) && !under(f.dir, "test") && !under(f.dir, "internal/job/jobtest") && !strings.HasSuffix(f.dir, "test")
 }
 
-// checkStatusWriters finds files that write a status without being the writer of a fact, and rooms that carry out a transition
-// of Workloads that is not theirs.
+// checkStatusWriters finds files that write a status without being the writer of a fact, and rooms that carry out a transition of
+// Workloads that belongs to another room.
 func checkStatusWriters(tr *tree) (out []string) {
 	lifecycle := module + "/" + workloadConditions
 	inhabited, writes, uses := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -110,7 +110,7 @@ func calledMethod(call *ast.CallExpr) string {
 	return ""
 }
 
-// isContext recognizes ctx: a method that takes it is no transition, which only changes a value.
+// isContext recognizes ctx: a method that takes it is no transition, because transitions only change values.
 func isContext(e ast.Expr) bool {
 	id, ok := e.(*ast.Ident)
 	return ok && id.Name == "ctx"
@@ -126,7 +126,7 @@ func writesStatus(call *ast.CallExpr) bool {
 	return ok && len(of.Args) == 0 && calledMethod(of) == "Status"
 }
 
-// home is the one place of a fact, and what code looks like that has an answer of its own.
+// home is the one place of a fact, and the code patterns that would decide it a second time.
 type home struct {
 	fact, dir, ask string
 	also           []string // folders for which it is something else
@@ -170,7 +170,7 @@ var homes = []home{
 	},
 }
 
-// mentions tells whether n is one of the names of a package.
+// mentions reports whether n is one of the names of a package.
 func mentions(n ast.Node, imports map[string]string, pkg string, names ...string) bool {
 	e, ok := n.(ast.Expr)
 	if !ok {
@@ -180,7 +180,7 @@ func mentions(n ast.Node, imports map[string]string, pkg string, names ...string
 	return ok && in == pkg && slices.Contains(names, name)
 }
 
-// checkHomes finds code that decides by itself what has a home.
+// checkHomes finds code that decides a fact that has a home elsewhere.
 func checkHomes(tr *tree) (out []string) {
 	for _, f := range tr.files {
 		if !shipped(f) {

@@ -34,7 +34,7 @@ func lawNamed(t *testing.T, name string) law {
 	return law{}
 }
 
-// fixture is a small repository and what a law says about it.
+// fixture is a small repository and the findings of a law in it.
 type fixture struct {
 	law   string
 	files map[string]string
@@ -433,7 +433,7 @@ func allRooms() string {
 	return b.String()
 }
 
-// TestLaws shows that every law can be broken, and that it says where.
+// TestLaws shows that every law can be broken, and that it names the place.
 func TestLaws(t *testing.T) {
 	defer func(sizes map[string]exception, words map[string]int) { exceptions, dialect = sizes, words }(exceptions, dialect)
 	exceptions, dialect = nil, nil
@@ -464,7 +464,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// TestDeps shows what the law about linked packages finds.
+// TestDeps shows the findings of the law about linked packages.
 func TestDeps(t *testing.T) {
 	tr := repo(t, nil)
 	tr.goList = func(...string) (string, error) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestSecurityPage is that each test that docs/security.md names as the proof of a bound exists.
+// TestSecurityPage: each test that docs/security.md names as the proof of a bound exists.
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("docs/security.md")
 	if err != nil {

@@ -179,7 +179,7 @@ func checkDocs(tr *tree) (out []string) {
 	return out
 }
 
-// drawers are the names of folders that say nothing about what is inside.
+// drawers are the names of folders that do not describe their content.
 var drawers = []string{"util", "utils", "common", "helper", "helpers", "constants", "consts", "misc", "shared", "lib", "pkg", "types"}
 
 func checkDrawers(tr *tree) (out []string) {
@@ -195,8 +195,8 @@ func checkDrawers(tr *tree) (out []string) {
 	return out
 }
 
-// outside are texts that only mean something on the machine or in the conversation they came from. Letters stand in
-// brackets so that this file does not match itself.
+// outside are texts that only have a meaning on the machine or in the conversation of their origin. Letters stand in brackets so that
+// this file does not match itself.
 var outside = []*regexp.Regexp{
 	regexp.MustCompile(`(^|[\s"'\x60(=:])/wor[k]/(main|shared|\.)`),
 	regexp.MustCompile(`/tm[p]/(brief|bash_jobs)`),
@@ -283,7 +283,7 @@ func checkModules(tr *tree) (out []string) {
 	return append(out, checkDeps(tr)...)
 }
 
-// checkDeps looks at everything that the main module links, its tests included.
+// checkDeps checks every package that the main module links, including its tests.
 func checkDeps(tr *tree) (out []string) {
 	if tr.goList == nil {
 		return nil

@@ -17,7 +17,7 @@ var occupied = map[string]string{
 	"internal/cli/cli_test.go:TestFails":                        "the port is not free for berth up",
 }
 
-// checkPorts finds listeners on port 0 from which nothing is served: they are asked for their address and closed.
+// checkPorts finds listeners on port 0 that serve no requests: they are closed after their address is read.
 func checkPorts(tr *tree) (out []string) {
 	for _, f := range tr.files {
 		for _, d := range f.ast.Decls {
@@ -57,7 +57,7 @@ func listensOnZero(assign *ast.AssignStmt) bool {
 	})
 }
 
-// closedUnused reports whether a listener is closed, and used for nothing else but its address.
+// closedUnused reports whether a listener is closed, and used only for its address.
 func closedUnused(body *ast.BlockStmt, name string) bool {
 	uses, addresses, closes := 0, 0, 0
 	ast.Inspect(body, func(n ast.Node) bool {
@@ -88,7 +88,7 @@ func closedUnused(body *ast.BlockStmt, name string) bool {
 	return closes > 0 && uses == addresses+closes
 }
 
-// twins are files that two modules need, of which neither may import the other: each says what it is a copy of.
+// twins are files that two modules need, of which neither may import the other. The value is the original.
 var twins = map[string]string{"controlplane/supervise/reserve.go": "internal/listen/reserve.go"}
 
 // checkTwins finds copies that differ by more than the name of their package.
@@ -134,7 +134,7 @@ func isBusy(f *file) bool {
 	return found
 }
 
-// checkRace finds what keeps the tests of a package with goroutines or caches from the race detector and the mutation detector.
+// checkRace finds packages with goroutines or caches whose tests run without the race detector and the mutation detector.
 func checkRace(tr *tree) (out []string) {
 	makefile, _ := fs.ReadFile(tr.fsys, "Makefile") // without one there is no target either
 	target := regexp.MustCompile(`(?m)^race:.*\n((?:\t.*\n?)+)`).FindSubmatch(makefile)

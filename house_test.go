@@ -147,7 +147,7 @@ var laws = []law{
 	},
 }
 
-// TestHouse holds the repository against every law.
+// TestHouse checks the repository against every law.
 func TestHouse(t *testing.T) {
 	tr, err := loadTree(os.DirFS("."))
 	if err != nil {
@@ -190,7 +190,7 @@ type tree struct {
 	goList func(args ...string) (string, error)
 }
 
-// skipped are folders that hold no source of ours.
+// skipped are folders without source of this module.
 var skipped = []string{".git", ".cache", "bin", "testdata", "node_modules"}
 
 // loadTree parses every Go file below fsys.
@@ -234,7 +234,7 @@ func (tr *tree) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// importPath is what an import spec names.
+// importPath returns the path of an import spec.
 func importPath(s *ast.ImportSpec) string {
 	p, err := strconv.Unquote(s.Path.Value)
 	if err != nil {
@@ -243,7 +243,7 @@ func importPath(s *ast.ImportSpec) string {
 	return p
 }
 
-// under says whether p is dir or lies below it.
+// under reports whether p is dir or lies below it.
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // room is a place for code: a subject, or the part of one that decides. Layers count from the bottom.
@@ -253,9 +253,8 @@ type room struct {
 	each  bool // each folder directly below dir is a room of its own
 }
 
-// rooms lists every place in the main module where Go code may live. The longest match counts. What a subject decides is in its plan,
-// which is pure, and which everything above it may import; what carries that out, its controllers and its webhook, stays inside the
-// subject.
+// rooms lists every place in the main module where Go code may live. The longest match counts. Decisions of a subject are in its plan,
+// which is pure and may be imported by every room above it; its controllers and webhooks, which carry them out, stay inside the subject.
 var rooms = []room{
 	{dir: "internal/core", layer: 0},
 	{dir: "api", layer: 1},
@@ -306,10 +305,10 @@ var rooms = []room{
 	{dir: "test", layer: 11},
 }
 
-// nested are the folders of other modules: their imports obey no layers.
+// nested are the folders of other modules: the layers do not apply to their imports.
 var nested = []string{"controlplane", "tools"}
 
-// sideDoors are the imports between rooms of one layer that are allowed, and why. A door that nobody uses is a finding.
+// sideDoors are the imports between rooms of one layer that are allowed, and why. An unused door is a finding.
 var sideDoors = map[[2]string]string{
 	{"config", "api"}: "crdtrim asks the Go types which part of a CRD is ours",
 }
@@ -411,7 +410,7 @@ func runGoList(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// goMod is the part of `go mod edit -json` that the laws look at.
+// goMod is the part of `go mod edit -json` that the laws read.
 type goMod struct {
 	Require []struct{ Path, Version string }
 	Replace []struct{ Old struct{ Path string } }

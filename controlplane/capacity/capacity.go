@@ -13,11 +13,11 @@ import (
 // Default is the size of a node when none is given.
 const Default = "cpu=32,memory=128Gi,nvidia.com/gpu=8"
 
-// defaultPods is how many pods a node takes unless the text names another number; it is the kubelet's own default.
+// defaultPods is the number of pods of a node by default, as of the kubelet.
 const defaultPods = "110"
 
 // Parse reads name=quantity pairs separated by commas. Quantities are Kubernetes quantities and not negative; a name is a resource name.
-// Resources that are not named do not exist on the node, except pods, of which there are 110. The empty text means Default.
+// Unnamed resources do not exist on the node, except pods, of which there are 110. The empty text means Default.
 func Parse(text string) (corev1.ResourceList, error) {
 	if strings.TrimSpace(text) == "" {
 		text = Default

@@ -19,18 +19,18 @@ import (
 	"github.com/berth-project/berth/controlplane/supervise"
 )
 
-// namePrefix begins the name of every node that this package makes; the rest is its index, from 0.
+// namePrefix begins the names of the nodes that this package makes; their index, from 0, follows.
 const namePrefix = "berth-node-"
 
-// fleet is the set of nodes that shall exist.
+// fleet is the set of nodes to simulate.
 type fleet struct {
 	count    int
 	capacity corev1.ResourceList // of every node
-	version  string              // that nodes report as their kubelet's
+	version  string              // reported as the kubelet's version
 }
 
-// sync makes the nodes of the fleet that are missing, gives those that exist the fleet's capacity, and deletes those of an earlier,
-// larger fleet. Nodes that somebody else made are left alone.
+// sync creates missing nodes, gives existing ones the fleet's capacity, and deletes surplus nodes of an earlier run. It does not touch
+// nodes of other programs.
 func (f fleet) sync(ctx context.Context, client kubernetes.Interface, now time.Time) error {
 	nodes := client.CoreV1().Nodes()
 	list, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: supervise.NodeLabel})
@@ -54,7 +54,7 @@ func (f fleet) sync(ctx context.Context, client kubernetes.Interface, now time.T
 		if equality.Semantic.DeepEqual(node.Status.Capacity, f.capacity) {
 			continue
 		}
-		// Update, not patch: resources that are no longer there must go.
+		// Update, not patch: removed resources must disappear.
 		node.Status.Capacity, node.Status.Allocatable = f.capacity, f.capacity
 		if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("resize node %s: %w", name, err)
@@ -68,14 +68,14 @@ func (f fleet) sync(ctx context.Context, client kubernetes.Interface, now time.T
 	return nil
 }
 
-// node is a whole node, Ready from its first moment: nothing has to wait for a second write.
+// node is a complete node, Ready from its creation: no second write is needed.
 func (f fleet) node(name string, index int, now time.Time) *corev1.Node {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			corev1.LabelHostname:   name,
 			corev1.LabelArchStable: runtime.GOARCH,
 			corev1.LabelOSStable:   "linux",
-			"type":                 "kwok", // what charts and examples for KWOK select by
+			"type":                 "kwok", // charts and examples for KWOK select by it
 			supervise.NodeLabel:    "true",
 		}},
 	}
@@ -87,7 +87,7 @@ func (f fleet) node(name string, index int, now time.Time) *corev1.Node {
 	return node
 }
 
-// status is the status of a Ready node. What the node already says about its capacity, addresses and software is kept.
+// status is the status of a Ready node. Present capacity, addresses and software of the node are kept.
 func (f fleet) status(node *corev1.Node, now time.Time) corev1.NodeStatus {
 	status := corev1.NodeStatus{
 		Capacity:    node.Status.Capacity,

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// LeaseDuration is how long a node counts as alive after a heartbeat. It is long, so that idle nodes cost next to nothing.
+	// LeaseDuration is how long a node counts as alive after a heartbeat. It is long, so that idle nodes cost almost no requests.
 	LeaseDuration = 4 * time.Minute
 	heartbeat     = LeaseDuration / 4
 )
 
-// heartbeats renews the leases of all nodes until ctx ends. KWOK can do so itself, but then it touches no pod of a node before it holds
-// the node's lease, and waits for minutes to take over the one that an earlier run left behind.
+// heartbeats renews the leases of all nodes until ctx ends. KWOK can do so itself, but then it handles the pods of a node only after it
+// has acquired the node's lease, and waits for minutes for the lease of an earlier run.
 func heartbeats(ctx context.Context, client kubernetes.Interface) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()

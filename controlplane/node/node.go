@@ -1,5 +1,5 @@
-// Package node simulates the nodes of the control plane and the kubelets on them, with KWOK: nodes that are always Ready, and pods that
-// run for as long as an annotation says.
+// Package node simulates the nodes of the control plane and their kubelets, with KWOK: nodes that are always Ready, and pods that run for
+// as long as an annotation says.
 package node
 
 import (
@@ -23,11 +23,11 @@ import (
 
 const (
 	kwokVersion = "v0.8.0"
-	podCIDR     = "10.64.0.1/10" // addresses of simulated pods; nothing answers there
+	podCIDR     = "10.64.0.1/10" // addresses of simulated pods; they do not answer
 )
 
-// Main runs the simulated nodes until SIGTERM or SIGINT and returns the exit code: 0 after a signal, 1 when it could not start,
-// 2 for a wrong command line.
+// Main runs the simulated nodes until SIGTERM or SIGINT and returns the exit code: 0 after a signal, 1 if it could not start, 2 for a
+// wrong command line.
 func Main(args []string) int {
 	flags := flag.NewFlagSet("kwok", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server (required)")
@@ -60,7 +60,7 @@ func run(ctx context.Context, kubeconfig string, nodes fleet) error {
 		return err
 	}
 	config.UserAgent = "berth-controlplane/kwok"
-	config.QPS = -1 // no limit: the API server is ours alone and next door
+	config.QPS = -1 // no limit: the API server is local and has no other users
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(config)

@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// RunSecondsAnnotation on a pod says for how many seconds it runs, counted from the moment it is Running. Fractions are allowed.
-	// Without it a pod runs for 2 seconds, or for ever when its restartPolicy is Always.
+	// RunSecondsAnnotation is how many seconds a pod runs after it is Running. Fractions are allowed. Without it a pod runs for 2
+	// seconds, or for ever if its restartPolicy is Always.
 	RunSecondsAnnotation = "berth.dev/run-seconds"
-	// ExitCodeAnnotation on a pod is the exit code of all its containers, 0 to 255. Without it, and with 0, the pod succeeds;
-	// with any other it fails, whatever its restartPolicy: containers are never started again.
+	// ExitCodeAnnotation is the exit code of all containers of a pod, 0 to 255. Without it, and with 0, the pod succeeds; with any other
+	// code it fails, whatever its restartPolicy: containers are never restarted.
 	ExitCodeAnnotation = "berth.dev/exit-code"
 
-	// RunsUntil is the pod condition that holds the moment at which a running pod finishes, as the condition's message: a pod's own
-	// timestamps have whole seconds only, and the moment must survive a restart of the control plane and edits of the pod.
+	// RunsUntil is the pod condition whose message is the time at which a running pod finishes: a pod's own timestamps have whole seconds
+	// only, and the time must survive a restart of the control plane and edits of the pod.
 	RunsUntil = "berth.dev/RunsUntil"
 
 	defaultRun = 2 * time.Second
 	maxRun     = 1e9 // seconds, 31 years: the longest that is safe to add to a time
 
-	exitSIGTERM = 143 // what a container that does not handle SIGTERM exits with
+	exitSIGTERM = 143 // of a container that does not handle SIGTERM
 )
 
-// started is the status of a pod whose containers all run from now on; its init containers are done already.
+// started is the status of a pod whose containers all start now; its init containers have completed.
 func started(pod *corev1.Pod, hostIP, podIP string, now time.Time) corev1.PodStatus {
 	stamp := metav1.NewTime(now)
 	status := corev1.PodStatus{
@@ -62,7 +62,7 @@ func started(pod *corev1.Pod, hostIP, podIP string, now time.Time) corev1.PodSta
 	return status
 }
 
-// finished is the status of a pod whose containers have all ended by themselves at now, with the exit code that the pod asks for.
+// finished is the status of a pod whose containers have all ended at now, with the exit code in the pod's annotation.
 func finished(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	code, note := exitCode(pod)
 	if _, reason, _ := runTime(pod); reason == "InvalidRunSeconds" {
@@ -72,7 +72,7 @@ func finished(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	return ended(pod, code, note, now)
 }
 
-// terminated is the status of a pod that was stopped at now because somebody deleted it.
+// terminated is the status of a pod that was deleted and stopped at now.
 func terminated(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	return ended(pod, exitSIGTERM, "", now)
 }
@@ -98,7 +98,7 @@ func ended(pod *corev1.Pod, code int32, note string, now time.Time) corev1.PodSt
 		}})
 	}
 	for _, container := range pod.Spec.InitContainers {
-		// A sidecar is stopped once the others are done, and that is not a failure of its own.
+		// A sidecar is stopped after the other containers, and that is no failure.
 		status.InitContainerStatuses = append(status.InitContainerStatuses, end(container, 0, "Completed"))
 	}
 	for _, container := range pod.Spec.Containers {
@@ -129,18 +129,18 @@ func containerStatus(container corev1.Container, state corev1.ContainerState) co
 		Image:   container.Image,
 		State:   state,
 		Started: &isStarted,
-		// A finished init container is what the kubelet calls ready.
+		// The kubelet reports a completed init container as ready.
 		Ready: isStarted || state.Terminated.ExitCode == 0 && state.Terminated.StartedAt.Equal(&state.Terminated.FinishedAt),
 	}
 }
 
-// isSidecar reports whether an init container keeps running next to the others.
+// isSidecar reports whether an init container keeps running beside the main containers.
 func isSidecar(container corev1.Container) bool {
 	return container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// runTime says for how long a pod runs, why so long, and whether it finishes by itself at all.
-// A value that is not a usable number counts as no annotation: a typing error must not hold up a pod without a word.
+// runTime returns how long a pod runs, the reason for that time, and whether the pod finishes by itself at all. An invalid value counts
+// as no annotation: a typing error must not keep a pod running silently.
 func runTime(pod *corev1.Pod) (run time.Duration, reason string, finishes bool) {
 	text, given := pod.Annotations[RunSecondsAnnotation]
 	if given {
@@ -155,7 +155,7 @@ func runTime(pod *corev1.Pod) (run time.Duration, reason string, finishes bool) 
 	return defaultRun, reason, pod.Spec.RestartPolicy != corev1.RestartPolicyAlways
 }
 
-// exitCode is the code that the pod's containers exit with, and a note when the pod asks for something that is no exit code.
+// exitCode is the exit code of the pod's containers, and a note if the annotation is invalid.
 func exitCode(pod *corev1.Pod) (code int32, note string) {
 	text, given := pod.Annotations[ExitCodeAnnotation]
 	if !given {

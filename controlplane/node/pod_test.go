@@ -160,7 +160,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// A pod that is deleted before it ran has no statuses to take times from.
+// A pod that is deleted before it ran has no statuses with times.
 func TestTerminatedBeforeItRan(t *testing.T) {
 	status := terminated(testPod(corev1.RestartPolicyNever, nil), now)
 	if end := status.ContainerStatuses[0].State.Terminated; status.Phase != corev1.PodFailed || !end.StartedAt.Time.Equal(now) {

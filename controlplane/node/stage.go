@@ -20,7 +20,7 @@ import (
 //go:embed stages.yaml
 var stagesYAML []byte
 
-// stages reads the embedded stages, by the kind of object that they drive.
+// stages reads the embedded stages, by the kind of their objects.
 func stages() (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
 	byKind := map[internalversion.StageResourceRef][]*internalversion.Stage{}
 	documents := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(stagesYAML)))
@@ -46,7 +46,7 @@ func stages() (map[internalversion.StageResourceRef][]*internalversion.Stage, er
 	}
 }
 
-// functions are what the templates in stages.yaml call. KWOK hands a template the object as decoded JSON and reads the output as YAML.
+// functions are the functions of the templates in stages.yaml. KWOK passes the object as decoded JSON and reads the output as YAML.
 func functions(nodes fleet, now func() time.Time) gotpl.FuncMap {
 	return gotpl.FuncMap{
 		"NodeStatus": func(object any) (string, error) {
@@ -68,7 +68,7 @@ func functions(nodes fleet, now func() time.Time) gotpl.FuncMap {
 	}
 }
 
-// podPatch is a patch of a pod's status that the API server refuses when the pod has been replaced by another of the same name.
+// podPatch is a patch of a pod's status that the API server refuses if the pod was replaced by another of the same name.
 func podPatch(object any, status func(*corev1.Pod) corev1.PodStatus) (string, error) {
 	var pod corev1.Pod
 	if err := recode(object, &pod); err != nil {

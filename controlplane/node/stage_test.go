@@ -33,7 +33,7 @@ func lifecycleOf(t *testing.T, kind string) lifecycle.Lifecycle {
 	return cycle
 }
 
-// At any time at most one stage applies to a pod: with two, KWOK would choose by chance.
+// At any time at most one stage applies to a pod: KWOK would choose between two at random.
 func TestPodStages(t *testing.T) {
 	cycle := lifecycleOf(t, "Pod")
 	stamp := metav1.NewTime(now)

@@ -1,5 +1,5 @@
-// Package program runs one program of the control plane in this process, as if it had been started under its own name.
-// They keep global state (flags, metrics, feature gates, loggers), so a process runs exactly one of them.
+// Package program runs one program of the control plane in this process, as if it had been started under its own name. The programs keep
+// global state (flags, metrics, feature gates, loggers), so a process runs exactly one of them.
 package program
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/berth-project/berth/controlplane/supervise"
 )
 
-// Names lists the programs, in the order in which they are started.
+// Names lists the programs in the order of their start.
 func Names() []string {
 	return []string{supervise.Etcd, supervise.APIServer, supervise.ControllerManager, supervise.Scheduler, supervise.Kwok}
 }
 
-// Run runs the named program with args (args[0] is its name) until it ends, and returns its exit code.
-// ok is false when there is no such program. Some of them exit the process themselves.
+// Run runs the named program with args (args[0] is its name) until it ends, and returns its exit code. ok is false if there is no such
+// program. Some programs exit the process themselves.
 func Run(name string, args []string) (code int, ok bool) {
-	// The programs read the command line themselves: it must look as if it were theirs.
+	// The programs read os.Args themselves.
 	os.Args = args
 	switch name {
 	case supervise.Etcd:
@@ -49,8 +49,8 @@ func Run(name string, args []string) (code int, ok bool) {
 	return 0, false
 }
 
-// dieWithParent ends this process when the supervisor that started it is gone, however it went: the supervisor holds the other end of
-// the pipe that is our standard input and never writes to it.
+// dieWithParent ends this process with its supervisor, even after a crash: the supervisor holds the other end of the pipe that is the
+// standard input, and never writes to it.
 func dieWithParent() {
 	if os.Getenv(supervise.ChildEnv) == "" {
 		return

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// ports that a control plane listens on, all on 127.0.0.1.
+// ports of a control plane, all on 127.0.0.1.
 type ports struct{ apiServer, etcd, etcdPeer int }
 
 func (p ports) server() string  { return fmt.Sprintf("https://127.0.0.1:%d", p.apiServer) }
@@ -27,19 +27,19 @@ func etcdArgs(d dir, p pki, ports ports) []string {
 		"--peer-cert-file=" + p.file("etcd.crt"), "--peer-key-file=" + p.file("etcd.key"),
 		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.file("etcd-ca.crt"),
 		"--log-level=warn",
-		// A single member still waits to be elected: up to an election timeout at every start.
+		// A single member still waits for its election: up to an election timeout at every start.
 		"--heartbeat-interval=50", "--election-timeout=250",
-		// Faster by far, and what it gives up, surviving a crash of the whole machine, nobody needs from a control plane for development.
+		// Much faster. It gives up surviving a crash of the whole machine, which a control plane for development does not need.
 		"--unsafe-no-fsync",
 		"--quota-backend-bytes=" + strconv.Itoa(8<<30),
 	}
 }
 
 func apiServerArgs(p pki, ports ports, bare bool) []string {
-	// Nodes are Ready from the start: no need to taint them until a controller has seen so.
+	// Nodes are Ready from the start: they need no taint until a controller has observed that.
 	disabled := "TaintNodesByCondition"
 	if bare {
-		// Nobody makes service accounts there, and without them no pod could be created.
+		// A bare control plane has no controller that makes service accounts, and without them no pod could be created.
 		disabled += ",ServiceAccount"
 	}
 	return []string{
@@ -79,12 +79,12 @@ func controllerManagerArgs(p pki) []string {
 		"--service-account-private-key-file=" + p.file("service-account.key"),
 		"--root-ca-file=" + p.file("ca.crt"),
 		"--cluster-signing-cert-file=" + p.file("ca.crt"), "--cluster-signing-key-file=" + p.file("ca.key"),
-		// Jobs must move as fast as they can be admitted, not as fast as a shared API server would like.
+		// Jobs must progress as fast as they are admitted, not at a rate that protects a shared API server.
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 		"--concurrent-job-syncs=10",
 		// Heartbeats are rare; see node.LeaseDuration.
 		"--node-monitor-grace-period=5m", "--node-monitor-period=30s",
-		// What only makes sense with clouds, disks and kubelets is left out.
+		// Controllers that only make sense with clouds, disks and kubelets are left out.
 		"--controllers=*,-node-ipam-controller," +
 			"-persistentvolume-attach-detach-controller,-persistentvolume-expander-controller,-ttl-controller," +
 			"-certificatesigningrequest-approving-controller,-certificatesigningrequest-cleaner-controller," +

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// logTail is how many lines of its log are shown when a child dies.
+// logTail is how many lines of its log are shown when a child ends unexpectedly.
 const logTail = 15
 
 // child is a running program.
@@ -19,12 +19,12 @@ type child struct {
 	name    string
 	log     string // path
 	process *os.Process
-	pipe    *os.File      // our end of its standard input: it ends when this is closed
+	pipe    *os.File      // write end of its standard input: the child ends when this is closed
 	done    chan struct{} // closed when it has ended
-	state   string        // how it ended, such as "exit status 1"; set before done is closed
+	state   string        // exit state, such as "exit status 1"; set before done is closed
 }
 
-// start runs this same binary as the named program, with its output in its log.
+// start runs this binary as the named program, with its output in its log.
 func start(d dir, name string, args []string, died chan<- *child) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -45,7 +45,7 @@ func start(d dir, name string, args []string, died chan<- *child) (*child, error
 		Args: append([]string{name}, args...),
 		Env:  append(os.Environ(), ChildEnv+"=1"),
 		Dir:  string(d), Stdin: theirs, Stdout: log, Stderr: log,
-		// A group of its own: Ctrl-C in a terminal must reach the supervisor only, which stops the children in order.
+		// A process group of its own: Ctrl-C in a terminal must reach only the supervisor, which stops the children in order.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if err := command.Start(); err != nil {
@@ -54,7 +54,7 @@ func start(d dir, name string, args []string, died chan<- *child) (*child, error
 	}
 	c := &child{name: name, log: log.Name(), process: command.Process, pipe: ours, done: make(chan struct{})}
 	go func() {
-		_ = command.Wait() // the state says it all
+		_ = command.Wait() // ProcessState has the result
 		c.state = command.ProcessState.String()
 		_ = ours.Close()
 		close(c.done)
@@ -63,10 +63,10 @@ func start(d dir, name string, args []string, died chan<- *child) (*child, error
 	return c, nil
 }
 
-// stop asks the children to end and waits; those that have not ended by the limit are killed.
+// stop sends SIGTERM to the children and waits; after the limit it kills the rest.
 func stop(limit time.Duration, children ...*child) {
 	for _, c := range children {
-		_ = c.process.Signal(syscall.SIGTERM) // fails only when it has ended already
+		_ = c.process.Signal(syscall.SIGTERM) // fails only if it has ended already
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -75,14 +75,14 @@ func stop(limit time.Duration, children ...*child) {
 		case <-c.done:
 			continue
 		case <-timer.C:
-			timer.Reset(0) // the others have had their time, too
+			timer.Reset(0) // the limit is for all children
 		}
 		_ = c.process.Kill()
 		<-c.done
 	}
 }
 
-// obituary says that the child died, and the end of its log.
+// obituary is the error for a child that ended unexpectedly, with the end of its log.
 func (c *child) obituary() error {
 	lines := append([]string{""}, tail(c.log, logTail)...)
 	return fmt.Errorf("%s died (%s); everything was stopped. The end of %s:%s", c.name, c.state, c.log, strings.Join(lines, "\n  "))

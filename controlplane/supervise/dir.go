@@ -21,14 +21,14 @@ func (d dir) path(elements ...string) string {
 func (d dir) kubeconfig() string     { return d.path("kubeconfig") }
 func (d dir) log(name string) string { return d.path("logs", name+".log") }
 
-// holder is the content of DIR/lock: who runs there.
+// holder is the content of DIR/lock: the supervisor that runs there.
 type holder struct {
 	PID    int    `json:"pid"`
 	Server string `json:"server"`
 }
 
-// lock makes the directory, refuses one that another user could have prepared, and takes it for this process until the file is closed. It fails at once, with the other one's name, when
-// another supervisor runs there.
+// lock makes the directory, refuses one that another user could have prepared, and locks it for this process until the file is closed. If
+// another supervisor runs there it fails at once and names it.
 func (d dir) lock() (*os.File, error) {
 	if err := makePrivate(string(d)); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
@@ -37,7 +37,7 @@ func (d dir) lock() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
-	// Somebody who only looks whether one runs here holds the lock for a moment.
+	// A process that only checks for a running supervisor holds the lock for a moment.
 	for range 10 {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
@@ -57,7 +57,7 @@ func (d dir) lock() (*os.File, error) {
 		d, other.PID, other.Server, other.PID)
 }
 
-// publish writes into the lock file who holds it.
+// publish writes the holder into the lock file.
 func publish(lock *os.File, who holder) error {
 	data, err := json.Marshal(who)
 	if err != nil {
@@ -70,7 +70,7 @@ func publish(lock *os.File, who holder) error {
 	return err
 }
 
-// checkVersion refuses a directory that another version wrote, and signs a new one.
+// checkVersion refuses a directory of another version, and marks a new one.
 func (d dir) checkVersion() error {
 	path := d.path("version")
 	data, err := readOwned(path)

@@ -27,8 +27,8 @@ const (
 	serviceIP       = "10.96.0.1" // of the service kubernetes: the first address of serviceCIDR
 )
 
-// users have a token each. All but the scheduler are in system:masters: the API server is a private one, and the programs must not be
-// held up by the fair queueing that protects a shared one.
+// users have a token each. All but the scheduler are in system:masters: the API server is private, and the programs must not be delayed
+// by the fair queueing that protects a shared one.
 var users = []struct{ name, token, groups string }{
 	{"berth:admin", "admin", "system:masters"},
 	{"system:kube-controller-manager", ControllerManager, "system:masters"},
@@ -41,8 +41,8 @@ type pki string
 
 func (p pki) file(name string) string { return filepath.Join(string(p), name) }
 
-// ensurePKI makes the certificates, keys and tokens of a new directory and returns those that an older one has: clients and
-// service-account tokens of an earlier run stay good.
+// ensurePKI makes the certificates, keys and tokens of a new directory, and returns the existing ones of an older directory: clients and
+// service-account tokens of an earlier run stay valid.
 func (d dir) ensurePKI(now time.Time) (pki, error) {
 	path := d.path("pki")
 	if _, err := os.Lstat(path); err == nil {
@@ -50,7 +50,7 @@ func (d dir) ensurePKI(now time.Time) (pki, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	// Made aside and renamed, so that there is all of it or nothing.
+	// Made in a temporary directory and renamed, so that it is complete or missing.
 	fresh := pki(path + ".new")
 	if err := os.RemoveAll(string(fresh)); err != nil {
 		return "", err
@@ -66,7 +66,7 @@ func (d dir) ensurePKI(now time.Time) (pki, error) {
 
 func (p pki) fill(now time.Time) error {
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	// Three authorities: a certificate for the API server must not open etcd, nor let its owner act as the front proxy.
+	// Three authorities: a certificate for the API server must not give access to etcd, nor allow acting as the front proxy.
 	for _, authority := range []struct {
 		name   string
 		leaves []leaf
@@ -103,7 +103,7 @@ func (p pki) fill(now time.Time) error {
 	return writeOwned(p.file("tokens.csv"), []byte(tokens.String()))
 }
 
-// token is a user's token, by the name of its file.
+// token returns a user's token, by the name of its file.
 func (p pki) token(name string) (string, error) {
 	data, err := readOwned(p.file(name + ".token"))
 	return string(data), err
@@ -115,8 +115,8 @@ func randomToken() string {
 	return hex.EncodeToString(bytes[:])
 }
 
-// leaf is a certificate to make. Without addresses and names it is a client's, otherwise a server's that may be a client too
-// (as members of an etcd cluster are).
+// leaf is a certificate to make. Without addresses and names it is a client's, otherwise a server's that may also be a client (such as
+// members of an etcd cluster).
 type leaf struct {
 	name, subject string
 	ips           []net.IP
@@ -223,7 +223,7 @@ func (p pki) clientTLS(authority, client string) (*tls.Config, error) {
 	return config, nil
 }
 
-// kubeconfig is a kubeconfig for the user with the named token.
+// kubeconfig returns a kubeconfig for the user with the named token.
 func (p pki) kubeconfig(server, token string) ([]byte, error) {
 	authority, err := readOwned(p.file("ca.crt"))
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// How long a program may take to end before it is killed. The API server needs a second, but waits for watches that clients leave open;
-// killing it loses nothing, because etcd has it all.
+// How long a program may take to end before it is killed. The API server needs a second, but waits for open watches of clients; killing
+// it loses no data, because etcd has all.
 const (
 	stopLimit          = 5 * time.Second
 	apiServerStopLimit = 3 * time.Second
 )
 
-// plane is a control plane that runs, or is being started or stopped.
+// plane is a control plane that runs, starts or stops.
 type plane struct {
 	opts     options
 	dir      dir
@@ -35,17 +35,17 @@ type plane struct {
 	reserved []*Reservation
 	stderr   io.Writer
 	children map[string]*child
-	died     chan *child // every child once, when it has ended
+	died     chan *child // receives every child once, when it has ended
 }
 
-// up runs a control plane until ctx ends. It returns nil after a clean stop, and otherwise why it did not start or did not go on.
+// up runs a control plane until ctx ends. It returns nil after a clean stop, and otherwise the reason why it did not start or ended.
 func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	p := &plane{opts: opts, dir: dir(opts.dir), stderr: stderr, children: map[string]*child{}, died: make(chan *child, 5)}
 	lock, err := p.dir.lock()
 	if err != nil {
 		return err
 	}
-	// The lock ends with the process, too; it is closed last.
+	// The lock also ends with the process; it is released last.
 	defer func() { _ = lock.Close() }()
 	defer func() {
 		for _, r := range p.reserved {
@@ -61,7 +61,7 @@ func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	defer cancel()
 	if err := p.start(limited); err != nil {
 		if ctx.Err() != nil {
-			return nil // told to stop while starting
+			return nil // stopped while starting
 		}
 		return err
 	}
@@ -76,7 +76,7 @@ func up(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	}
 }
 
-// reservePorts chooses the ports that the user did not, and keeps all of them from other programs until the control plane has ended.
+// reservePorts chooses free ports where the user named none, and reserves all of them until the control plane has ended.
 func (p *plane) reservePorts() error {
 	p.ports = ports{apiServer: p.opts.port}
 	for _, port := range []*int{&p.ports.apiServer, &p.ports.etcd, &p.ports.etcdPeer} {
@@ -98,7 +98,7 @@ func (p *plane) reservePorts() error {
 	return nil
 }
 
-// prepare does all that can fail before anything runs.
+// prepare does everything that can fail before a program runs.
 func (p *plane) prepare(lock *os.File) (err error) {
 	if err := p.dir.checkVersion(); err != nil {
 		return err
@@ -124,14 +124,14 @@ func (p *plane) prepare(lock *os.File) (err error) {
 	if err := os.MkdirAll(p.dir.path("logs"), 0o700); err != nil {
 		return err
 	}
-	// An earlier run's kubeconfig would lead nowhere.
+	// The kubeconfig of an earlier run has another address.
 	if err := os.Remove(p.dir.kubeconfig()); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	return publish(lock, holder{PID: os.Getpid(), Server: p.ports.server()})
 }
 
-// start starts the programs in order and returns when the control plane can be used.
+// start starts the programs in order and returns when the control plane is usable.
 func (p *plane) start(ctx context.Context) error {
 	etcd, err := p.client("etcd-ca", "etcd-client", "")
 	if err != nil {
@@ -175,7 +175,7 @@ func (p *plane) start(ctx context.Context) error {
 	})
 }
 
-// run starts a program and, if it can be asked, waits until it is ready.
+// run starts a program and, if ready is not nil, waits until it is ready.
 func (p *plane) run(ctx context.Context, name string, args []string, ready func() bool) error {
 	p.say("starting %s", name)
 	c, err := start(p.dir, name, args, p.died)
@@ -189,7 +189,7 @@ func (p *plane) run(ctx context.Context, name string, args []string, ready func(
 	return p.wait(ctx, name, ready)
 }
 
-// wait waits until ready says so, a child dies, or ctx ends.
+// wait waits until ready returns true, a child ends, or ctx ends.
 func (p *plane) wait(ctx context.Context, what string, ready func() bool) error {
 	began := time.Now()
 	ticker := time.NewTicker(25 * time.Millisecond)
@@ -207,7 +207,7 @@ func (p *plane) wait(ctx context.Context, what string, ready func() bool) error 
 	return nil
 }
 
-// nodesReady reports whether exactly the nodes that were asked for are there, with their capacity, Ready and open to pods.
+// nodesReady reports whether exactly the requested nodes exist, with their capacity, Ready and without taints.
 func (p *plane) nodesReady(api client) bool {
 	var list corev1.NodeList
 	if !api.get(p.ports.server()+"/api/v1/nodes?labelSelector="+url.QueryEscape(NodeLabel), &list) || len(list.Items) != p.opts.nodes {
@@ -242,7 +242,7 @@ func (p *plane) announce(stdout io.Writer) error {
 	}{true, p.dir.kubeconfig(), p.ports.server(), os.Getpid()})
 }
 
-// stop ends all children in the reverse order of what they need.
+// stop ends all children in the reverse order of their dependencies.
 func (p *plane) stop() {
 	if len(p.children) > 0 {
 		p.say("stopping")
@@ -269,7 +269,7 @@ func (p *plane) stopSome(limit time.Duration, names ...string) {
 
 func (p *plane) say(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) }
 
-// client asks a server of this control plane.
+// client sends requests to a server of this control plane.
 type client struct {
 	http  *http.Client
 	token string
@@ -283,7 +283,7 @@ func (p *plane) client(authority, certificate, token string) (client, error) {
 	return client{http: &http.Client{Timeout: 5 * time.Second, Transport: transport(config)}, token: token}, nil
 }
 
-// transport never goes through a proxy: the servers are on this machine.
+// transport never uses a proxy: the servers are on this machine.
 func transport(config *tls.Config) *http.Transport {
 	return &http.Transport{TLSClientConfig: config}
 }

@@ -35,7 +35,7 @@ func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := i.parents(); err != nil { // those that were missing before
+	if err := i.parents(); err != nil { // missing before
 		return err
 	}
 	return i.content()
@@ -65,7 +65,7 @@ func openOwned(path string, flags int) (*os.File, error) {
 	return file, nil
 }
 
-// readOwned is openOwned for a file that is read as a whole.
+// readOwned is openOwned for reading a whole file.
 func readOwned(path string) ([]byte, error) {
 	file, err := openOwned(path, os.O_RDONLY)
 	if err != nil {
@@ -75,7 +75,7 @@ func readOwned(path string) ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// writeOwned is openOwned for a file that is written as a whole.
+// writeOwned is openOwned for writing a whole file.
 func writeOwned(path string, data []byte) error {
 	file, err := openOwned(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
@@ -91,7 +91,7 @@ type inspection struct {
 	uid int
 }
 
-// parents examines the directories above, as the path names them and as links lead. Those that do not exist are made later.
+// parents examines the directories above, as the path names them and as links lead. Missing ones are made later.
 func (i *inspection) parents() error {
 	parent := filepath.Dir(i.dir)
 	if err := i.above(parent); err != nil {
@@ -128,7 +128,7 @@ func (i *inspection) above(path string) error {
 	}
 }
 
-// content examines the directory and what is used in it. An empty one that others can write to is closed to them.
+// content examines the directory and the entries in use. An empty directory that others can write to is closed to them.
 func (i *inspection) content() error {
 	info, err := os.Lstat(i.dir)
 	if err != nil {
@@ -151,7 +151,7 @@ func (i *inspection) content() error {
 		if info, err = os.Lstat(i.dir); err != nil {
 			return err
 		}
-		if found, err = os.ReadDir(i.dir); err != nil { // what came in between
+		if found, err = os.ReadDir(i.dir); err != nil { // created meanwhile
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (i *inspection) content() error {
 	return nil
 }
 
-// below examines a file or directory and, down to depth, what is in it. closed says that others cannot reach it.
+// below examines a file or directory and, down to depth, its content. closed means that others cannot reach it.
 func (i *inspection) below(path string, level int, closed bool) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -197,7 +197,7 @@ func (i *inspection) below(path string, level int, closed bool) error {
 	return nil
 }
 
-// own refuses a link, and what belongs to another user.
+// own refuses links and files of other users.
 func (i *inspection) own(path string, info fs.FileInfo) error {
 	if info.Mode()&os.ModeSymlink != 0 {
 		return i.refuse(path, info, "it is a symbolic link, and links are not followed")
@@ -213,10 +213,10 @@ func (i *inspection) refuse(path string, info fs.FileInfo, why string) error {
 		i.dir, path, ownerOf(info), i.uid, info.Mode(), why)
 }
 
-// isClosed reports whether only the owner can reach what is in a directory.
+// isClosed reports whether only the owner can reach the content of a directory.
 func isClosed(info fs.FileInfo) bool { return info.IsDir() && info.Mode()&0o011 == 0 }
 
-// ownerOf is the user to whom a file belongs; -1 if there is none.
+// ownerOf returns the user ID of a file's owner; -1 if unknown.
 func ownerOf(info fs.FileInfo) int {
 	if info == nil {
 		return -1

@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reservation is a port of 127.0.0.1 that no other program can take: a socket is bound to it, and accepts no connections. Programs
-// of the same user that set SO_REUSEPORT, as Sharing does, can listen on the port, and get all connections. So a port is not
-// lost to another program between its choice and the moment at which it is listened on, also when that happens more than once.
+// Reservation is a port of 127.0.0.1 that no other program can take: a socket is bound to it and accepts no connections. Programs of the
+// same user that set SO_REUSEPORT, as Sharing does, can listen on the port and get all connections. So another program cannot take a port
+// between its choice and the start of its listener, nor between two listeners.
 type Reservation struct {
 	// Port is the number of the port.
 	Port   int
 	socket int
 }
 
-// Reserve reserves a port until Release: a free one for 0, or else the port that is named. If that is in use, or reserved, the
-// error is EADDRINUSE.
+// Reserve reserves a port until Release: the given one, or a free one for 0. The error is EADDRINUSE if the port is in use or reserved.
 func Reserve(port int) (*Reservation, error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -37,7 +36,7 @@ func Reserve(port int) (*Reservation, error) {
 
 func (r *Reservation) bind(port int) error {
 	named := port != 0
-	if named { // connections that ended on the port a moment ago are not in the way
+	if named { // ignore connections that ended on the port a moment ago
 		if err := unix.SetsockoptInt(r.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
 		}
@@ -45,17 +44,17 @@ func (r *Reservation) bind(port int) error {
 	if err := unix.Bind(r.socket, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return err
 	}
-	if named { // who listens shares the port with nobody who only reuses the address
+	if named { // listening without SO_REUSEADDR excludes sockets that only reuse the address
 		err := errors.Join(unix.Listen(r.socket, 0), unix.SetsockoptInt(r.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
 		if err != nil {
 			return err
 		}
 	}
-	// Not before it is bound: until then the port has to be free of those who share, too.
+	// Not before it is bound: until then the port must also be free of sharing sockets.
 	if err := share(r.socket); err != nil {
 		return err
 	}
-	if named { // it listens no more, and stays bound
+	if named { // stop listening, stay bound
 		if err := unix.Shutdown(r.socket, unix.SHUT_RD); err != nil {
 			return err
 		}
@@ -75,7 +74,7 @@ func (r *Reservation) bind(port int) error {
 // Address is the host and port.
 func (r *Reservation) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.Port)) }
 
-// Release gives the port up. Listeners on it stay. Releasing twice does no harm.
+// Release frees the port. Listeners on it stay. A second Release has no effect.
 func (r *Reservation) Release() {
 	_ = unix.Close(r.socket)
 	r.socket = -1
@@ -85,7 +84,7 @@ func share(socket int) error {
 	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 }
 
-// Sharing makes listeners on ports that the same user has reserved.
+// Sharing makes listeners on ports that the same user reserved.
 func Sharing() net.ListenConfig {
 	return net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error

@@ -1,14 +1,15 @@
-// Package supervise runs a Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and simulated nodes, each
-// as a child process of this one, in one directory, on 127.0.0.1 only.
+// Package supervise runs a Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and simulated nodes,
+// each as a child process of this one, in one directory, on 127.0.0.1 only.
 //
-//	DIR/lock         held while a supervisor runs there: who it is and where its API server listens
-//	DIR/version      what wrote the directory; another version's data is not touched
+//	DIR/lock         held while a supervisor runs there: its pid and the address of its API server
+//	DIR/version      the version that wrote the directory; data of another version is not touched
 //	DIR/pki/         certificates, keys, tokens and the kubeconfigs of the children, made at the first start
 //	DIR/etcd/        the data
 //	DIR/logs/        one log for each child, of the latest run
-//	DIR/kubeconfig   the administrator's, there once everything is ready
+//	DIR/kubeconfig   the administrator's, written once everything is ready
 //
-// Nothing outlives the supervisor: a child ends when its standard input, a pipe from the supervisor, is closed, and that is so even after
+// A child ends when its standard input, a pipe from the supervisor, is closed, which happens even after kill -9, so no child outlives the
+// supervisor. If a child ends by itself, all are stopped and the error names it.
 // kill -9. If a child ends by itself, everything is stopped and the error says which one it was.
 package supervise
 
@@ -30,7 +31,7 @@ import (
 	"github.com/berth-project/berth/controlplane/capacity"
 )
 
-// The names of the programs; they are what a link to the binary must be called to be one of them.
+// The names of the programs; a link to the binary with such a name is that program.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
@@ -39,19 +40,19 @@ const (
 	Kwok              = "kwok"
 )
 
-// KubernetesVersion is the release that is built in.
+// KubernetesVersion is the built-in release.
 const KubernetesVersion = "v1.37.1"
 
-// format counts the layouts of the directory. It is raised when data of an earlier layout can no longer be used.
+// format is the version of the directory's layout. It is raised when data of an earlier layout can no longer be used.
 const format = "berth-controlplane/1"
 
-// NodeLabel marks the nodes that the control plane made itself. It makes, resizes and deletes no others.
+// NodeLabel marks the nodes of the control plane itself. It makes, resizes and deletes no others.
 const NodeLabel = "berth.dev/simulated"
 
 // ChildEnv is set in the environment of children: they watch their standard input.
 const ChildEnv = "BERTH_CONTROLPLANE_CHILD"
 
-// Version is the line in DIR/version, and what --version prints.
+// Version is the line in DIR/version, and the output of --version.
 func Version() string { return format + " kubernetes " + KubernetesVersion }
 
 // options is the command line of "up".
@@ -61,7 +62,7 @@ type options struct {
 	portReserved  bool
 	nodes         int
 	nodeCapacity  string
-	resources     corev1.ResourceList // nodeCapacity, understood
+	resources     corev1.ResourceList // parsed nodeCapacity
 	noNodes       bool
 	bare          bool
 	exitWithStdin bool
@@ -89,7 +90,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "error: %v\n", err)
 		return 2
 	}
-	// Whoever read our messages may be gone, and then it is time to stop in order, not to drop dead.
+	// The reader of the output may have ended; that must not kill the supervisor before it has stopped its children.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
@@ -162,7 +163,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	return opts, err
 }
 
-// writeFile replaces a file at once: a reader sees the old content or the new, never a part.
+// writeFile replaces a file atomically.
 func writeFile(path string, data []byte) error {
 	temporary := path + ".new"
 	if err := writeOwned(temporary, data); err != nil {

@@ -22,7 +22,7 @@ import (
 func TestParse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args    string
-		problem string // part of the error; "" when the command line is good
+		problem string // part of the error; "" for a valid command line
 	}{
 		"least":             {"--dir d", ""},
 		"all":               {"--dir d --port 6443 --nodes 2 --node-capacity cpu=1 --no-nodes --bare --exit-with-stdin --start-timeout 5s", ""},
@@ -111,7 +111,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Nothing is started, and nothing of the old data touched, when the version is another.
+// If the version is another, no program is started and the old data is unchanged.
 func TestOtherVersionStartsNothing(t *testing.T) {
 	d := t.TempDir()
 	write(t, filepath.Join(d, "version"), "berth-controlplane/0 kubernetes v1.0.0")
@@ -126,7 +126,7 @@ func TestOtherVersionStartsNothing(t *testing.T) {
 	}
 }
 
-// TestOccupiedPort is that nothing starts on a port that another program listens on, has reserved, or shares with its owner.
+// TestOccupiedPort: no control plane starts on a port that another program listens on, has reserved, or shares with its owner.
 func TestOccupiedPort(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: a directory whose keys somebody else could have made is refused before anything in it is used.
+// TestForeignDirectory: a directory whose keys another user could have made is refused before its content is used.
 func TestForeignDirectory(t *testing.T) {
 	root := t.TempDir()
 	for name, prepare := range map[string]func(d dir) error{

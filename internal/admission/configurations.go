@@ -31,8 +31,8 @@ func (t Target) clientConfig(path string) admissionv1.WebhookClientConfig {
 	return c
 }
 
-// Names of the webhook configurations. JobSets and training have upstream's names, so that theirs replace those of an upstream
-// controller (spec: 60 §5.6, 50 §3.1).
+// Names of the webhook configurations. JobSets and training have upstream's names, so that Berth's configurations replace an upstream
+// controller's (spec: 60 §5.6, 50 §3.1).
 const (
 	MutatingName           = "kueue-mutating-webhook-configuration"
 	ValidatingName         = "kueue-validating-webhook-configuration"
@@ -42,30 +42,30 @@ const (
 	TrainingValidatingName = "validator.trainer.kubeflow.org"
 )
 
-// How long the API server waits for an answer: timeoutSeconds where the request fails without one, and openTimeoutSeconds where
-// it is carried out. Those of JobSets and training have the API server's default.
+// How long the API server waits for an answer: timeoutSeconds where the request fails without one, openTimeoutSeconds where it is carried
+// out regardless. The webhooks of JobSets and training use the API server's default.
 const (
 	timeoutSeconds     int32 = 5
 	openTimeoutSeconds int32 = 2
 )
 
-// Configurations are the objects that make the API server call the webhooks of jobs, queues and Workloads. Webhooks of jobs select
-// the managed namespaces, so that in any other Berth is not even called (spec: 30 §4.2.5).
+// Configurations returns the objects that make the API server call the webhooks of jobs, queues and Workloads. Webhooks of jobs select
+// the managed namespaces, so Berth is not even called in any other (spec: 30 §4.2.5).
 func Configurations(target Target, o Options) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
 	return configurations(MutatingName, ValidatingName, target, new(timeoutSeconds), list(&o, nil))
 }
 
-// JobSetConfigurations are the objects that make the API server call the webhooks of JobSets and of their pods.
+// JobSetConfigurations returns the same for the webhooks of JobSets and of their pods.
 func JobSetConfigurations(target Target) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
 	return configurations(JobSetMutatingName, JobSetValidatingName, target, nil, jobSets(jobsetwebhook.Options{}, nil))
 }
 
-// TrainingConfigurations are the objects that make the API server call the webhooks of TrainJobs and runtimes.
+// TrainingConfigurations returns the same for the webhooks of TrainJobs and runtimes.
 func TrainingConfigurations(target Target) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
 	return configurations(TrainingMutatingName, TrainingValidatingName, target, nil, training(trainingwebhook.Options{}, nil))
 }
 
-// configurations make the API server call webhooks, and wait that many seconds for an answer; nil is its default.
+// configurations makes the API server call hooks and wait timeout seconds for an answer; nil is its default.
 func configurations(
 	mutatingName, validatingName string, target Target, timeout *int32, hooks []review.Webhook,
 ) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
@@ -104,7 +104,7 @@ func configurations(
 	return mutating, validating
 }
 
-// openTo is the webhook that asks about the objects which another one is not called for, and which are written without an answer.
+// openTo returns the webhook for objects that the conditions of the given one exclude. Such objects are written without an answer.
 func openTo(h *review.Webhook, of admissionv1.MutatingWebhook) admissionv1.MutatingWebhook {
 	of.Name = "default." + of.Name
 	of.FailurePolicy, of.TimeoutSeconds = new(admissionv1.Ignore), new(openTimeoutSeconds)
@@ -112,7 +112,7 @@ func openTo(h *review.Webhook, of admissionv1.MutatingWebhook) admissionv1.Mutat
 	return of
 }
 
-// rules say which requests a webhook gets: new objects, and changed ones if it is called for those too.
+// rules returns the requests that a webhook gets: creations, and updates if it asks for them.
 func rules(h *review.Webhook) []admissionv1.RuleWithOperations {
 	operations := []admissionv1.OperationType{admissionv1.Create}
 	if h.Updates {

@@ -1,7 +1,6 @@
-// Package admission is the one list of webhooks, of which both the server and
-// the webhook configurations are made, so the two cannot disagree. What a
-// webhook does is in the room of its subject: job/webhook, queue/webhook,
-// workload/webhook, jobset/webhook, training/webhook.
+// Package admission holds the one list of webhooks. The server and the webhook configurations are both made from it, so they cannot
+// disagree. The webhooks themselves are in the rooms of their subjects: job/webhook, queue/webhook, workload/webhook, jobset/webhook,
+// training/webhook.
 package admission
 
 import (
@@ -27,17 +26,16 @@ import (
 	workloadwebhook "github.com/berth-project/berth/internal/workload/webhook"
 )
 
-// Options say what the webhooks of jobs, queues and Workloads do.
+// Options configure the webhooks of jobs, queues and Workloads.
 type Options struct {
 	jobwebhook.Options
 	Workloads workloadwebhook.Options
 	Queues    queuewebhook.Options
-	// Training says that SetupTraining registers the webhooks of TrainJobs, with those of their queues in them: the paths are
-	// the same.
+	// Training means that SetupTraining registers the webhooks of TrainJobs, which then cover their queueing too: the paths are the same.
 	Training bool
 }
 
-// NewOptions is what the options of the manager mean for webhooks.
+// NewOptions derives the webhooks' options from the manager's.
 func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 	return Options{
 		Options: jobwebhook.Options{
@@ -52,7 +50,7 @@ func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 	}
 }
 
-// list is the list of the webhooks of jobs, queues and Workloads, in a fixed order. r is nil if they are not served.
+// list returns the webhooks of jobs, queues and Workloads, in a fixed order. r is nil if they are not served.
 func list(o *Options, r *review.Readers) []review.Webhook {
 	out := jobwebhook.Webhooks(&o.Options, r)
 	if o.Training {
@@ -62,17 +60,17 @@ func list(o *Options, r *review.Readers) []review.Webhook {
 	return complete(append(out, workloadwebhook.Webhooks(o.Workloads, o.Jobs)...))
 }
 
-// jobSets is the list of the webhooks of JobSets.
+// jobSets returns the webhooks of JobSets.
 func jobSets(o jobsetwebhook.Options, r *review.Readers) []review.Webhook {
 	return complete(jobsetwebhook.Webhooks(o, r))
 }
 
-// training is the list of the webhooks of training.
+// training returns the webhooks of training.
 func training(o trainingwebhook.Options, r *review.Readers) []review.Webhook {
 	return complete(trainingwebhook.Webhooks(o, r))
 }
 
-// queued are the webhooks by which the queue has its say about TrainJobs, if they are among the enabled kinds.
+// queued returns the queueing webhooks of TrainJobs, if TrainJobs are among the enabled kinds.
 func queued(o *Options, r *review.Readers) []review.Webhook {
 	if o == nil {
 		return nil
@@ -97,7 +95,7 @@ func complete(hooks []review.Webhook) []review.Webhook {
 	return hooks
 }
 
-// register serves webhooks, and returns their paths.
+// register serves webhooks and returns their paths.
 func register(mgr ctrl.Manager, hooks []review.Webhook) map[string]bool {
 	served := map[string]bool{}
 	for i := range hooks {
@@ -107,8 +105,8 @@ func register(mgr ctrl.Manager, hooks []review.Webhook) map[string]bool {
 	return served
 }
 
-// Setup registers every webhook with the server of the manager. Job kinds that are not enabled, or that this build does
-// not know how to handle, get one that allows everything: a configuration that somebody else installed may call it.
+// Setup registers every webhook with the manager's server. Disabled or unknown job kinds get a webhook that allows everything: a
+// configuration that another installation made may call it.
 func Setup(mgr ctrl.Manager, o Options) error {
 	r, err := review.NewReaders(mgr)
 	if err != nil {
@@ -127,7 +125,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 
 func allow(context.Context, admission.Request) admission.Response { return admission.Allowed("") }
 
-// SetupJobSets registers the webhooks of JobSets with the server of the manager.
+// SetupJobSets registers the webhooks of JobSets with the manager's server.
 func SetupJobSets(mgr ctrl.Manager, o jobsetwebhook.Options) error {
 	r, err := review.NewReaders(mgr)
 	if err == nil {
@@ -136,8 +134,8 @@ func SetupJobSets(mgr ctrl.Manager, o jobsetwebhook.Options) error {
 	return err
 }
 
-// SetupTraining registers the webhooks of TrainJobs and runtimes with the server of the manager. If TrainJobs are among the kinds that
-// queue says are enabled, what the queue has to say about them is said first, by the same webhooks. Nil: TrainJobs have no queues.
+// SetupTraining registers the webhooks of TrainJobs and runtimes with the manager's server. If queue enables TrainJobs, their queueing
+// rules run first, in the same webhooks. Nil: TrainJobs are not queued.
 func SetupTraining(mgr ctrl.Manager, o trainingwebhook.Options, queue *Options) error {
 	r, err := review.NewReaders(mgr)
 	if err == nil {
@@ -147,7 +145,7 @@ func SetupTraining(mgr ctrl.Manager, o trainingwebhook.Options, queue *Options) 
 	return err
 }
 
-// IsOfJobSets reports whether a webhook leads to one of those that JobSetConfigurations lists, on whatever host.
+// IsOfJobSets reports whether a client configuration calls a webhook of JobSetConfigurations, on whatever host.
 func IsOfJobSets(c *admissionv1.WebhookClientConfig) bool {
 	path := ""
 	if c.Service != nil && c.Service.Path != nil {

@@ -60,8 +60,8 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// TestServedAsConfigured: a webhook that is configured is served, whatever KubeRay turns out to be in the cluster: with one that nobody
-// serves no pod of Ray's could be made.
+// TestServedAsConfigured: every configured webhook is served, whatever KubeRay version the cluster has: an unserved one would fail the
+// creation of Ray's pods.
 func TestServedAsConfigured(t *testing.T) {
 	cfg := &job.Config{Kinds: job.Kinds{{Group: "ray.io", Version: "v1", Kind: "RayService"}: true}, ElasticJobs: true}
 	kinds := all.Descriptors()
@@ -82,8 +82,8 @@ func TestServedAsConfigured(t *testing.T) {
 	}
 }
 
-// TestOpenWebhooks is that what the cluster itself needs to run is stored while no manager answers. Without a configuration file
-// the API server does not even ask about it.
+// TestOpenWebhooks: objects that the cluster itself needs are stored while no manager answers. Without a configuration file the API
+// server does not even call the webhooks for them.
 func TestOpenWebhooks(t *testing.T) {
 	for name, labelledOnly := range map[string]bool{"with a file": false, "without one": true} {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func testOptions() admission.Options {
 	}, Workloads: workloadwebhook.Options{NonNegative: true, PodSetMetadata: true, PriorityBoost: true}}
 }
 
-// serve starts the webhooks and tells the API server of them. It returns a client and a managed namespace.
+// serve starts the webhooks and registers them with the API server. It returns a client and a managed namespace.
 func serve(t testing.TB) (client.Client, string) {
 	t.Helper()
 	return serveWith(t, testOptions())
@@ -166,7 +166,7 @@ func newJob(namespace, name string) *batchv1.Job {
 	}
 }
 
-// forbidden says that the error is a 403 whose text names every given piece.
+// forbidden checks that the error is a 403 whose text has every given piece.
 func forbidden(t *testing.T, err error, pieces ...string) {
 	t.Helper()
 	if !apierrors.IsForbidden(err) {

@@ -23,7 +23,7 @@ container when a pod elsewhere restarts. docs/jobset.md has a JobSet with it. Th
 
   berth in-place-restart-agent`
 
-// podNamespaceFile says in a container in which namespace it is.
+// podNamespaceFile contains a container's namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func newAgent(version string) *cobra.Command {
@@ -44,7 +44,7 @@ func newAgent(version string) *cobra.Command {
 			if err != nil {
 				return usage("%w", err)
 			}
-			signals := make(chan os.Signal, 1) // Main listens too and ends the context, which would not say which signal it was
+			signals := make(chan os.Signal, 1) // Main also listens and cancels the context, but the agent needs to know which signal it was
 			signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			to, _, err := locate(kubeconfig)
 			if err != nil {

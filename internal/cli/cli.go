@@ -34,10 +34,10 @@ func (usageError) ExitCode() int { return exitUsage }
 // usage makes a usageError.
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs the command line args, of which the first is the name of the program, and returns the exit code: 0 when it is done,
-// 1 when it failed, 2 for bad usage or configuration. An error is written to stderr, on one line if it does not come with a log.
+// Main runs the command line args, whose first element is the program's name, and returns the exit code: 0 for success, 1 for a failure,
+// 2 for bad usage or configuration. An error is written to stderr, on one line unless it comes with a log.
 func Main(version string, args []string, stdout, stderr io.Writer) int {
-	// The reader of our output may have ended; the command then stops in order instead of dying of the signal.
+	// The reader of the output may have ended; the command then stops in order instead of being killed by the signal.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -50,14 +50,15 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 		for range signals {
 			if time.Since(began) > patience {
 				fmt.Fprintln(stderr, "error: told twice to stop: stopping at once")
-				os.Exit(exitFailed) // an embedded control plane follows
+				os.Exit(exitFailed) // an embedded control plane ends with it
 			}
 		}
 	}()
 	return run(ctx, version, args, stdout, stderr)
 }
 
-// patience is how soon a second signal to stop is taken for the same: make and timeout, say, pass one on that arrives anyway.
+// patience is how soon a second stop signal counts as the same one: make and timeout, for example, forward a signal that also arrives
+// directly.
 const patience = time.Second
 
 func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
@@ -74,7 +75,7 @@ func run(ctx context.Context, version string, args []string, stdout, stderr io.W
 	if err == nil {
 		return exitDone
 	}
-	if err.Error() != "" { // else another program has said it
+	if err.Error() != "" { // else another program has printed it
 		fmt.Fprintf(stderr, "error: %v\n", err)
 	}
 	if coded, ok := errors.AsType[interface {
@@ -107,7 +108,7 @@ Ask what waits, and why:
   berth explain job train -n team-a
   berth top --watch`
 
-// newRoot builds the tree of commands. Called as kubectl-berth, it presents itself as kubectl's plugin.
+// newRoot builds the command tree. Called as kubectl-berth, it presents itself as kubectl's plugin.
 func newRoot(version, program string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berth",
@@ -148,17 +149,17 @@ func newRoot(version, program string) *cobra.Command {
 // clusterGroup is the GroupID of the commands that run or prepare clusters.
 const clusterGroup = "clusters"
 
-// calledAs is how the user calls the program, by the name of its file: kubectl finds its plugins by theirs.
+// calledAs maps the program's file name to the user's spelling of the command: kubectl finds plugins by file name.
 var calledAs = map[string]string{
 	"kubectl-berth": "kubectl berth", completer: "kubectl berth",
 	// Names of links that users of Kueue's own client expect.
 	"kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl",
 }
 
-// completer is the program that kubectl asks to complete the arguments of kubectl berth.
+// completer is the program that kubectl runs to complete arguments of kubectl berth.
 const completer = "kubectl_complete-berth"
 
-// rename has the help texts call the program as the user does.
+// rename replaces the program's name in the help texts.
 func rename(command *cobra.Command, name string) {
 	for _, before := range []string{"\n  ", "\"", "run "} {
 		command.Long = strings.ReplaceAll(command.Long, before+"berth ", before+name+" ")
@@ -182,7 +183,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return usage("unexpected argument %q: %s takes flags only, see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
 }
 
-// spelling accepts the name under which the manager's users know a flag.
+// spelling accepts the flag name of the upstream manager.
 func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	if name == "zap-log-level" {
 		name = "log-level"
@@ -198,7 +199,7 @@ func dirFlag(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "dir", defaultDir, "directory for the data, certificates, logs and the kubeconfig")
 }
 
-// expand makes the value of --dir an absolute path. The shell leaves ~ alone in --dir=~/x.
+// expand makes the value of --dir an absolute path. Shells do not expand ~ in --dir=~/x.
 func expand(dir string) (string, error) {
 	if dir == "" {
 		return "", usage("--dir is empty: name a directory, or leave it out for %s", defaultDir)
@@ -213,7 +214,7 @@ func expand(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// forDir is a flag that leads to the directory, empty for the default one.
+// forDir is the flag for a directory, empty for the default one.
 func forDir(dir string) string {
 	if standard, err := expand(defaultDir); err == nil && standard == dir {
 		return ""

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// programEnv makes this test binary be berth.
+// programEnv makes this test binary behave as berth.
 const programEnv = "BERTH_CLI_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func berth(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// A bad command line or configuration ends with 2, one line, and nothing started or made.
+// A wrong command line or configuration ends with 2 and one line, and starts and creates nothing.
 func TestBadUsage(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	content := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nmanageJobsWithoutQueuename: true\n"
@@ -165,7 +165,7 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// A flag that only the control plane can check is bad usage all the same, and in the background, too.
+// A flag that only the control plane can check is also bad usage, and also in the background.
 func TestBadCapacity(t *testing.T) {
 	t.Setenv(programEnv, "1")
 	for _, more := range []string{"--detach=false", "--detach"} {
@@ -178,7 +178,7 @@ func TestBadCapacity(t *testing.T) {
 	}
 }
 
-// occupy takes a directory as an `up` would.
+// occupy locks a directory as an `up` does.
 func occupy(t *testing.T, dir string, record local.Record) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(dir, "berth.json"))
@@ -194,7 +194,7 @@ func occupy(t *testing.T, dir string, record local.Record) {
 	}
 }
 
-// Help teaches: every command has an example of itself.
+// The help of every command has an example.
 func TestHelp(t *testing.T) {
 	for _, command := range newRoot("test", "berth").Commands() {
 		t.Run(command.Name(), func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFlags is the contract that scripts rely on.
+// TestFlags is the contract with scripts.
 func TestFlags(t *testing.T) {
 	contract := map[string]string{
 		"up":      "dir port config nodes node-capacity controllers no-manager no-nodes detach feature-gates log-level",
@@ -251,7 +251,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// A call by the name of a plugin shows that name in the help and in errors.
+// The name of a plugin appears in the help and in errors.
 func TestPluginName(t *testing.T) {
 	for program, name := range map[string]string{"berth": "berth", "kubectl-berth": "kubectl berth", "kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl", "elsewhere": "berth"} {
 		root := newRoot("test", program)
@@ -330,7 +330,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// Flags of the manager override its configuration, only where they are set.
+// Flags of the manager override its configuration only if they are set.
 func TestManagerFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -360,7 +360,7 @@ func TestManagerFlags(t *testing.T) {
 	}
 }
 
-// The dashboard is what the flags say, or else the variables that the chart sets. spec: 70 §4.10.
+// The dashboard's flags take precedence over the variables that the chart sets. spec: 70 §4.10.
 func TestDashboardFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args        []string
@@ -441,7 +441,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestUpAndDown is the life of a cluster in the background.
+// TestUpAndDown starts and stops a cluster in the background.
 func TestUpAndDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -471,7 +471,7 @@ func TestUpAndDown(t *testing.T) {
 	}
 }
 
-// A start that is interrupted leaves nothing behind that runs.
+// An interrupted start leaves no process behind.
 func TestUpIsInterrupted(t *testing.T) {
 	t.Setenv(programEnv, "1")
 	dir := t.TempDir()
@@ -486,7 +486,7 @@ func TestUpIsInterrupted(t *testing.T) {
 	}
 }
 
-// A signal that arrives twice, as from make or timeout, is one: it stops in order.
+// A signal that arrives twice, as from make or timeout, counts once: the command stops in order.
 func TestSignals(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

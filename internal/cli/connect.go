@@ -19,7 +19,7 @@ func kubeconfigFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "kubeconfig", "", "how to reach the API server (default $KUBECONFIG, else the cluster that this runs in, else ~/.kube/config)")
 }
 
-// connect finds the API server and asks whether it is there.
+// connect finds the API server and checks that it answers.
 func connect(ctx context.Context, kubeconfig, version string) (*rest.Config, error) {
 	cfg, source, err := locate(kubeconfig)
 	if err != nil {
@@ -41,7 +41,7 @@ func connect(ctx context.Context, kubeconfig, version string) (*rest.Config, err
 	return cfg, nil
 }
 
-// locate looks where --kubeconfig, $KUBECONFIG, the cluster around us and ~/.kube/config say, in this order.
+// locate reads --kubeconfig, $KUBECONFIG, the pod's service account or ~/.kube/config, in this order.
 func locate(kubeconfig string) (cfg *rest.Config, source string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	source = clientcmd.RecommendedHomeFile
@@ -71,8 +71,8 @@ func locate(kubeconfig string) (cfg *rest.Config, source string, err error) {
 	return cfg, source, nil
 }
 
-// onLoopback reports whether the API server runs on this machine, outside of the cluster's network: it then reaches
-// addresses of this machine, but no Services.
+// onLoopback reports whether the API server runs on this machine, outside of the cluster's network: it can then reach addresses of this
+// machine, but no Services.
 func onLoopback(cfg *rest.Config) bool {
 	u, err := url.Parse(cfg.Host)
 	if err != nil {

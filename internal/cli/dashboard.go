@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"net"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// dashboard are the flags of the dashboard; empty is what the environment says, and then the default. spec: 70 §4.10.
+// dashboard are the flags of the dashboard; empty falls back to the environment, and then to the default. spec: 70 §4.10.
 type dashboard struct {
 	address, mode, origins, audiences string
 }
@@ -26,7 +27,8 @@ func (d *dashboard) add(flags *pflag.FlagSet) {
 		"audiences of which a token has to have one, separated by commas (default KUEUEVIZ_AUTH_TOKEN_REVIEW_AUDIENCES, or those of the API server)")
 }
 
-// apply puts the flags over the environment, and both over the defaults. host is where to listen if none is named. The error is one of usage.
+// apply overrides the environment by the flags, and the defaults by both. host is the default host to listen on. The error is a usage
+// error.
 func (d *dashboard) apply(o *options.Options, host string, environment func(string) string) error {
 	out := &o.Dashboard
 	if port := environment("KUEUEVIZ_PORT"); port != "" {
@@ -41,11 +43,11 @@ func (d *dashboard) apply(o *options.Options, host string, environment func(stri
 		}
 		out.Address = d.address
 	}
-	if mode := first(d.mode, environment("KUEUEVIZ_AUTH_MODE")); mode != "" {
+	if mode := cmp.Or(d.mode, environment("KUEUEVIZ_AUTH_MODE")); mode != "" {
 		out.AuthMode = options.AuthMode(mode)
 	}
-	out.Origins = listed(first(d.origins, environment("KUEUEVIZ_ALLOWED_ORIGINS")))
-	out.Audiences = listed(first(d.audiences, environment("KUEUEVIZ_AUTH_TOKEN_REVIEW_AUDIENCES")))
+	out.Origins = listed(cmp.Or(d.origins, environment("KUEUEVIZ_ALLOWED_ORIGINS")))
+	out.Audiences = listed(cmp.Or(d.audiences, environment("KUEUEVIZ_AUTH_TOKEN_REVIEW_AUDIENCES")))
 	for _, t := range []struct {
 		name  string
 		value *time.Duration
@@ -70,24 +72,14 @@ func (d *dashboard) apply(o *options.Options, host string, environment func(stri
 	if err != nil || port == "0" {
 		return usage("--dashboard-bind-address %q: name a port", out.Address)
 	}
-	out.Address = net.JoinHostPort(first(named, host), port)
+	out.Address = net.JoinHostPort(cmp.Or(named, host), port)
 	if err := out.Check(); err != nil {
 		return usage("the dashboard (--dashboard-auth-mode, --dashboard-allowed-origins or the variables KUEUEVIZ_*): %w", err)
 	}
 	return nil
 }
 
-// first is the first text that is not empty.
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
-// listed is what is separated by commas in a text.
+// listed splits a text at commas.
 func listed(text string) (out []string) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {

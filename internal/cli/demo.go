@@ -65,7 +65,7 @@ func runDemo(ctx context.Context, out io.Writer, version string, keep bool) erro
 	return whatNext(out, dir, record)
 }
 
-// whatNext is for somebody who has just seen the demo.
+// whatNext suggests commands after the demo.
 func whatNext(out io.Writer, dir string, r local.Record) error {
 	manifest, err := demo.Sample()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-project/berth/internal/embedded"
 )
 
-// background runs `berth up` with the given flags in a session of its own, with its output in the directory's logs/berth.log,
-// and returns its record once it is ready. If it ends before that, the error is its last output; if ctx ends, it is stopped.
+// background runs `berth up` with the given flags in a new session, with its output in the directory's logs/berth.log, and returns its
+// record once it is ready. If it ends before that, the error is its last output; if ctx ends, it is stopped.
 func background(ctx context.Context, dir string, flags ...string) (local.Record, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -58,7 +58,7 @@ func background(ctx context.Context, dir string, flags ...string) (local.Record,
 		case <-ended:
 			return local.Record{}, lastWords(exit, path)
 		case <-ctx.Done():
-			_ = command.Process.Signal(syscall.SIGTERM) // fails only when it has ended
+			_ = command.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 			<-ended
 			return local.Record{}, errInterrupted
 		case <-tick.C:
@@ -99,7 +99,7 @@ type exitError struct {
 func (e exitError) Error() string { return e.text }
 func (e exitError) ExitCode() int { return e.code }
 
-// lastWords makes the end of a program the error that it logged last, or else the end of its log.
+// lastWords returns the error that the program logged last, or else the end of its log.
 func lastWords(exit error, log string) error {
 	code := exitFailed
 	if status, ok := errors.AsType[*exec.ExitError](exit); ok && status.ExitCode() == exitUsage {

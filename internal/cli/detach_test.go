@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A log is not made in a directory before it is known to be ours.
+// No log is created in a directory before the directory is known to belong to this user.
 func TestBackgroundForeign(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "dir")

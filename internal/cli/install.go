@@ -85,7 +85,7 @@ func printManifests(to io.Writer, asked install.Options) error {
 	return nil
 }
 
-// checkWebhookURL accepts what an API server accepts: https, without query or fragment. Empty is fine.
+// checkWebhookURL accepts the URLs that an API server accepts: https, without query or fragment. Empty is allowed.
 func checkWebhookURL(given string) error {
 	if given == "" {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-// logging are the flags that say how the manager logs.
+// logging are the flags of the manager's log.
 type logging struct {
 	level string
 	zap   zap.Options
 }
 
-// zapFlags are the library's flags that users of the manager know, besides the level. spec: 70 §5.5.
+// zapFlags are the library's flags that upstream managers have, besides the level. spec: 70 §5.5.
 var zapFlags = map[string]string{
 	"zap-encoder":          "how lines are written: console or json",
 	"zap-devel":            "log as for development: level debug, stacks of warnings",
@@ -29,7 +29,7 @@ var zapFlags = map[string]string{
 	"zap-time-encoding":    "how times are written: epoch, millis, nano, iso8601, rfc3339 or rfc3339nano (default rfc3339nano)",
 }
 
-// add adds the flags; defaults are the library's only where they are ours too.
+// add adds the flags.
 func (l *logging) add(flags *pflag.FlagSet) {
 	logFlag(flags, &l.level)
 	library := flag.NewFlagSet("", flag.ContinueOnError)
@@ -48,12 +48,12 @@ func logFlag(flags *pflag.FlagSet, level *string) {
 
 const levelInfo = "info"
 
-// newLog makes a log in readable lines, also for the libraries.
+// newLog makes a log in readable lines, also used by the libraries.
 func newLog(to io.Writer, level string) (logr.Logger, error) {
 	return (&logging{level: level}).open(to)
 }
 
-// open makes the log of the flags, also for the libraries.
+// open makes the log of the flags, also used by the libraries.
 func (l *logging) open(to io.Writer) (logr.Logger, error) {
 	enabled, err := parseLevel(l.level)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// The flags of upstream's manager say how to log. spec: 70 §5.5.
+// The log flags of upstream's manager work. spec: 70 §5.5.
 func TestLogFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args    string
-		want    string // of what is written
+		want    string // of the output
 		without string
 	}{
 		"by default":        {"", `^\d{4}-\d\d-\d\dT[0-9:]+\.\d+\S*\tINFO\tinfo one\n.*\tERROR\tbroken\t`, "debug one|runtime.goexit"},
@@ -53,7 +53,7 @@ func TestLogFlags(t *testing.T) {
 	}
 }
 
-// What counts is in the log, once, as a file that would give it again. spec: 70 §3.1.
+// The effective configuration is in the log, once, as a file that gives the same configuration. spec: 70 §3.1.
 func TestConfigurationIsTold(t *testing.T) {
 	var out bytes.Buffer
 	l := logging{level: levelInfo}

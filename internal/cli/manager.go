@@ -38,7 +38,7 @@ type manager struct {
 	webhookPort int
 	certDir     string
 	leaderElect bool
-	jobSets     options.Client // requests about them
+	jobSets     options.Client // of the JobSet controller
 	log         logging
 	settings    settings
 	addresses   addresses
@@ -100,7 +100,7 @@ func (m *manager) run(cmd *cobra.Command, version string) error {
 	return nil
 }
 
-// tellConfiguration logs the configuration that counts, with its defaults and before the flags. spec: 70 §3.1.
+// tellConfiguration logs the effective configuration, with its defaults and before the flags. spec: 70 §3.1.
 func tellConfiguration(log logr.Logger, o *options.Options) error {
 	text, err := o.YAML()
 	if err != nil {
@@ -162,7 +162,7 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	}, nil
 }
 
-// limitJobSets puts the flags of JobSet's own manager over the configuration. spec: 70 §5.5.
+// limitJobSets overrides the configuration with the flags of JobSet's own manager. spec: 70 §5.5.
 func (m *manager) limitJobSets(flags *pflag.FlagSet, o *options.Options) error {
 	if flags.Changed("kube-api-qps") {
 		o.JobSet.Client.QPS = m.jobSets.QPS

@@ -13,7 +13,7 @@ import (
 // memoryLimits are the kernel's files with the container's memory limit: cgroups of version 2, then 1.
 var memoryLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// ofLimit is the part of the container's memory from which on garbage is collected harder: what is not the heap needs some too.
+// ofLimit is the part of the container's memory from which on garbage is collected more often; memory outside of the heap needs the rest.
 const ofLimit = 0.9
 
 // limitMemory sets Go's memory limit below the container's, unless GOMEMLIMIT is set.
@@ -27,7 +27,7 @@ func limitMemory(log logr.Logger, files []string) {
 	log.Info("Memory is limited", "limit", limit, "soft", soft)
 }
 
-// containerMemory is the limit in bytes that the first of the files names that can be read; 0 is none.
+// containerMemory is the limit in bytes in the first readable file; 0 is none.
 func containerMemory(files []string) int64 {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -35,7 +35,7 @@ func containerMemory(files []string) int64 {
 			continue
 		}
 		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil || limit <= 0 || limit > math.MaxInt64/2 { // "max", or what version 1 says for it
+		if err != nil || limit <= 0 || limit > math.MaxInt64/2 { // "max", or its equivalent in version 1
 			return 0
 		}
 		return limit

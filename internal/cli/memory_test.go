@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// TestMemory is that the limit of a container bounds the heap, unless the environment says otherwise.
+// TestMemory: the limit of a container bounds the heap, unless the environment sets another limit.
 func TestMemory(t *testing.T) {
 	t.Cleanup(func() { debug.SetMemoryLimit(math.MaxInt64) })
 	for name, tc := range map[string]struct {

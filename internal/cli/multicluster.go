@@ -44,7 +44,7 @@ func newMulticluster(version string) *cobra.Command {
 }
 
 func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err error) {
-	wire.LeadLogs(logr.Discard()) // what goes wrong is shown
+	wire.LeadLogs(logr.Discard()) // failures are shown by the demo
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	dir, err := os.MkdirTemp("", "berth-multicluster-")
 	if err != nil {
@@ -77,14 +77,14 @@ func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err err
 type machine struct {
 	dir   string
 	mu    sync.Mutex
-	ports map[string]*listen.Reservation // of API servers: one that comes back is where it was
+	ports map[string]*listen.Reservation // of API servers: a restarted one keeps its address
 }
 
 func (m *machine) of(name string) string { return filepath.Join(m.dir, name) }
 
 func (m *machine) config() string { return filepath.Join(m.dir, "config.yaml") }
 
-// Start starts one, and waits until it is ready.
+// Start starts a cluster, and waits until it is ready.
 func (m *machine) Start(ctx context.Context, name string) (string, error) {
 	port, err := m.port(name)
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *machine) Start(ctx context.Context, name string) (string, error) {
 	return record.Kubeconfig, err
 }
 
-// port is that of an API server, which no other program gets until stopAll, not even while the API server is down.
+// port returns the port of an API server, which no other program gets until stopAll, even while the API server is down.
 func (m *machine) port(name string) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *machine) port(name string) (int, error) {
 	return m.ports[name].Port, nil
 }
 
-// Kill ends one as a power cut would, and waits until nothing of it is left.
+// Kill ends a cluster as a power cut would, and waits until all its processes have ended.
 func (m *machine) Kill(name string) error {
 	record, found, err := local.Find(m.of(name))
 	if err != nil || !found || record.PID == 0 {
@@ -126,7 +126,7 @@ func (m *machine) Kill(name string) error {
 	return fmt.Errorf("what runs in %s does not end", m.of(name))
 }
 
-// stopAll stops what still runs, and gives the ports up.
+// stopAll stops all running clusters and releases their ports.
 func (m *machine) stopAll(cmd *cobra.Command) error {
 	var errs []error
 	for name, port := range m.ports {

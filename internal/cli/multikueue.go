@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-project/berth/internal/cli/multikueue"
 	"github.com/berth-project/berth/internal/options"
@@ -45,7 +46,7 @@ func newRBAC() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", multikueue.Worker, "whose: manager or worker")
-	addConfig(cmd, &config, &gates)
+	addConfig(cmd.Flags(), &config, &gates)
 	return cmd
 }
 
@@ -76,7 +77,7 @@ func newCheckFramework() *cobra.Command {
 			return check.Run(cmd.OutOrStdout(), &o)
 		},
 	}
-	addConfig(cmd, &config, &gates)
+	addConfig(cmd.Flags(), &config, &gates)
 	cmd.Flags().StringVar(&object, "object", "", "file with the job on the manager, in YAML")
 	cmd.Flags().StringVar(&remote, "remote", "", "file with its copy on the worker, in YAML")
 	cmd.Flags().StringVar(&workload, "workload", "", "file with its Workload, in YAML (default one with the name of the job)")
@@ -84,7 +85,7 @@ func newCheckFramework() *cobra.Command {
 	return cmd
 }
 
-func addConfig(cmd *cobra.Command, config, gates *string) {
-	cmd.Flags().StringVar(config, "config", "", "configuration file of the manager (config.kueue.x-k8s.io)")
-	cmd.Flags().StringVar(gates, "feature-gates", "", "feature gates of the manager, such as A=true,B=false")
+func addConfig(flags *pflag.FlagSet, config, gates *string) {
+	flags.StringVar(config, "config", "", "configuration file of the manager (config.kueue.x-k8s.io)")
+	flags.StringVar(gates, "feature-gates", "", "feature gates of the manager, such as A=true,B=false")
 }

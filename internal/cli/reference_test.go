@@ -15,7 +15,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write docs/cli.md instead of comparing it")
 
-// commands are all commands but cobra's own help.
+// commands returns all commands except cobra's own help.
 func commands(of *cobra.Command) (out []*cobra.Command) {
 	for _, c := range of.Commands() {
 		if c.Name() != "help" && !c.Hidden {
@@ -25,10 +25,10 @@ func commands(of *cobra.Command) (out []*cobra.Command) {
 	return out
 }
 
-// example is a line of a help text that is to be typed.
+// example is a command line in a help text.
 var example = regexp.MustCompile(`(?m)^  (berth .*)$`)
 
-// words splits a line as a shell does, up to a comment that is set off, a pipe or a redirection.
+// words splits a line like a shell, up to a comment that is set off, a pipe or a redirection.
 func words(line string) (out []string) {
 	line, _, _ = strings.Cut(line, "   ")
 	word, quoted, begun := "", rune(0), false
@@ -90,7 +90,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReference keeps docs/cli.md what the commands are: run with -rewrite after a change of them (`make generate` does).
+// TestReference keeps docs/cli.md up to date: run with -rewrite after a change of the commands (`make generate` does).
 func TestReference(t *testing.T) {
 	const path = "../../docs/cli.md"
 	text := reference(newRoot("test", "berth"))
@@ -156,7 +156,7 @@ func reference(root *cobra.Command) string {
 	return b.String()
 }
 
-// fenced puts indented paragraphs into code blocks, and escapes nothing else: the texts have no markup.
+// fenced puts indented paragraphs into code blocks, and escapes nothing: the texts have no markup.
 func fenced(text string) string {
 	var b strings.Builder
 	const fence = "```\n"

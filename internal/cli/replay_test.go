@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// flight is the record of two workloads in a queue that has room for one.
+// flight is the record of two workloads in a queue with room for one.
 func flight(t *testing.T) string {
 	t.Helper()
 	s := state.New(state.Options{Options: cycle.Defaults()})
@@ -48,7 +48,7 @@ func TestReplay(t *testing.T) {
 		record string
 		args   []string
 		code   int
-		out    []string // that the output, or the error, has
+		out    []string // parts of the output or the error
 		not    string
 	}{
 		"as recorded":     {record: record, out: []string{"1 steps, 2 decisions: decided as recorded, trace hash "}, not: "ns/a"},

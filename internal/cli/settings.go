@@ -12,19 +12,18 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// settings are the flags that say what the manager does.
+// settings are the flags that configure the manager's work.
 type settings struct {
 	config, gates, controllers string
 }
 
 func (s *settings) add(flags *pflag.FlagSet) {
-	flags.StringVar(&s.config, "config", "", "configuration file of the manager (config.kueue.x-k8s.io)")
-	flags.StringVar(&s.gates, "feature-gates", "", "feature gates of the manager, such as A=true,B=false")
+	addConfig(flags, &s.config, &s.gates)
 	flags.StringVar(&s.controllers, "controllers", "",
 		"groups of controllers to run, separated by commas: webhooks,queues,scheduler,checks,integrations,jobset,training,multikueue; -jobset leaves one out (default all)")
 }
 
-// load reads and checks them. The error is one of usage.
+// load reads and checks them. The error is a usage error.
 func (s *settings) load() (options.Options, install.Groups, error) {
 	groups, err := install.ParseGroups(s.controllers)
 	if err != nil {
@@ -34,8 +33,7 @@ func (s *settings) load() (options.Options, install.Groups, error) {
 	return o, groups, err
 }
 
-// deploy is an installation whose manager runs in the cluster with these settings, and with the configuration that comes
-// with Berth if no other is given.
+// deploy is an installation whose manager runs in the cluster with these settings, and with the shipped configuration if none is given.
 func (s *settings) deploy(image string, groups install.Groups) (install.Options, error) {
 	text, source := install.ShippedConfig(), "the configuration that comes with Berth"
 	if s.config != "" {
@@ -58,7 +56,7 @@ func (s *settings) deploy(image string, groups install.Groups) (install.Options,
 	return install.Options{Options: o, Groups: groups, Deploy: d}, nil
 }
 
-// addresses are the flags that say where the manager listens; empty is what the configuration says.
+// addresses are the flags of the manager's listeners; empty keeps the configuration.
 type addresses struct {
 	metrics, health, visibility string
 }
@@ -69,7 +67,7 @@ func (a *addresses) add(flags *pflag.FlagSet, metrics, health, visibility string
 	flags.StringVar(&a.visibility, "visibility-bind-address", "", "address of the visibility API, host:port, or 0 for none (default "+visibility+")")
 }
 
-// apply checks them and puts them over the configuration.
+// apply checks them and overrides the configuration.
 func (a *addresses) apply(o *options.Options) error {
 	for _, f := range []struct {
 		flag, value string

@@ -94,7 +94,7 @@ func (u *up) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// config checks the command line, before anything is started.
+// config checks the command line before anything is started.
 func (u *up) config(stderr io.Writer) (local.Config, error) {
 	dir, err := expand(u.dir)
 	if err != nil {
@@ -132,7 +132,7 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 	}, nil
 }
 
-// misuse finds the control plane's complaints about flags that only it can check.
+// misuse turns the control plane's errors about flags that only it can check into usage errors.
 func misuse(err error) error {
 	for _, flag := range []string{"--node-capacity", "--nodes"} {
 		if strings.HasPrefix(err.Error(), flag) {
@@ -148,7 +148,7 @@ func (u *up) ready(stdout io.Writer, r local.Record) {
 	if u.noNodes || u.nodes == 0 {
 		nodes = "no nodes"
 	}
-	dir, _ := expand(u.dir) // it was good before
+	dir, _ := expand(u.dir) // it was checked before
 	fmt.Fprintf(stdout, "Ready: Kubernetes at %s with %s\n\n", r.Server, nodes)
 	try := []string{"export KUBECONFIG=" + r.Kubeconfig, "kubectl get nodes"}
 	if u.noManager {
@@ -165,7 +165,7 @@ func (u *up) ready(stdout io.Writer, r local.Record) {
 	fmt.Fprintln(stdout)
 }
 
-// errInterrupted is the end of a command that was to finish something.
+// errInterrupted is the error of a command that a signal stopped before its end.
 var errInterrupted = errors.New("interrupted")
 
 // interrupted reports whether the user ended the command.

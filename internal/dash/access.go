@@ -30,11 +30,11 @@ import (
 
 const (
 	tokensKept  = 1024
-	answersKept = 10 * time.Second // about permissions
+	answersKept = 10 * time.Second // of authorizations
 	patience    = 10 * time.Second // with the API server
 	atOnce      = 16               // questions for one view
 
-	// Subprotocols of a WebSocket, by which browsers, which cannot set headers, show their token. spec: 70 §4.10.
+	// Subprotocols of a WebSocket. Browsers cannot set headers and pass their token in one. spec: 70 §4.10.
 	subprotocol      = "kueueviz.v1"
 	tokenSubprotocol = "kueueviz.auth."
 )
@@ -62,7 +62,7 @@ type review struct {
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=kueue-manager-dashboard-role
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=kueue-manager-dashboard-role
 
-// newAccess asks the API server of two connections: about permissions, and about tokens.
+// newAccess asks the API server over two connections: one for permissions, one for tokens.
 func newAccess(forRights, forTokens *rest.Config, httpClient *http.Client, o *options.Dashboard) (*access, error) {
 	rights, err := kubernetes.NewForConfigAndClient(forRights, httpClient)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c caller) name() string {
 // errUnauthenticated is the error for a missing or unknown token.
 var errUnauthenticated = errors.New("show a token that the API server knows")
 
-// caller finds out who asks, from what the API server said not longer than age ago; 0 leaves that to the configuration.
+// caller identifies the caller of a request, by a review not older than age; 0 is the configured age.
 func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration) (caller, error) {
 	if a.disabled {
 		return caller{}, nil
@@ -112,7 +112,7 @@ func (a *access) caller(ctx context.Context, r *http.Request, age time.Duration)
 	return caller{who}, err
 }
 
-// tokenOf is the token that a request shows, by header or by subprotocol; "" for none.
+// tokenOf returns the token of a request, from a header or a subprotocol; "" for none.
 func tokenOf(r *http.Request) string {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -130,7 +130,7 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// know is whose token it is.
+// know returns the user of a token.
 func (a *access) know(ctx context.Context, token string, age time.Duration) (user.Info, error) {
 	hash := sha256.Sum256([]byte(token))
 	a.mu.Lock()
@@ -148,7 +148,7 @@ func (a *access) know(ctx context.Context, token string, age time.Duration) (use
 			return r.who, known(r.who)
 		}
 	}
-	// Who asks first may leave; the others still wait for the answer.
+	// The first caller may leave; the others still wait for the answer.
 	answer, err, _ := a.reviews.Do(string(hash[:]), func() (any, error) {
 		limited, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer stop()
@@ -176,7 +176,7 @@ func known(who user.Info) error {
 	return nil
 }
 
-// ask has the API server review a token.
+// ask sends a token review to the API server.
 func (a *access) ask(ctx context.Context, token string) (user.Info, error) {
 	got, err := a.tokenAPI.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: a.audiences},
@@ -196,7 +196,7 @@ func (a *access) ask(ctx context.Context, token string) (user.Info, error) {
 	return &user.DefaultInfo{Name: s.User.Username, UID: s.User.UID, Groups: s.User.Groups, Extra: extra}, nil
 }
 
-// refused is the error for what somebody may not read.
+// refused is the error for objects that the caller may not read.
 type refused struct{ text string }
 
 func (r *refused) Error() string { return r.text }
@@ -213,7 +213,7 @@ var (
 	nodesResource         = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "nodes"}
 )
 
-// may reports whether somebody may get the object of a name, or list all if there is no name, in a namespace or in all.
+// may reports whether a caller may get the object of a name, or list all if there is no name, in a namespace or in all.
 func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) (bool, error) {
 	if a.disabled {
 		return true, nil
@@ -222,7 +222,7 @@ func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionRe
 	if name != "" {
 		verb = "get"
 	}
-	// The answer is kept, so it is of use even if who asked has left.
+	// The answer is cached, so it is useful even after the caller has left.
 	ctx, stop := context.WithTimeout(inflight.For(context.WithoutCancel(ctx), who.name()), patience)
 	defer stop()
 	decision, _, err := a.authorizer.Authorize(ctx, &authorizer.AttributesRecord{
@@ -235,7 +235,7 @@ func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionRe
 	return decision == authorizer.DecisionAllow, nil
 }
 
-// must is may with a refusal for an error.
+// must is may with a refusal as error.
 func (a *access) must(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) error {
 	ok, err := a.may(ctx, who, what, namespace, name)
 	if err != nil || ok {

@@ -76,8 +76,8 @@ func (r *reviewer) token(audiences ...string) string {
 	return request.Status.Token
 }
 
-// TestTokensAreKept: the word of the API server about a good token counts for 60 seconds and about a bad one for 5, unless a newer one is
-// asked for, and no failure is kept. spec: 70 §4.10.
+// TestTokensAreKept: reviews of valid tokens are cached for 60 seconds and reviews of invalid ones for 5, unless a newer one is
+// requested, and failures are not cached. spec: 70 §4.10.
 func TestTokensAreKept(t *testing.T) {
 	r := newReviewer(t, func(*options.Dashboard) {})
 	good := r.token()

@@ -22,7 +22,7 @@ import (
 //go:embed web
 var pages embed.FS
 
-// How a connection is kept. spec: 70 §4.10.
+// Limits of a connection. spec: 70 §4.10.
 const (
 	debounce     = 200 * time.Millisecond
 	writeLimit   = 5 * time.Second
@@ -30,7 +30,7 @@ const (
 	pingEvery    = 30 * time.Second
 	recheckEvery = 30 * time.Second
 
-	statusPath = "/auth/status" // is open to everybody
+	statusPath = "/auth/status" // needs no authentication
 )
 
 // Server is the handler of all requests.
@@ -49,7 +49,7 @@ type Server struct {
 	// connections bounds the open connections, turns the views and objects that are built at once. Both share fairly between callers.
 	connections, turns *inflight.Limiter
 
-	// pace is how long things take; tests are less patient.
+	// pace holds intervals and timeouts; tests shorten them.
 	pace pace
 }
 
@@ -64,14 +64,14 @@ func (s *Server) route() {
 	s.site()
 }
 
-// HTTP serves it until the server is shut down, with the limits of a connection.
+// HTTP returns the HTTP server, with the limits of a connection. Its shutdown ends all views.
 func (s *Server) HTTP() *http.Server {
 	out := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10}
-	out.RegisterOnShutdown(s.hub.end) // what became a WebSocket is no longer the server's
+	out.RegisterOnShutdown(s.hub.end) // the HTTP server does not close WebSockets
 	return out
 }
 
-// ServeHTTP answers within the limits, and only to those pages that may read.
+// ServeHTTP answers within the limits, and only to pages of allowed origins.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -87,7 +87,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// crossOrigin answers questions of browsers whether a page may read, and refuses pages that may not. spec: 70 §4.10, §6 row 16.
+// crossOrigin answers preflight requests of browsers, and refuses pages of other origins. spec: 70 §4.10, §6 row 16.
 func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) (answered bool) {
 	header := w.Header()
 	header.Add("Vary", "Origin")
@@ -110,7 +110,7 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) (answered b
 	return false
 }
 
-// authStatus tells, to everybody, whether a token is needed, and of one that is shown whether it is good.
+// authStatus reports, without authentication, whether a token is needed, and whether a given one is valid.
 func (s *Server) authStatus(w http.ResponseWriter, r *http.Request) {
 	out := map[string]any{"authMode": s.options.AuthMode}
 	if s.options.AuthMode == options.AuthTokenReview && r.Header.Get("Authorization") != "" {
@@ -123,7 +123,7 @@ func (s *Server) authStatus(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, out)
 }
 
-// site serves the pages. All of them are one document, which shows what the path says.
+// site serves the pages. All of them are one document, whose content depends on the path.
 func (s *Server) site() {
 	policy := "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -145,7 +145,7 @@ func (s *Server) site() {
 	}
 }
 
-// protected reports whether browsers are told which pages may read what is at a path.
+// protected reports whether access to a path depends on the page's origin.
 func protected(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ws/") || path == statusPath
 }
@@ -166,7 +166,7 @@ func refuse(w http.ResponseWriter, code int, why string) {
 	write(w, code, map[string]string{"error": why})
 }
 
-// upgrader makes a WebSocket of a request. Whether its origin may read was looked at before.
+// upgrader makes a WebSocket of a request. Its origin was checked before.
 var upgrader = websocket.Upgrader{
 	HandshakeTimeout: 10 * time.Second, ReadBufferSize: 1 << 10, WriteBufferSize: 16 << 10,
 	Subprotocols: []string{subprotocol}, CheckOrigin: func(*http.Request) bool { return true },

@@ -26,8 +26,8 @@ import (
 
 func asIs(*Server) {}
 
-// TestOneNamespace: a token with view on red only shows no Workload of blue, wherever one looks, and a page of another origin shows
-// nothing. spec: 70 §4.10, §7 example 60.
+// TestOneNamespace: a token with view on red only shows no Workload of blue on any path, and a page of another origin gets no content.
+// spec: 70 §4.10, §7 example 60.
 func TestOneNamespace(t *testing.T) {
 	w := newWorld(t, asIs)
 	w.queues()
@@ -136,7 +136,7 @@ func (w *world) settled(namespaces ...string) {
 	})
 }
 
-// TestEndpoints asks everything that there is. spec: 70 §4.10.
+// TestEndpoints requests every endpoint. spec: 70 §4.10.
 func TestEndpoints(t *testing.T) {
 	w := newWorld(t, asIs)
 	w.queues()
@@ -199,7 +199,7 @@ func TestEndpoints(t *testing.T) {
 	w.refusals(admin)
 }
 
-// refusals are what is wrong with a request, and what is open.
+// refusals are wrong requests and open paths.
 func (w *world) refusals(token string) {
 	w.Helper()
 	for path, want := range map[string]int{
@@ -263,7 +263,7 @@ func setPreempted(w *world, of *kueue.Workload) {
 	w.must(w.c.Status().Update(w.Context(), of))
 }
 
-// TestPreemption: what is said of it follows the conditions.
+// TestPreemption: the preemption of a view follows the conditions.
 func TestPreemption(t *testing.T) {
 	is := func(kind, reason string, status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: kind, Reason: reason, Status: status}
@@ -284,8 +284,8 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// TestPodsOfAnyKind: pods are found by the job that owns them, by the owners of that, by the JobSet that they name, and by the Workload
-// that they name. spec: 70 §6 row 16.
+// TestPodsOfAnyKind: pods are found by their job, by its owners, by the JobSet in their labels, and by the Workload in their annotations.
+// spec: 70 §6 row 16.
 func TestPodsOfAnyKind(t *testing.T) {
 	w := newWorld(t, asIs)
 	deployment := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.red, Name: "top"}}
@@ -428,7 +428,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestOrigins: which pages may read. spec: 70 §4.10, §6 row 16.
+// TestOrigins: allowed origins. spec: 70 §4.10, §6 row 16.
 func TestOrigins(t *testing.T) {
 	proxied := httptest.NewRequest(http.MethodGet, "/api/cohort/any", nil)
 	proxied.Header.Set("Sec-Fetch-Site", "same-origin")

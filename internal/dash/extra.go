@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// aboutName is the index of events by the name of the Workload that they are about.
+// aboutName is the index of events by the name of their Workload.
 const aboutName = "involvedObject.name"
 
 // +kubebuilder:rbac:groups="",resources=pods;nodes;events,verbs=get;list;watch,roleName=kueue-manager-dashboard-role
@@ -44,7 +44,7 @@ func newExtra(ctx context.Context, mgr ctrl.Manager) (cache.Cache, error) {
 	return c, nil
 }
 
-// trimPod leaves of a pod what is shown, and what tells whose it is.
+// trimPod reduces a pod to the displayed fields and the fields that identify its owners.
 func trimPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {

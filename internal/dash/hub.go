@@ -13,7 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// topic is a kind of objects that views are made of. Topics are bits of a set.
+// topic is a kind of objects in views. Topics are bits of a set.
 type topic uint
 
 const (
@@ -27,7 +27,7 @@ const (
 	events
 )
 
-// hub tells views that something has changed. It does not say what: who is told looks.
+// hub notifies views of changes. A notification does not say which object changed: views read again.
 type hub struct {
 	mu    sync.Mutex
 	subs  map[*subscription]struct{}
@@ -35,7 +35,7 @@ type hub struct {
 	once  sync.Once
 }
 
-// subscription is one view's. changed holds one note at most, so a slow view delays no other.
+// subscription belongs to one view. changed holds one note at most, so a slow view delays no other.
 type subscription struct {
 	topics    topic
 	namespace string // "" for all
@@ -61,11 +61,11 @@ func (h *hub) leave(s *subscription) {
 	delete(h.subs, s)
 }
 
-// changed tells who looks at a topic in a namespace; that of cluster-wide objects is "".
+// changed notifies the views of a topic in a namespace; the namespace of cluster-wide objects is "".
 func (h *hub) changed(t topic, namespace string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for s := range h.subs { //berth:unordered each is told the same
+	for s := range h.subs { //berth:unordered all get the same notification
 		if s.topics&t == 0 || s.namespace != "" && namespace != "" && s.namespace != namespace {
 			continue
 		}
@@ -76,7 +76,7 @@ func (h *hub) changed(t topic, namespace string) {
 	}
 }
 
-// follow tells the hub of all changes in the caches.
+// follow notifies the hub of all changes in the caches.
 func (s *Server) follow(ctx context.Context) error {
 	for _, f := range []struct {
 		cache  cache.Cache

@@ -22,7 +22,7 @@ const (
 	addressesKept = 4096
 )
 
-// Connections there may be, and how many of one caller.
+// Connections, in total and of one caller.
 const (
 	maxConnections       = 1024
 	connectionsPerCaller = 128
@@ -39,12 +39,12 @@ func newTurns() *inflight.Limiter {
 	return &inflight.Limiter{Seats: viewsAtOnce, PerCaller: viewsPerCaller, Waiting: 2 * maxConnections, WaitingPerCaller: connectionsPerCaller + objectsPerCaller}
 }
 
-// newConnections makes a limit under which connections are refused, and never wait.
+// newConnections makes a limit under which connections are refused and never wait.
 func newConnections() *inflight.Limiter {
 	return &inflight.Limiter{Seats: maxConnections, PerCaller: connectionsPerCaller}
 }
 
-// busy tells to come again.
+// busy asks the client to retry.
 func busy(w http.ResponseWriter, why string) {
 	w.Header().Set("Retry-After", "1")
 	refuse(w, http.StatusTooManyRequests, why)
@@ -63,7 +63,7 @@ func newLimits() *limits {
 	return &limits{all: rate.NewLimiter(inAll, inAll), now: time.Now, addresses: lru.New(addressesKept)}
 }
 
-// allow reports whether there is a turn for a request now. One that its address has no turn for takes none of the others'.
+// allow reports whether a request is within the limits. A request beyond its address' limit does not count for the others.
 func (l *limits) allow(r *http.Request) bool {
 	now := l.now()
 	return l.of(inflight.AddressOf(r)).AllowN(now, 1) && l.all.AllowN(now, 1)
@@ -80,8 +80,9 @@ func (l *limits) of(host string) *rate.Limiter {
 	return own
 }
 
-// mayRead reports whether the page that a request comes from, if it is of a page, is one that may read. If origins are listed it is of one of
-// these. If not it is one that was served by us under a name of this machine: a foreign name that leads here is no better than a foreign page.
+// mayRead reports whether the page that sends a request, if a page does, may read. If origins are listed its origin must be one of them.
+// Otherwise the page must be the dashboard's own under a name of this machine: a foreign name that resolves here is no better than a
+// foreign page.
 func mayRead(o *options.Dashboard, r *http.Request) bool {
 	origins := o.Origins
 	if origin := r.Header.Get("Origin"); origin != "" {
@@ -92,14 +93,14 @@ func mayRead(o *options.Dashboard, r *http.Request) bool {
 		return err == nil && u.Host == r.Host && options.Loopback(u.Hostname())
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "none": // no browser, or somebody who typed the address
+	case "", "none": // no browser, or a user that typed the address
 		return len(origins) > 0 || here(r.Host)
 	case "same-origin": // browsers do not name the origin then
 		if len(origins) == 0 {
 			return here(r.Host)
 		}
 		if o.AuthMode == options.AuthTokenReview {
-			return true // under a foreign name there is no token to show, and a proxy may have changed the name
+			return true // under a foreign name the page has no token, and a proxy may have changed the name
 		}
 		return slices.Contains(origins, "http://"+r.Host) || slices.Contains(origins, "https://"+r.Host)
 	}

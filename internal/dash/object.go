@@ -15,16 +15,16 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// readableKind is a kind whose objects are shown one by one.
+// readableKind is a kind whose objects can be read one by one.
 type readableKind struct {
 	resource   schema.GroupVersionResource
 	kind       metav1.TypeMeta
 	namespaced bool
-	live       bool // read from the API server: no cache has all of it
+	live       bool // read from the API server: no cache has all fields
 	make       func() client.Object
 }
 
-// readableKinds is spec 70 §4.10.
+// readableKinds is the table of spec 70 §4.10.
 var readableKinds = map[string]readableKind{
 	"workload":       {workloadsResource, kindOf("Workload"), true, false, func() client.Object { return &kueue.Workload{} }},
 	"localqueue":     {localQueuesResource, kindOf("LocalQueue"), true, false, func() client.Object { return &kueue.LocalQueue{} }},

@@ -23,17 +23,17 @@ const (
 	maxSteps    = 8 // from a pod to the job at the top
 )
 
-// owners finds the Workload of a pod, of whatever kind its job is: by the name that pods of elastic jobs carry, or else by the owners of the
-// pod, their owners and so on, up to an owner of the Workload. Owners in between are read once each, in the background.
+// owners finds the Workload of a pod of any job kind: by the name that pods of elastic jobs carry, or by the pod's owners, their owners
+// and so on, up to an owner of the Workload. Owners in between are read once each, in the background.
 type owners struct {
 	live  client.Reader
-	learn func(namespace string) // is called when there is something new
+	learn func(namespace string) // called for new links
 	queue workqueue.TypedRateLimitingInterface[link]
 	// parents are the owners, as []link, by the UID of the owned object.
 	parents *lru.Cache
 }
 
-// link is an owner of something.
+// link is an owner of an object.
 type link struct {
 	namespace, name string
 	gvk             schema.GroupVersionKind
@@ -45,7 +45,7 @@ func newOwners(live client.Reader, learn func(namespace string)) *owners {
 	return &owners{live: live, learn: learn, queue: workqueue.NewTypedRateLimitingQueue(limit), parents: lru.New(parentsKept)}
 }
 
-// ownersOf are the owners that an object names. Pods of a JobSet name it beside the Job in between.
+// ownersOf returns the owners that an object names. Pods of a JobSet name it beside the Job in between.
 func ownersOf(o metav1.Object) []link {
 	var out []link
 	labels := o.GetLabels()
@@ -90,7 +90,7 @@ func (k *owners) match(among []*kueue.Workload, of []*corev1.Pod) map[types.UID]
 	return out
 }
 
-// climb goes from a pod up to the first that owns a Workload, as far as is known, and has somebody find out the rest.
+// climb follows the known owners of a pod up to the first owner of a Workload, and queues unknown ones for run.
 func (k *owners) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.UID {
 	if found := byOwner[owned{pod.Namespace, pod.UID}]; found != nil {
 		return found
@@ -115,7 +115,7 @@ func (k *owners) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.U
 	return nil
 }
 
-// run finds out who owns the owners until ctx ends.
+// run reads owners of owners until ctx ends.
 func (k *owners) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	for {
@@ -133,7 +133,7 @@ func (k *owners) run(ctx context.Context) {
 	}
 }
 
-// find reads the owners of an owner, unless they are known. It is false if that has to be tried again.
+// find reads the owners of an owner, unless they are known. It returns false if it has to be retried.
 func (k *owners) find(ctx context.Context, owner link) bool {
 	if _, known := k.parents.Get(owner.uid); known {
 		return true
@@ -144,7 +144,7 @@ func (k *owners) find(ctx context.Context, owner link) bool {
 	err := k.live.Get(ctx, client.ObjectKey{Namespace: owner.namespace, Name: owner.name}, o)
 	switch {
 	case err == nil:
-		if o.GetUID() == owner.uid { // else it is another one of the same name
+		if o.GetUID() == owner.uid { // else it is another object of the same name
 			above = ownersOf(o)
 		}
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apimeta.IsNoMatchError(err):

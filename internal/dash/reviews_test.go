@@ -19,7 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// One user with many connections and many namespaces does not use up the reviews of the others.
+// A user with many connections and namespaces does not use up the reviews of others.
 func TestUsersShareReviews(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
@@ -80,7 +80,7 @@ func TestUsersShareReviews(t *testing.T) {
 	all.Wait()
 }
 
-// One caller cannot open all connections, and is told so.
+// One caller cannot open all connections, and gets a refusal.
 func TestConnectionsPerCaller(t *testing.T) {
 	s := &Server{
 		options: options.Dashboard{AuthMode: options.AuthDisabled, Origins: []string{origin}}, access: &access{disabled: true}, hub: newHub(), limits: newLimits(),

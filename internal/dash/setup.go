@@ -14,18 +14,18 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Requests of the dashboard to the API server, in a second and at once. They have a limit of their own, so they delay no controller.
+// Requests of the dashboard to the API server, in a second and at once. This separate limit keeps them from delaying controllers.
 const (
 	requestQPS   = 100
 	requestBurst = 200
 
-	// Reviews have others: of permissions, which users share fairly, and of tokens, which addresses do, since anybody can show tokens
-	// that are new.
+	// Reviews have further limits: users share the one of permissions fairly, and addresses the one of tokens, since any client can send
+	// new tokens.
 	rightsQPS, rightsBurst = 100, 200
 	tokensQPS, tokensBurst = 50, 100
 )
 
-// Setup makes the dashboard of a manager, which has to run it.
+// Setup makes the dashboard of a manager, which must call Run.
 func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.Logger) (*Server, error) {
 	account := rest.CopyConfig(mgr.GetConfig())
 	account.QPS, account.Burst, account.RateLimiter = requestQPS, requestBurst, nil
@@ -53,7 +53,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.
 	return s, nil
 }
 
-// Run follows pods and events until ctx ends, and finds out whose pods are whose.
+// Run runs the cache of pods and events and reads the owners of pods, until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -66,7 +66,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return <-ended
 }
 
-// Wait waits until everything that exists is known. It is false if ctx has ended before.
+// Wait waits until the caches are complete. It is false if ctx has ended before.
 func (s *Server) Wait(ctx context.Context) bool {
 	return s.cache.WaitForCacheSync(ctx) && s.extra.WaitForCacheSync(ctx)
 }

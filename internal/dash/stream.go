@@ -19,11 +19,11 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 )
 
-// query is what a caller asks of a view, beside the path.
+// query holds the parameters of a view, beside the path.
 type query struct {
 	namespace string // "" for all
-	// delta has the first message be the whole, and all others JSON merge patches of it (RFC 7386). Items are then an object by name, not
-	// an array, as an array can only be replaced.
+	// delta sends the whole view first, and then JSON merge patches of it (RFC 7386). Items are then an object by name, because an array
+	// can only be replaced as a whole.
 	delta         bool
 	limit, offset int // of a list; no limit is -1
 }
@@ -53,15 +53,15 @@ func parseQuery(values url.Values) (q query, err error) {
 // ask is one view of one caller.
 type ask struct {
 	who             caller
-	key             string // by which callers share what is limited
-	namespace, name string // of the path
+	key             string // identifies the caller in limits
+	namespace, name string // from the path
 	query
 }
 
-// view is what is shown at a path.
+// view is the content of a path.
 type view struct {
 	topics topic
-	// show makes the content. A refused ends the view.
+	// show makes the content. A refused error ends the view.
 	show func(context.Context, *ask) (any, error)
 }
 
@@ -105,7 +105,7 @@ func (s *Server) stream(v view) http.HandlerFunc {
 	}
 }
 
-// callerKey tells callers apart: by their names, or without authentication by their addresses.
+// callerKey identifies callers in limits: by their names, or without authentication by their addresses.
 func (s *Server) callerKey(who caller, r *http.Request) string {
 	if who.info == nil {
 		return inflight.AddressOf(r)
@@ -113,7 +113,7 @@ func (s *Server) callerKey(who caller, r *http.Request) string {
 	return who.name()
 }
 
-// identify finds out who calls, or refuses.
+// identify authenticates the caller, or refuses the request.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, bool) {
 	who, err := s.access.caller(r.Context(), r, 0)
 	switch {
@@ -139,13 +139,13 @@ type connection struct {
 	view view
 	ask  *ask
 	sub  *subscription
-	last []byte // what the caller has; only its hash if it gets no deltas
+	last []byte // the last content; only its hash without deltas
 	sent bool
 
 	unsure bool // the API server could not be asked about the token
 }
 
-// listen reads until the other side is gone. Nothing that it says matters but that it is there.
+// listen reads until the peer is gone. The content of messages is ignored.
 func (c *connection) listen(gone func()) {
 	defer gone()
 	c.conn.SetReadLimit(readLimit)
@@ -157,7 +157,7 @@ func (c *connection) listen(gone func()) {
 	for {
 		_, message, err := c.conn.NextReader()
 		if err == nil {
-			_, err = io.Copy(io.Discard, message) // counts what comes in parts
+			_, err = io.Copy(io.Discard, message) // the read limit also covers fragmented messages
 		}
 		if err != nil {
 			return
@@ -165,7 +165,7 @@ func (c *connection) listen(gone func()) {
 	}
 }
 
-// serve sends the view now and after each change. It returns why it ends; 0 if the client is gone.
+// serve sends the view now and after each change. It returns the close code and its reason; 0 if the client is gone.
 func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why string) {
 	ping, recheck := time.NewTicker(c.pace.ping), time.NewTicker(c.pace.recheck)
 	defer ping.Stop()
@@ -181,7 +181,7 @@ func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why 
 		case <-c.hub.ended:
 			return websocket.CloseGoingAway, "the manager ends"
 		case <-c.sub.changed:
-			if !waiting { // all that changes until then is shown at once
+			if !waiting { // further changes until then are sent together
 				wait.Reset(pause)
 				waiting = true
 			}
@@ -189,7 +189,7 @@ func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why 
 			waiting = false
 			began := time.Now()
 			err = c.send(ctx)
-			pause = max(c.pace.debounce, 4*time.Since(began)) // what is a lot of work is done less often
+			pause = max(c.pace.debounce, 4*time.Since(began)) // expensive views are sent less often
 		case <-ping.C:
 			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.pace.write)) != nil {
 				err = errUnsent
@@ -216,10 +216,10 @@ func (c *connection) recheck(ctx context.Context, r *http.Request) error {
 		return nil
 	}
 	c.ask.who = who
-	return c.send(ctx) // permissions may have changed, which no cache tells
+	return c.send(ctx) // permissions may have changed without an event
 }
 
-// ending is the close code of a connection that ends by an error; 0 if the client is gone.
+// ending returns the close code of a connection that ends with an error; 0 if the client is gone.
 func (c *connection) ending(ctx context.Context, err error) (code int, why string) {
 	no, forbidden := errors.AsType[*refused](err)
 	switch {
@@ -232,7 +232,7 @@ func (c *connection) ending(ctx context.Context, err error) (code int, why strin
 	return websocket.CloseTryAgainLater, "the view could not be made"
 }
 
-// errUnsent is the error of a connection that takes nothing, in time or at all.
+// errUnsent is the error of a connection that accepts no message, in time or at all.
 var errUnsent = errors.New("the caller takes no message")
 
 // missing is the content of a view of an object that does not exist.
@@ -240,7 +240,7 @@ type missing struct {
 	Error string `json:"error"`
 }
 
-// send makes the view and sends it, or what has changed in it, unless the caller has all that.
+// send makes the view and sends it, or its changes, unless it is unchanged.
 func (c *connection) send(ctx context.Context) error {
 	now, err := c.make(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func (c *connection) send(ctx context.Context) error {
 	return nil
 }
 
-// make makes the view, in the caller's turn.
+// make makes the view within the caller's limit.
 func (c *connection) make(ctx context.Context) ([]byte, error) {
 	done, err := c.turns.Acquire(ctx, c.ask.key, 1)
 	if err != nil {
@@ -292,7 +292,7 @@ func (c *connection) make(ctx context.Context) ([]byte, error) {
 	return out, nil
 }
 
-// withoutNulls is a document without fields that are null, which mean removal in a merge patch.
+// withoutNulls removes null fields from a document: in a merge patch they mean removal.
 func withoutNulls(document []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -307,7 +307,7 @@ func withoutNulls(document []byte) ([]byte, error) {
 func prune(content any) {
 	switch c := content.(type) {
 	case map[string]any:
-		for key, value := range c { //berth:unordered each is looked at by itself
+		for key, value := range c { //berth:unordered each value is pruned independently
 			if value == nil {
 				delete(c, key)
 			} else {

@@ -54,7 +54,7 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestDebounce: changes within a moment are shown at once, and the last of them is. spec: 70 §4.10.
+// TestDebounce: changes within a moment are sent together, and the last one is sent. spec: 70 §4.10.
 func TestDebounce(t *testing.T) {
 	const pause = time.Second
 	w := newWorld(t, func(s *Server) { s.pace.debounce = pause })
@@ -83,7 +83,7 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// TestOversized: a message that is too large ends the connection, and is not kept. spec: 70 §4.10.
+// TestOversized: a message that is too large ends the connection and is not buffered. spec: 70 §4.10.
 func TestOversized(t *testing.T) {
 	w := newWorld(t, asIs)
 	admin := w.administrator()
@@ -107,11 +107,11 @@ func TestOversized(t *testing.T) {
 	}
 }
 
-// TestSlow: a caller that reads nothing delays no other, and is disconnected.
+// TestSlow: a caller that does not read delays no other, and is disconnected.
 func TestSlow(t *testing.T) {
 	w := newWorld(t, func(s *Server) { s.pace.write = 2 * time.Second })
 	var work *kueue.Workload
-	for i := range 40 { // more than fits on the way
+	for i := range 40 { // more than the buffers hold
 		work = w.workload(w.red, fmt.Sprint("w", i), "")
 		w.annotate(work, strings.Repeat("x", 200_000))
 	}
@@ -151,14 +151,14 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// len is how many views there are.
+// len is the number of views.
 func (h *hub) len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.subs)
 }
 
-// TestDeltas: the first message and all patches make what a new caller gets at once.
+// TestDeltas: the first message and all patches give the content that a new caller gets.
 func TestDeltas(t *testing.T) {
 	w := newWorld(t, func(s *Server) { s.pace.debounce = 10 * time.Millisecond })
 	w.queues()
@@ -226,7 +226,7 @@ func decoded(t *testing.T, text []byte) (out document) {
 	return out
 }
 
-// TestPatchMakesIt: of any two documents without nulls the patch between them makes the second one of the first (RFC 7386).
+// TestPatchMakesIt: the patch between two documents without nulls turns the first into the second (RFC 7386).
 func TestPatchMakesIt(t *testing.T) {
 	key := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 	var value func(depth int) *rapid.Generator[any]

@@ -1,6 +1,7 @@
 package dash
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,7 +17,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// streams are the views. spec: 70 §4.10.
+// streams registers the views. spec: 70 §4.10.
 func (s *Server) streams() {
 	for path, v := range map[string]view{
 		"namespaces":                        {namespaces | workloads | localQueues, s.namespaces},
@@ -38,13 +39,13 @@ func (s *Server) streams() {
 	}
 }
 
-// object is what a pointer to T is.
+// object is a pointer to T that is an API object.
 type object[T any] interface {
 	*T
 	client.Object
 }
 
-// entry is an item of a list, and its name there.
+// entry is an item of a list, with its name there.
 type entry struct {
 	key   string
 	value any
@@ -54,7 +55,7 @@ func entryOf(o client.Object) entry {
 	return entry{strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), o}
 }
 
-// list is a list as it is shown: in the order of namespaces and names, and with the total if only a part of it was asked for.
+// list is a displayed list: ordered by namespace and name, with the total if only a page of it was requested.
 type list struct {
 	Items  any  `json:"items"`
 	Total  *int `json:"total,omitempty"`
@@ -62,7 +63,7 @@ type list struct {
 	Limit  *int `json:"limit,omitempty"`
 }
 
-// whole is a list with all entries.
+// whole returns a list with all entries.
 func (q *query) whole(entries []entry) *list {
 	if q.delta {
 		items := map[string]any{}
@@ -78,7 +79,7 @@ func (q *query) whole(entries []entry) *list {
 	return &list{Items: items}
 }
 
-// cut is the page that was asked for.
+// cut returns the requested page.
 func cut[E any](q *query, entries []E) []E {
 	from := min(q.offset, len(entries))
 	to := len(entries)
@@ -88,7 +89,7 @@ func cut[E any](q *query, entries []E) []E {
 	return entries[from:to]
 }
 
-// paged says of a list what page of how many it is.
+// paged sets the position of a page in a list.
 func (q *query) paged(l *list, total int) *list {
 	if q.limit < 0 && q.offset == 0 {
 		return l
@@ -100,10 +101,10 @@ func (q *query) paged(l *list, total int) *list {
 	return l
 }
 
-// page is the list that was asked for.
+// page returns the requested page of a list.
 func (q *query) page(entries []entry) *list { return q.paged(q.whole(cut(q, entries)), len(entries)) }
 
-// read lists what is in the manager's cache. The objects are not to be modified.
+// read lists objects in the manager's cache. They must not be modified.
 func (s *Server) read(ctx context.Context, into client.ObjectList, namespace string) error {
 	if err := s.cache.List(ctx, into, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading from the cache: %w", err)
@@ -130,10 +131,7 @@ func readable[T any, P object[T]](ctx context.Context, s *Server, a *ask, what s
 
 func sorted[P client.Object](objects []P) []P {
 	slices.SortFunc(objects, func(a, b P) int {
-		if c := strings.Compare(a.GetNamespace(), b.GetNamespace()); c != 0 {
-			return c
-		}
-		return strings.Compare(a.GetName(), b.GetName())
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
 	return objects
 }
@@ -146,12 +144,12 @@ func pointers[T any, P object[T]](items []T) []P {
 	return sorted(out)
 }
 
-// kindOf is the type of one of our kinds, which objects in a cache have lost.
+// kindOf returns the type of a Kueue kind, which cached objects lack.
 func kindOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: kueue.GroupVersion.String(), Kind: kind}
 }
 
-// show gives objects their type back. They are copies, as far as their type goes.
+// show sets the type of objects, which must be shallow copies.
 func show[P client.Object](objects []P, kind metav1.TypeMeta) []entry {
 	out := make([]entry, 0, len(objects))
 	for _, o := range objects {
@@ -161,7 +159,7 @@ func show[P client.Object](objects []P, kind metav1.TypeMeta) []entry {
 	return out
 }
 
-// namespaces are those with queues or workloads that the caller may read.
+// namespaces returns the namespaces with queues or workloads that the caller may read.
 func (s *Server) namespaces(ctx context.Context, a *ask) (any, error) {
 	var queues kueue.LocalQueueList
 	var work kueue.WorkloadList
@@ -203,7 +201,7 @@ func (s *Server) queues(ctx context.Context, a *ask, keep func(*kueue.LocalQueue
 	return readable(ctx, s, a, localQueuesResource, all.Items, keep)
 }
 
-// one reads one object for a caller; nil is one that does not exist, which only those learn who may read it.
+// one reads one object for a caller; nil if it does not exist, which only permitted callers learn.
 func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, kind metav1.TypeMeta) (P, error) {
 	if err := s.access.must(ctx, a.who, what, a.namespace, a.name); err != nil {
 		return nil, err
@@ -211,7 +209,7 @@ func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema
 	out := P(new(T))
 	err := s.cache.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: a.name}, out)
 	if apierrors.IsNotFound(err) {
-		return nil, nil // nothing is no error
+		return nil, nil // absence is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading from the cache: %w", err)
@@ -220,7 +218,7 @@ func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema
 	return out, nil
 }
 
-// none is the content of a view of nothing.
+// none is the content of the view of a missing object.
 func none(what schema.GroupVersionResource, a *ask) missing {
 	return missing{fmt.Sprintf("there is no %s in %s", strings.TrimPrefix(a.namespace+"/"+a.name, "/"), what.Resource)}
 }
@@ -233,7 +231,7 @@ func (s *Server) localQueue(ctx context.Context, a *ask) (any, error) {
 	return q, nil
 }
 
-// clusterWide are the objects of a kind without namespaces, if the caller may list them.
+// clusterWide returns the objects of a cluster-wide kind, if the caller may list them.
 func clusterWide[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, into client.ObjectList, items *[]T) ([]P, bool, error) {
 	ok, err := s.access.may(ctx, a.who, what, "", "")
 	if err != nil || !ok {
@@ -279,15 +277,15 @@ func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
 	return clusterQueueView{*q, a.whole(show(queues, kindOf("LocalQueue")))}, nil
 }
 
-// cohortView is a Cohort and the names of its ClusterQueues, as far as the caller may list them. A Cohort that only
-// ClusterQueues name has nothing but its name.
+// cohortView is a Cohort and the names of its ClusterQueues, as far as the caller may list them. A Cohort without an object has only its
+// name.
 type cohortView struct {
 	kueue.Cohort
 	ClusterQueues []string `json:"clusterQueues"`
 }
 
-// allCohorts lists the Cohorts, also the implicit ones.
-func (s *Server) allCohorts(ctx context.Context, a *ask) ([]entry, error) {
+// cohorts lists the Cohorts, including the ones that only ClusterQueues name.
+func (s *Server) cohorts(ctx context.Context, a *ask) (any, error) {
 	if err := s.access.must(ctx, a.who, cohortsResource, "", ""); err != nil {
 		return nil, err
 	}
@@ -318,15 +316,7 @@ func (s *Server) allCohorts(ctx context.Context, a *ask) ([]entry, error) {
 		byName[name].TypeMeta = kindOf("Cohort")
 		out = append(out, entry{name, byName[name]})
 	}
-	return out, nil
-}
-
-func (s *Server) cohorts(ctx context.Context, a *ask) (any, error) {
-	all, err := s.allCohorts(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return a.page(all), nil
+	return a.page(out), nil
 }
 
 // cohortDetail is a Cohort with its ClusterQueues, as far as the caller may list them.

@@ -13,14 +13,14 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// workloadView is a Workload with what is worked out from it and from its pods. spec: 70 §4.10.
+// workloadView is a Workload with derived data and its pods. spec: 70 §4.10.
 type workloadView struct {
 	kueue.Workload
 	Preemption preemption `json:"preemption"`
 	Pods       []podView  `json:"pods"`
 }
 
-// preemption reports whether a Workload has made room for another one, since it last had quota, and why.
+// preemption reports whether a Workload was preempted since its last quota reservation, and why.
 type preemption struct {
 	Preempted bool   `json:"preempted"`
 	Reason    string `json:"reason"`
@@ -36,7 +36,7 @@ func preemptionOf(w *kueue.Workload) preemption {
 	return preemption{}
 }
 
-// podView is what is shown of a pod, in the places where a pod has it.
+// podView has the displayed fields of a pod at their usual paths.
 type podView struct {
 	Metadata podMeta   `json:"metadata"`
 	Spec     podSpec   `json:"spec"`
@@ -67,7 +67,7 @@ func viewOfPod(p *corev1.Pod) podView {
 	}
 }
 
-// found are the Workloads that a caller may list, in order.
+// found returns the Workloads that a caller may list, in order.
 func (s *Server) found(ctx context.Context, a *ask, keep func(*kueue.Workload) bool) ([]*kueue.Workload, error) {
 	var all kueue.WorkloadList
 	if err := s.read(ctx, &all, a.query.namespace); err != nil {
@@ -76,7 +76,7 @@ func (s *Server) found(ctx context.Context, a *ask, keep func(*kueue.Workload) b
 	return readable(ctx, s, a, workloadsResource, all.Items, keep)
 }
 
-// views shows Workloads with their pods, as far as the caller may list those.
+// views returns Workloads with their pods, as far as the caller may list the pods.
 func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]entry, error) {
 	var all corev1.PodList
 	if err := s.extra.List(ctx, &all, client.InNamespace(a.query.namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -103,7 +103,7 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	return out, nil
 }
 
-// pageOf is the page of Workloads that was asked for.
+// pageOf returns the requested page of Workloads.
 func (s *Server) pageOf(ctx context.Context, a *ask, found []*kueue.Workload) (*list, error) {
 	entries, err := s.views(ctx, a, cut(&a.query, found))
 	if err != nil {
@@ -143,13 +143,13 @@ func (s *Server) workload(ctx context.Context, a *ask) (any, error) {
 	return entries[0].value, nil
 }
 
-// overview is everything at once.
+// overview is the content of the start page.
 type overview struct {
 	Flavors       *list `json:"flavors"`
 	ClusterQueues *list `json:"clusterQueues"`
 	Queues        *list `json:"queues"`
 	Workloads     *list `json:"workloads"`
-	// WorkloadsByUID are the names, such as red/train, of all Workloads, also outside of the page: messages of conditions name UIDs.
+	// WorkloadsByUID maps all Workloads, also those outside of the page, to names such as red/train: messages of conditions name UIDs.
 	WorkloadsByUID map[types.UID]string `json:"workloads_by_uid"`
 }
 
@@ -185,7 +185,7 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 	}, nil
 }
 
-// events are those about a Workload of that name.
+// events returns the events about a Workload of that name.
 func (s *Server) events(ctx context.Context, a *ask) (any, error) {
 	if err := s.access.must(ctx, a.who, workloadsResource, a.namespace, a.name); err != nil {
 		return nil, err

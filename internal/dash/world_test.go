@@ -52,12 +52,12 @@ const (
 type world struct {
 	testing.TB
 	c         client.WithWatch
-	red, blue string // names of their own, as tests share the server
+	red, blue string // unique names, as tests share the server
 	server    *Server
 	url       string // of the dashboard, without its scheme
 }
 
-// newWorld starts a dashboard; change changes it before it is asked.
+// newWorld starts a dashboard; change modifies it before the first request.
 func newWorld(t testing.TB, change func(*Server)) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -137,7 +137,7 @@ func (w *world) eventually(what string, check func() error) {
 	}
 }
 
-// queues makes a flavor, a ClusterQueue in a cohort and a LocalQueue in both namespaces, all of the names of red.
+// queues makes a flavor, a ClusterQueue in a cohort and a LocalQueue in both namespaces, all named like red.
 func (w *world) queues() {
 	w.Helper()
 	w.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.red}}, &kueue.ClusterQueue{
@@ -172,7 +172,7 @@ func (w *world) workload(namespace, name string, owner types.UID) *kueue.Workloa
 	return out
 }
 
-// account makes a service account in red and a token of its.
+// account makes a service account in red and a token of it.
 func (w *world) account(name string) (token string) {
 	w.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.red, Name: name}}
@@ -216,7 +216,7 @@ func (w *world) administrator() string {
 	return token
 }
 
-// granted waits until the API server knows of a binding: the dashboard keeps its answers for a while.
+// granted waits until the API server uses a binding: the dashboard caches its answers.
 func (w *world) granted(account, namespace string) {
 	w.Helper()
 	w.eventually("the binding counts", func() error {
@@ -269,7 +269,7 @@ func (w *world) try(token, path string, header http.Header) (conn *websocket.Con
 	return conn, code, err
 }
 
-// next is the next message.
+// next returns the next message.
 func (s *socket) next() []byte {
 	s.Helper()
 	_ = s.SetReadDeadline(time.Now().Add(patient))
@@ -280,7 +280,7 @@ func (s *socket) next() []byte {
 	return data
 }
 
-// closed reads until the other side closes, and returns with what code.
+// closed reads until the peer closes, and returns the close code.
 func (s *socket) closed() (code int, why string) {
 	s.Helper()
 	_ = s.SetReadDeadline(time.Now().Add(patient))
@@ -353,7 +353,7 @@ func (w *world) get(token, path string, header ...string) (code int, body string
 	return response.StatusCode, string(data), response.Header
 }
 
-// sleepy is a WebSocket whose reader sleeps, with as little room on the way as there can be.
+// sleepy is a WebSocket whose reader sleeps, with buffers as small as possible.
 func (w *world) sleepy(token, path string) net.Conn {
 	w.Helper()
 	conn, err := (&net.Dialer{}).DialContext(w.Context(), "tcp", w.url)

@@ -1,5 +1,5 @@
-// Package embedded starts and stops the embedded control plane: a child process, berth-controlplane, that runs a whole Kubernetes (or, bare,
-// only its API server) on 127.0.0.1. The control plane ends with the process that started it, even if that is killed.
+// Package embedded starts and stops the embedded control plane: a child process, berth-controlplane, that runs a whole Kubernetes (or,
+// bare, only its API server) on 127.0.0.1. The control plane ends with the process that started it, even if that is killed.
 package embedded
 
 import (
@@ -20,18 +20,18 @@ import (
 
 // Config configures a control plane. The zero value of every field but Dir is valid.
 type Config struct {
-	// Dir holds the data, certificates, logs and the kubeconfig; it is made if it does not exist. Data that is there is used again.
+	// Dir holds the data, certificates, logs and the kubeconfig; it is made if missing. Existing data is used again.
 	Dir string
 	// Port of the API server on 127.0.0.1; 0 takes a free one.
 	Port int
-	// PortReserved says that the caller has reserved Port, and lets programs of the same user share it (SO_REUSEPORT), until the
-	// control plane has ended for the last time. Otherwise the control plane reserves it while it runs.
+	// PortReserved means that the caller has reserved Port, and lets programs of the same user share it (SO_REUSEPORT), until the control
+	// plane has ended for the last time. Otherwise the control plane reserves it while it runs.
 	PortReserved bool
 	// Nodes is how many nodes to simulate; 0 means 4. See NoNodes.
 	Nodes int
-	// NodeCapacity is what each node has, as in "cpu=32,memory=128Gi,nvidia.com/gpu=8", which is the default.
+	// NodeCapacity is the capacity of each node; the default is "cpu=32,memory=128Gi,nvidia.com/gpu=8".
 	NodeCapacity string
-	// NoNodes makes no nodes. Nodes that somebody creates are simulated all the same.
+	// NoNodes makes no nodes. Nodes of other creators are simulated all the same.
 	NoNodes bool
 	// Bare runs only etcd and the API server: no controllers, scheduler or nodes. Pods need no service account there.
 	Bare bool
@@ -70,8 +70,8 @@ type ControlPlane struct {
 	err     error // set before done is closed
 }
 
-// Start starts a control plane and returns once it can be used. ctx bounds the start only; Stop ends the control plane.
-// The error is one line, or for a program that died the end of its log as well; nothing runs then.
+// Start starts a control plane and returns once it can be used. ctx bounds the start only; Stop ends the control plane. The error is one
+// line, or for a program that ended unexpectedly also the end of its log; no process is left then.
 func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("no directory for the control plane: set Dir")
@@ -81,9 +81,9 @@ func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 		return nil, err
 	}
 	command := exec.Command(binary, cfg.args()...)
-	// A process group of its own: Ctrl-C is for us, and we stop it when our own work is done.
+	// A process group of its own: Ctrl-C reaches only this process, which stops the control plane when its own work is done.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// It stops when this pipe ends, and so when this process does. Nothing is ever written to it.
+	// The control plane ends with this pipe, and so with this process. No data is written to it.
 	if _, err := command.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	started := make(chan struct{})
 	go func() {
 		reader := bufio.NewReader(stdout)
-		// Without a line it has failed, and its exit status and last words say why.
+		// Without a line the start has failed; the exit status and the last output have the reason.
 		if line, err := reader.ReadBytes('\n'); err == nil && json.Unmarshal(line, &plane.ready) == nil {
 			close(started)
 		}
@@ -119,7 +119,7 @@ func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 		}
 		return nil, plane.err
 	case <-ctx.Done():
-		_ = plane.Stop(context.WithoutCancel(ctx)) // the start failed for another reason
+		_ = plane.Stop(context.WithoutCancel(ctx)) // the start's own error is returned
 		return nil, fmt.Errorf("start the control plane: %w", context.Cause(ctx))
 	}
 }
@@ -136,8 +136,8 @@ func (c *ControlPlane) PID() int { return c.process.Pid }
 // Done is closed when the control plane has ended for any reason.
 func (c *ControlPlane) Done() <-chan struct{} { return c.done }
 
-// Err says why the control plane ended: nil after a clean stop, otherwise which program died and the end of its log.
-// It is nil as long as the control plane runs.
+// Err returns the reason why the control plane ended: nil after a clean stop, otherwise the program that ended unexpectedly and the end
+// of its log. It is nil while the control plane runs.
 func (c *ControlPlane) Err() error {
 	select {
 	case <-c.done:
@@ -147,33 +147,32 @@ func (c *ControlPlane) Err() error {
 	}
 }
 
-// Stop stops the control plane and waits until nothing of it runs any more. When ctx ends first, it is killed. Data stays in the directory.
-// The error is that of Err. Stopping twice does no harm.
+// Stop stops the control plane and waits until all its processes have ended. When ctx ends first, it is killed. Data stays in the
+// directory. The error is that of Err. A second Stop has no effect.
 func (c *ControlPlane) Stop(ctx context.Context) error {
-	_ = c.process.Signal(syscall.SIGTERM) // fails only when it has ended
+	_ = c.process.Signal(syscall.SIGTERM) // fails only if it has ended
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		_ = c.process.Kill() // its children see that it is gone, and go too
+		_ = c.process.Kill() // its children end with it
 		<-c.done
 	}
 	return c.err
 }
 
-// maxComplaint is how much of standard error is kept: more than an error with the end of a log takes.
+// maxComplaint bounds the kept part of standard error: more than an error with the end of a log.
 const maxComplaint = 64 << 10
 
-// mark begins the error that is the last thing the control plane says.
+// mark begins the error, which the control plane prints last.
 const mark = "error: "
 
-// complaint keeps the end of what is written to it, and hands on what comes before the error: that is for the caller to
-// tell.
+// complaint keeps the end of its input, and passes on the output before the error: the caller reports the error.
 type complaint struct {
 	next io.Writer
 
 	mutex sync.Mutex
 	text  []byte
-	line  []byte // what has come of the next line
+	line  []byte // the unfinished line
 	over  bool   // the error has begun
 }
 
@@ -190,13 +189,13 @@ func (c *complaint) Write(data []byte) (int, error) {
 		}
 		c.over = c.over || bytes.HasPrefix(line, []byte(mark))
 		if c.next != nil && !c.over {
-			_, _ = c.next.Write(c.line[:len(line)+1]) // a reader that went away must not stop the control plane
+			_, _ = c.next.Write(c.line[:len(line)+1]) // a closed reader must not stop the control plane
 		}
 		c.line = rest
 	}
 }
 
-// explain makes an exit status the error that the control plane printed last, which begins with "error: ".
+// explain turns an exit status into the error that the control plane printed last.
 func (c *complaint) explain(exit error) error {
 	if exit == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// parentEnv makes this test binary start a control plane in the directory that it names, say so, and wait to be killed.
+// parentEnv makes this test binary start a control plane in the named directory, print its address, and wait to be killed.
 const parentEnv = "BERTH_EMBEDDED_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -96,7 +96,7 @@ func TestProgramDies(t *testing.T) {
 	}
 }
 
-// etcdOf is the pid of the etcd that a control plane runs.
+// etcdOf is the pid of the etcd of a control plane.
 func etcdOf(t *testing.T, supervisor int) int {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", supervisor))

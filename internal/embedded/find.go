@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// BinaryEnv names the control plane's binary, instead of looking for it.
+	// BinaryEnv names the control plane's binary, instead of a search for it.
 	BinaryEnv = "BERTH_CONTROLPLANE"
 
 	binaryName = "berth-controlplane"
 	modulePath = "github.com/berth-project/berth"
 )
 
-// find looks for the control plane's binary: where the environment says, next to this program, in a test in bin/ of the source tree,
-// and on the PATH.
+// find returns the control plane's binary: from the environment, next to this program, in a test from bin/ of the source tree, or from
+// the PATH.
 func find() (string, error) {
 	if path := os.Getenv(BinaryEnv); path != "" {
 		if !isProgram(path) {
@@ -57,7 +57,7 @@ func isProgram(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// moduleRoot is the directory of Berth's go.mod above the working directory, which in a test is the package's.
+// moduleRoot returns the directory of Berth's go.mod above the working directory, which in a test is the package's.
 func moduleRoot() (string, bool) {
 	at, err := os.Getwd()
 	if err != nil {
@@ -79,10 +79,10 @@ func moduleRoot() (string, bool) {
 // Running describes the control plane that runs in a directory.
 type Running struct {
 	PID    int    // SIGTERM stops it
-	Server string // such as https://127.0.0.1:6443; empty with PID 0 while it is just starting
+	Server string // such as https://127.0.0.1:6443; empty with PID 0 during the start
 }
 
-// Find says which control plane runs in a directory, if one does. A directory that does not exist has none.
+// Find returns the control plane that runs in a directory, if one does. A missing directory has none.
 func Find(dir string) (Running, bool, error) {
 	file, err := OpenOwned(filepath.Join(dir, "lock"), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +92,7 @@ func Find(dir string) (Running, bool, error) {
 		return Running{}, false, err
 	}
 	defer func() { _ = file.Close() }()
-	// A shared lock is refused only while the control plane holds its own; closing the file gives ours back.
+	// A shared lock is refused only while the control plane holds its own; closing the file releases the shared one.
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {
 		return Running{}, false, nil
@@ -102,7 +102,7 @@ func Find(dir string) (Running, bool, error) {
 	}
 	var found Running
 	if err := json.NewDecoder(file).Decode(&found); err != nil {
-		return Running{}, true, nil // it has not written its name yet
+		return Running{}, true, nil // it has not written its address yet
 	}
 	return found, true, nil
 }

@@ -107,7 +107,7 @@ func (i *inspection) above(path string) error {
 	}
 }
 
-// content examines the directory and what is used in it. An empty one that others can write to is closed to them.
+// content examines the directory and the entries in use. An empty directory that others can write to is closed to them.
 func (i *inspection) content() error {
 	info, err := os.Lstat(i.dir)
 	if err != nil {
@@ -130,7 +130,7 @@ func (i *inspection) content() error {
 		if info, err = os.Lstat(i.dir); err != nil {
 			return err
 		}
-		if found, err = os.ReadDir(i.dir); err != nil { // what came in between
+		if found, err = os.ReadDir(i.dir); err != nil { // created meanwhile
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func (i *inspection) content() error {
 	return nil
 }
 
-// below examines a file or directory and, down to depth, what is in it. closed says that others cannot reach it.
+// below examines a file or directory and, down to depth, its content. closed means that others cannot reach it.
 func (i *inspection) below(path string, level int, closed bool) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -176,7 +176,7 @@ func (i *inspection) below(path string, level int, closed bool) error {
 	return nil
 }
 
-// own refuses a link, and what belongs to another user.
+// own refuses links and files of other users.
 func (i *inspection) own(path string, info fs.FileInfo) error {
 	if info.Mode()&os.ModeSymlink != 0 {
 		return i.refuse(path, info, "it is a symbolic link, and links are not followed")
@@ -192,7 +192,7 @@ func (i *inspection) refuse(path string, info fs.FileInfo, why string) error {
 		i.dir, path, ownerOf(info), i.uid, info.Mode(), why)
 }
 
-// isClosed reports whether only the owner can reach what is in a directory.
+// isClosed reports whether only the owner can reach the content of a directory.
 func isClosed(info fs.FileInfo) bool { return info.IsDir() && info.Mode()&0o011 == 0 }
 
 // ownerOf returns the user ID of a file's owner; -1 if unknown.

@@ -42,7 +42,7 @@ func link(t *testing.T, to string, elements ...string) {
 	}
 }
 
-// TestPrivate: a directory that somebody else could have prepared is refused, with the path, the owner and the mode.
+// TestPrivate: a directory that another user could have prepared is refused, with the path, the owner and the mode.
 func TestPrivate(t *testing.T) {
 	me := fmt.Sprintf("belongs to user %d", os.Geteuid())
 	for name, tc := range map[string]struct {
@@ -127,7 +127,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestPrivateOfAnotherUser: what belongs to another user is refused, also deep in a directory of our own.
+// TestPrivateOfAnotherUser: files of another user are refused, also deep in one's own directory.
 func TestPrivateOfAnotherUser(t *testing.T) {
 	dir := mkdir(t, 0o700, t.TempDir(), "dir")
 	mkdir(t, 0o700, dir, "pki")

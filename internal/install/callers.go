@@ -8,8 +8,8 @@ import (
 	"github.com/berth-project/berth/internal/admission/conversion"
 )
 
-// Callers are those of the Manifests by which the API server calls the manager, with no more of a CRD than who converts:
-// to read the schemas of all of them is half of a manager's start, and the manager has no use for them.
+// Callers returns the Manifests that tell the API server how to call the manager. CRDs contain only their conversion section: reading all
+// schemas is half of a manager's start, and the manager does not need them.
 func Callers(o *Options) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, name := range conversion.CRDs() {
@@ -27,10 +27,8 @@ func Callers(o *Options) ([]*unstructured.Unstructured, error) {
 	}
 	out = append(out, api...)
 	if o.Groups.Has(Webhooks) {
-		for _, configuration := range webhookConfigurations(o) {
-			if out, err = toUnstructured(out, configuration); err != nil {
-				return nil, err
-			}
+		if out, err = toUnstructured(out, webhookConfigurations(o)...); err != nil {
+			return nil, err
 		}
 	}
 	for _, u := range out {

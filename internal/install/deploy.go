@@ -21,17 +21,17 @@ import (
 	"github.com/berth-project/berth/config"
 )
 
-// Deploy says how the manager runs in the cluster.
+// Deploy describes the manager's Deployment in the cluster.
 type Deploy struct {
 	// Image of the container; its entry point is berth.
 	Image string
 	// Config is the text of the configuration file.
 	Config string
-	// Args are those of `berth manager` beside --config.
+	// Args are added to the arguments of `berth manager`, after --config.
 	Args []string
 }
 
-// Names of what the manager runs as. spec: 70 §4.14.
+// Names of the manager's objects. spec: 70 §4.14.
 const (
 	configMapName = "kueue-manager-config"
 	configMapKey  = "controller_manager_config.yaml"
@@ -39,7 +39,7 @@ const (
 	MetricsService = "kueue-controller-manager-metrics-service"
 )
 
-// ShippedConfig is the text of the configuration file that the packages come with.
+// ShippedConfig returns the configuration file of the packages.
 func ShippedConfig() string {
 	text, err := fs.ReadFile(config.FS, "manager/"+configMapKey)
 	if err != nil {
@@ -48,10 +48,10 @@ func ShippedConfig() string {
 	return string(text)
 }
 
-// services are those of the webhooks, of the metrics and of training, for a manager in the cluster.
+// services returns the Services of the webhooks, the metrics and training, for a manager in the cluster.
 func services(o *Options) []runtime.Object {
 	var out []runtime.Object
-	if !o.Groups.Has(Training) || o.service() != o.Options.Trainer.StatusService { // else that of training is for the webhooks too
+	if !o.Groups.Has(Training) || o.service() != o.Options.Trainer.StatusService { // else the Service of training covers the webhooks
 		out = append(out, service(o.namespace(), o.service(), "webhook-service", 443, o.Options.Webhook.Port))
 	}
 	if port := portOf(o.Options.Metrics.Address); port > 0 {
@@ -79,7 +79,7 @@ func service(namespace, name, component string, port int32, target int) *corev1.
 	}
 }
 
-// portOf is the port of an address; 0 if that is off.
+// portOf returns the port of an address; 0 if that is off.
 func portOf(address string) int {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -89,7 +89,7 @@ func portOf(address string) int {
 	return port
 }
 
-// deployment are the manager and its configuration file.
+// deployment returns the manager's Deployment and everything it runs with, such as its configuration file.
 func deployment(o *Options) ([]*unstructured.Unstructured, error) {
 	if o.Deploy == nil {
 		return nil, nil
@@ -125,17 +125,11 @@ func deployment(o *Options) ([]*unstructured.Unstructured, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace(), Name: configMapName},
 		Data:       map[string]string{configMapKey: o.Deploy.Config},
 	}
-	var out []*unstructured.Unstructured
-	for _, object := range []runtime.Object{file, priorityClass(), disruptionBudget(o), networkPolicy(o, listeners), &d} {
-		if out, err = toUnstructured(out, object); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return toUnstructured(nil, file, priorityClass(), disruptionBudget(o), networkPolicy(o, listeners), &d)
 }
 
-// priorityClass is that of the manager: jobs must not take its place, as none would start without it. That of the system is
-// restricted to kube-system in some clusters.
+// priorityClass protects the manager from preemption by jobs: without it no job would start. Some clusters restrict the system's priority
+// classes to kube-system.
 func priorityClass() *schedulingv1.PriorityClass {
 	return &schedulingv1.PriorityClass{
 		TypeMeta:   metav1.TypeMeta{APIVersion: schedulingv1.SchemeGroupVersion.String(), Kind: "PriorityClass"},
@@ -144,12 +138,12 @@ func priorityClass() *schedulingv1.PriorityClass {
 	}
 }
 
-// managerPods are the labels of the manager's pods.
+// managerPods returns the labels of the manager's pods.
 func managerPods() map[string]string {
 	return map[string]string{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
 }
 
-// disruptionBudget keeps a replica while nodes are drained.
+// disruptionBudget keeps one replica running while nodes are drained.
 func disruptionBudget(o *Options) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
@@ -158,8 +152,8 @@ func disruptionBudget(o *Options) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// networkPolicy says who may connect to the manager: the API server, whose address is not known, and the kubelet from anywhere,
-// and pods of the cluster to what is for them. What the manager connects to is not limited.
+// networkPolicy limits connections to the manager: the API server, whose address is unknown, and the kubelet may connect from anywhere,
+// and pods of the cluster to the ports meant for them. Outgoing connections are not limited.
 func networkPolicy(o *Options, listeners map[string]int) *networkingv1.NetworkPolicy {
 	open := func(ports ...int) (out networkingv1.NetworkPolicyIngressRule) {
 		for _, port := range ports {
@@ -186,18 +180,17 @@ func networkPolicy(o *Options, listeners map[string]int) *networkingv1.NetworkPo
 		},
 	}
 	for _, rule := range []networkingv1.NetworkPolicyIngressRule{open(listeners["webhook-server"], listeners["visibility"]), open(listeners["health"]), inside} {
-		if len(rule.Ports) > 0 { // a rule without ports is for all of them
+		if len(rule.Ports) > 0 { // a rule without ports allows all of them
 			out.Spec.Ingress = append(out.Spec.Ingress, rule)
 		}
 	}
 	return out
 }
 
-// DefaultCertSecret is where those who make certificates in our place put them.
+// DefaultCertSecret is the Secret of certificates that another controller, such as cert-manager, issues.
 const DefaultCertSecret = "kueue-webhook-server-cert"
 
-// trainingService is the Service under the name that an upstream controller has: for its metrics, and for reports of
-// progress (spec: 50 §4.11).
+// trainingService has the name of an upstream controller's Service: for its metrics, and for reports of progress (spec: 50 §4.11).
 func trainingService(o *Options) *corev1.Service {
 	s := service(o.namespace(), o.Options.Trainer.StatusService, "trainer-service", 443, o.Options.Webhook.Port)
 	if port := portOf(o.Options.Metrics.Address); port > 0 {

@@ -6,24 +6,23 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// fenceName is the name of the policy about what the manager's account writes.
+// fenceName is the name of the policy that limits the writes of the manager's account.
 const fenceName = managerPrefix + "writes"
 
 // ownedByTrainJob is true of ConfigMaps and Secrets, old and new, whose controller is a TrainJob.
 const ownedByTrainJob = `[object, oldObject].all(o, o == null || o.metadata.?ownerReferences.orValue([]).exists(r,
   r.?controller.orValue(false) && r.kind == '` + trainerv1alpha1.KindTrainJob + `' && r.apiVersion.startsWith('trainer.kubeflow.org/')))`
 
-// harmlessSecret is true of Secrets that hold keys of a TrainJob. Kubernetes would fill one of another type with the token of
-// any account.
+// harmlessSecret is true of Secrets that hold keys of a TrainJob. Kubernetes would fill a Secret of another type with the token of any
+// account.
 const harmlessSecret = `request.resource.resource != 'secrets' || object == null || object.type in ['Opaque', 'kubernetes.io/ssh-auth']`
 
-// fence narrows what access rules cannot: of the ConfigMaps and Secrets of other namespaces, the manager's account writes those
-// of TrainJobs only. The API server itself enforces it, so a stolen token is bound by it too (docs/rights.md).
+// fence narrows what access rules cannot: in other namespaces, the manager's account may write only the ConfigMaps and Secrets of
+// TrainJobs. The API server enforces it, so it also binds a stolen token (docs/rights.md).
 func fence(o *Options) ([]*unstructured.Unstructured, error) {
 	if !o.Groups.Has(Training) {
 		return nil, nil
@@ -34,7 +33,7 @@ func fence(o *Options) ([]*unstructured.Unstructured, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: meta,
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: new(admissionv1.Fail),
-			// With the API server's own defaults, as in the policy about queue labels.
+			// The API server's own defaults, as in the policy about queue labels.
 			MatchConstraints: &admissionv1.MatchResources{
 				MatchPolicy: new(admissionv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
@@ -58,12 +57,5 @@ func fence(o *Options) ([]*unstructured.Unstructured, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: meta,
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: fenceName, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 	}
-	var out []*unstructured.Unstructured
-	var err error
-	for _, object := range []runtime.Object{policy, binding} {
-		if out, err = toUnstructured(out, object); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return toUnstructured(nil, policy, binding)
 }

@@ -24,7 +24,7 @@ const (
 // AllGroups lists every group in the order of the documentation.
 var AllGroups = []Group{Webhooks, Queues, Scheduler, Checks, Integrations, JobSet, Training, MultiKueue}
 
-// built are the groups that have something to run in this version.
+// built are the groups that run something in this version.
 var built = []Group{Webhooks, Queues, Scheduler, Integrations, JobSet, Training, MultiKueue}
 
 // Groups is a set of groups.
@@ -33,20 +33,13 @@ type Groups map[Group]bool
 // Has reports whether the group is in the set.
 func (g Groups) Has(group Group) bool { return g[group] }
 
-// Idle lists those in the set that have nothing to run in this version.
+// Idle lists the groups in the set that run nothing in this version.
 func (g Groups) Idle() []Group {
-	var idle []Group
-	for _, group := range AllGroups {
-		if g[group] && !slices.Contains(built, group) {
-			idle = append(idle, group)
-		}
-	}
-	return idle
+	return slices.DeleteFunc(slices.Clone(AllGroups), func(group Group) bool { return !g[group] || slices.Contains(built, group) })
 }
 
-// ParseGroups reads the value of --controllers: names separated by commas. A name
-// with a minus leaves a group out of what was named before it, or of all of them; ""
-// is all.
+// ParseGroups reads the value of --controllers: names separated by commas; "" is all. A name with a minus removes a group from the names
+// before it, or from all.
 func ParseGroups(list string) (Groups, error) {
 	all := Groups{}
 	for _, g := range AllGroups {

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 )
 
-// handOver removes the webhook configurations of JobSets if these are left to somebody else from now on: nobody would
-// answer, and so refuse, what they lead to. Those of an upstream controller, of the same names, stay.
+// handOver removes the webhook configurations of JobSets if another controller handles JobSets from now on: calls to Berth's webhooks
+// would fail, and so refuse every JobSet. An upstream controller's configurations of the same names stay.
 func handOver(ctx context.Context, c client.Client, groups Groups) error {
 	if groups.Has(JobSet) && groups.Has(Webhooks) {
 		return nil
@@ -34,7 +34,7 @@ func handOver(ctx context.Context, c client.Client, groups Groups) error {
 	return nil
 }
 
-// leadsHere reports whether some webhook leads to ours of JobSets.
+// leadsHere reports whether a webhook calls Berth's webhooks of JobSets.
 func leadsHere(m *admissionv1.MutatingWebhookConfiguration, v *admissionv1.ValidatingWebhookConfiguration) bool {
 	for i := range m.Webhooks {
 		if admission.IsOfJobSets(&m.Webhooks[i].ClientConfig) {

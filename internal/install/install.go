@@ -1,5 +1,5 @@
-// Package install makes the manifests of Berth from its options, and applies them: CRDs, access rules, webhook configurations, services, the
-// deployment of the manager, and the runtimes that come with it.
+// Package install makes the manifests of Berth from its options, and applies them: CRDs, access rules, webhook configurations, services,
+// the manager's Deployment, and the shipped training runtimes.
 //
 //	Options ─► Manifests ─► Apply, `berth install --print`, the Helm chart, kustomize
 package install
@@ -23,11 +23,11 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
 
-// installer is the field manager of what Apply applies.
+// installer is the field manager of Apply.
 const installer = client.FieldOwner("berth-install")
 
-// Apply applies the manifests by server-side apply and waits until the API server
-// serves the CRDs. Progress gets a line a group of objects.
+// Apply applies the manifests by server-side apply and waits until the API server serves the CRDs. Progress gets a line for each group of
+// objects.
 func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer) error {
 	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	if err != nil {
@@ -100,13 +100,13 @@ func group(u *unstructured.Unstructured) string {
 	return "namespace and access rules"
 }
 
-// custom reports whether an object is of a kind that a CRD of ours defines.
+// custom reports whether an object's kind is defined by one of Berth's CRDs.
 func custom(u *unstructured.Unstructured) bool {
 	return u.GroupVersionKind().Group == trainerv1alpha1.GroupVersion.Group
 }
 
-// supersede takes away what an apply would leave of an object that another installation made: webhooks that Berth does not
-// have, which would call nobody, and the other way to reach a webhook, as it may be a URL or a Service and not both.
+// supersede removes leftovers of another installation that an apply would keep: webhooks that Berth does not have, whose calls would
+// fail, and the other address of a webhook, which may be a URL or a Service but not both.
 func supersede(ctx context.Context, c client.Client, wanted *unstructured.Unstructured) error {
 	var at []string
 	switch wanted.GetKind() {
@@ -153,8 +153,7 @@ func supersede(ctx context.Context, c client.Client, wanted *unstructured.Unstru
 	return c.Update(ctx, live, installer)
 }
 
-// readdress gives the client of a webhook the address that is wanted, and no authority, if the one that it has is of another
-// form. It tells whether that was so.
+// readdress replaces the address of a webhook, without its authority, if it is of the other form. It reports whether it changed.
 func readdress(have, want map[string]any) bool {
 	old, _ := have["clientConfig"].(map[string]any)
 	client, _ := want["clientConfig"].(map[string]any)
@@ -165,8 +164,8 @@ func readdress(have, want map[string]any) bool {
 	return true
 }
 
-// served waits until the API server answers for every CRD: that it calls one
-// established is not enough, and watches that come too early back off for seconds.
+// served waits until the API server answers for every CRD: the condition Established is not enough, and watches that come too early back
+// off for seconds.
 func served(ctx context.Context, c client.Client, names []string) error {
 	for _, name := range names {
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -174,8 +173,8 @@ func served(ctx context.Context, c client.Client, names []string) error {
 			if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
 				return false, err
 			}
-			// Objects of another version than the stored one cannot be read before the manager runs, which converts them.
-			// That is no reason to wait for more than the path.
+			// Before the manager runs, objects of other versions than the stored one cannot be converted. It is enough that the path
+			// exists.
 			converts := crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
 			for _, v := range crd.Spec.Versions {
 				list := &metav1.PartialObjectMetadataList{}
@@ -184,7 +183,7 @@ func served(ctx context.Context, c client.Client, names []string) error {
 					continue
 				}
 				if err := c.List(ctx, list, client.Limit(1)); err != nil && (!converts || apierrors.IsNotFound(err)) {
-					return false, nil // not yet is what is waited for
+					return false, nil // not served yet: poll again
 				}
 			}
 			return true, nil

@@ -7,25 +7,24 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/options/declare"
 )
 
-// kindsRole is the name of the role for kinds that the configuration names.
+// kindsRole is the name of the role for kinds in the configuration.
 const kindsRole = "kueue-configured-kinds-role"
 
-// kindRight is a ClusterRole of the manager for the job kinds that this build has.
+// kindRight is a ClusterRole of the manager for the built-in job kinds.
 type kindRight struct {
 	role *rbacv1.ClusterRole
-	// framework is the kind without which the role is not bound; empty for that to read all of them.
+	// framework is the kind without which the role is not bound; empty for the role that reads all kinds.
 	framework string
 }
 
-// kindRights are what the manager may do with the job kinds: read all of them, and pods, also of kinds that are off, since their owners
-// decide who queues; and change those that are on.
+// kindRights returns the manager's rights on job kinds: reading all of them and pods, because owners of disabled kinds still decide which
+// object is queued, and writing the enabled ones.
 func kindRights() []kindRight {
 	readable := map[string][]string{"": {"pods"}}
 	var out []kindRight
@@ -42,22 +41,22 @@ func kindRights() []kindRight {
 	return append(out, kindRight{role: clusterRole(managerPrefix+"integrations"+roleSuffix, rules...)})
 }
 
-// kindAccess lets the manager use the job kinds that the configuration names, which its own role cannot know: declared ones
-// like any other, external ones as owners of jobs, and those that go to other clusters.
+// kindAccess returns the manager's rights on the job kinds in the configuration: declared ones like built-in ones, external ones as
+// owners of jobs, and kinds that are dispatched to other clusters.
 func kindAccess(o *Options) ([]*unstructured.Unstructured, error) {
 	var rules []rbacv1.PolicyRule
 	for _, k := range o.Options.DeclaredKinds {
 		rules = append(rules, rbacv1.PolicyRule{
 			APIGroups: []string{k.GVK.Group}, Resources: []string{k.Resource},
 			Verbs: []string{"delete", "get", "list", "patch", "update", "watch"},
-		}, rbacv1.PolicyRule{ // to own Workloads where owners need leave for that
+		}, rbacv1.PolicyRule{ // OwnerReferencesPermissionEnforcement demands it of owners of Workloads
 			APIGroups: []string{k.GVK.Group}, Resources: []string{k.Resource + "/finalizers"}, Verbs: []string{"update"},
 		})
 	}
 	for _, gvk := range o.Options.ExternalFrameworks {
 		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{gvk.Group}, Resources: []string{declare.Resource(gvk)}, Verbs: []string{"get"}})
 	}
-	for _, f := range o.Options.MultiKueue.ExternalFrameworks { // sent to other clusters, from where their status comes back
+	for _, f := range o.Options.MultiKueue.ExternalFrameworks { // dispatched to other clusters; their status is copied back
 		resource := declare.Resource(f.GVK)
 		rules = append(rules,
 			rbacv1.PolicyRule{APIGroups: []string{f.GVK.Group}, Resources: []string{resource}, Verbs: []string{"get", "list", "patch", "watch"}},
@@ -67,12 +66,5 @@ func kindAccess(o *Options) ([]*unstructured.Unstructured, error) {
 		return nil, nil
 	}
 	role := clusterRole(kindsRole, rules...)
-	var out []*unstructured.Unstructured
-	var err error
-	for _, object := range []runtime.Object{role, bindManager(role.Name, o.namespace())} {
-		if out, err = toUnstructured(out, object); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return toUnstructured(nil, role, bindManager(role.Name, o.namespace()))
 }

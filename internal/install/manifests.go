@@ -33,17 +33,15 @@ import (
 	"github.com/berth-project/berth/internal/visibility"
 )
 
-// Options say how the manager will be reached and what it will do.
+// Options configure the manager's address and its groups.
 type Options struct {
-	// WebhookURL is the base URL under which the API server reaches the webhooks;
-	// "" is the Service of the manager's namespace.
+	// WebhookURL is the base URL of the webhooks; "" is the Service of the manager's namespace.
 	WebhookURL string
-	// CABundle is the authority of the serving certificate, in PEM. Empty leaves what
-	// is there: the manager fills it in when it starts.
+	// CABundle is the authority of the serving certificate, in PEM. Empty keeps the present one: the manager fills it in when it starts.
 	CABundle []byte
 	// VisibilityCABundle is the same for the visibility API.
 	VisibilityCABundle []byte
-	// Namespace of the manager; "" is the options' one.
+	// Namespace of the manager; "" is the one of Options.
 	Namespace string
 	Options   options.Options
 	Groups    Groups
@@ -51,19 +49,14 @@ type Options struct {
 	Deploy *Deploy
 }
 
-func (o *Options) namespace() string {
-	if o.Namespace != "" {
-		return o.Namespace
-	}
-	return o.Options.Namespace
-}
+func (o *Options) namespace() string { return cmp.Or(o.Namespace, o.Options.Namespace) }
 
-// service is the name of the webhooks' Service. Whoever makes certificates in our place knows it by the usual one.
+// service returns the name of the webhooks' Service. External issuers of certificates know it by the usual name.
 func (o *Options) service() string {
 	return cmp.Or(o.Options.Certs.Service, "kueue-webhook-service")
 }
 
-// conversionClient is how the API server finds the webhook that converts between the versions of an object.
+// conversionClient tells the API server how to call the webhook that converts between the versions of an object.
 func (o *Options) conversionClient() apiextensionsv1.WebhookClientConfig {
 	c := apiextensionsv1.WebhookClientConfig{CABundle: o.CABundle}
 	if o.WebhookURL != "" {
@@ -76,12 +69,9 @@ func (o *Options) conversionClient() apiextensionsv1.WebhookClientConfig {
 	return c
 }
 
-// Manifests are all objects to install, in the order of their application: the
-// namespace, CRDs, RBAC, the Services of a manager in the cluster, roles for people, what
-// comes with training, the visibility API, the manager itself, webhook configurations and
-// the policy about queue labels.
-// The name of the webhooks' Service, less "-webhook-service", is the prefix of their
-// names (spec: 70 §4.4).
+// Manifests returns all objects to install, in the order of their application: the namespace, CRDs, RBAC, the Services of a manager in
+// the cluster, roles for people, the objects of training, the visibility API, the manager itself, webhook configurations and the policy
+// about queue labels. The name of the webhooks' Service, less "-webhook-service", is the prefix of their names (spec: 70 §4.4).
 func Manifests(o Options) ([]*unstructured.Unstructured, error) {
 	out, err := manifests(&o)
 	if err != nil {
@@ -115,10 +105,8 @@ func manifests(o *Options) ([]*unstructured.Unstructured, error) {
 		out = append(out, objects...)
 	}
 	if o.WebhookURL == "" {
-		for _, s := range services(o) {
-			if out, err = toUnstructured(out, s); err != nil {
-				return nil, err
-			}
+		if out, err = toUnstructured(out, services(o)...); err != nil {
+			return nil, err
 		}
 	}
 	for _, more := range []func(*Options) ([]*unstructured.Unstructured, error){managerRights, fence, userRoles, kindAccess, trainingObjects, visibilityObjects, deployment} {
@@ -131,17 +119,15 @@ func manifests(o *Options) ([]*unstructured.Unstructured, error) {
 	if !o.Groups.Has(Webhooks) {
 		return out, nil
 	}
-	for _, configuration := range webhookConfigurations(o) {
-		if out, err = toUnstructured(out, configuration); err != nil {
-			return nil, err
-		}
-		everyScope(out[len(out)-1])
+	configurations, err := toUnstructured(nil, webhookConfigurations(o)...)
+	for _, u := range configurations {
+		everyScope(u)
 	}
-	return out, nil
+	return append(out, configurations...), err
 }
 
-// everyScope writes down what the API server would add to the rules of webhooks: two appliers of the same rules would
-// otherwise take them for different ones.
+// everyScope sets the scope of webhook rules to the API server's default: otherwise two appliers of the same rules would see a
+// difference.
 func everyScope(u *unstructured.Unstructured) {
 	hooks, _ := u.Object["webhooks"].([]any)
 	for _, h := range hooks {
@@ -155,7 +141,7 @@ func everyScope(u *unstructured.Unstructured) {
 	}
 }
 
-// webhookConfigurations make the API server call the webhooks of all groups that run, and warn of queue labels that are ignored.
+// webhookConfigurations returns the configurations of all groups that run, and the policy that warns of ignored queue labels.
 func webhookConfigurations(o *Options) []runtime.Object {
 	target := admission.Target{URL: o.WebhookURL, Service: o.service(), Namespace: o.namespace(), CABundle: o.CABundle}
 	hooks := WebhookOptions(&o.Options, o.Groups)
@@ -176,15 +162,14 @@ func webhookConfigurations(o *Options) []runtime.Object {
 	return out
 }
 
-// WebhookOptions are those of the webhooks of queues and jobs.
+// WebhookOptions returns the options of the webhooks of queues and jobs.
 func WebhookOptions(o *options.Options, groups Groups) admission.Options {
 	out := admission.NewOptions(o, all.DescriptorsWith(o))
 	out.Training = groups.Has(Training)
 	return out
 }
 
-// leftOut reports whether an object belongs to a group that is left to somebody else, whose
-// own object of that name must stay as it is.
+// leftOut reports whether an object belongs to a group that another controller handles, whose object of that name must not change.
 func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 	if u.GetKind() != "CustomResourceDefinition" {
 		return false
@@ -193,8 +178,7 @@ func leftOut(u *unstructured.Unstructured, groups Groups) bool {
 	return (of(jobsetv1alpha2.GroupVersion.Group) && !groups.Has(JobSet)) || (of(trainerv1alpha1.GroupVersion.Group) && !groups.Has(Training))
 }
 
-// CrdNames are the names of the CRDs of the groups that run. The files are named for group and plural: their schemas need not
-// be read.
+// CrdNames returns the names of the CRDs of the groups that run. It derives them from the file names, without reading schemas.
 func CrdNames(groups Groups) ([]string, error) {
 	files, err := fs.Glob(config.FS, "crd/*_*.yaml")
 	if err != nil {
@@ -218,7 +202,7 @@ func load(dir string) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	err := fs.WalkDir(config.FS, dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && path != dir {
-			return fs.SkipDir // what is there to be applied by those who want it
+			return fs.SkipDir // subfolders are for optional manual use
 		}
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".yaml") {
 			return err
@@ -243,11 +227,10 @@ func load(dir string) ([]*unstructured.Unstructured, error) {
 	return out, err
 }
 
-// defaultPrefix begins the names of what is installed for queues. Those of JobSets and
-// TrainJobs have their own.
+// defaultPrefix begins the names of installed objects; JobSets and TrainJobs have other names.
 const defaultPrefix = "kueue"
 
-// PrefixOf is the prefix of all names, of which the name of the webhooks' Service has one.
+// PrefixOf returns the prefix of all names that the name of the webhooks' Service implies.
 func PrefixOf(service string) string {
 	prefix, ok := strings.CutSuffix(service, "-webhook-service")
 	if !ok || prefix == "" {
@@ -256,7 +239,7 @@ func PrefixOf(service string) string {
 	return prefix
 }
 
-// Prefixed is a name under another prefix.
+// Prefixed returns a name with another prefix.
 func Prefixed(name, prefix string) string {
 	if rest, ok := strings.CutPrefix(name, defaultPrefix+"-"); ok {
 		return prefix + "-" + rest
@@ -264,7 +247,7 @@ func Prefixed(name, prefix string) string {
 	return name
 }
 
-// rename gives an object, and what it refers to, another prefix.
+// rename changes the prefix in the name of an object and in its references.
 func rename(u *unstructured.Unstructured, prefix string) {
 	if prefix == defaultPrefix || u.GetKind() == "Namespace" {
 		return
@@ -298,7 +281,7 @@ func rename(u *unstructured.Unstructured, prefix string) {
 	}
 }
 
-// rehome moves what the manifests place in the default namespace to another one.
+// rehome moves an object and its subjects from the default namespace to another one.
 func rehome(u *unstructured.Unstructured, namespace string) {
 	if u.GetNamespace() != "" {
 		u.SetNamespace(namespace)
@@ -315,18 +298,21 @@ func rehome(u *unstructured.Unstructured, namespace string) {
 	u.Object["subjects"] = subjects
 }
 
-func toUnstructured(to []*unstructured.Unstructured, o runtime.Object) ([]*unstructured.Unstructured, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, err
+func toUnstructured(to []*unstructured.Unstructured, objects ...runtime.Object) ([]*unstructured.Unstructured, error) {
+	for _, o := range objects {
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			return nil, err
+		}
+		delete(m, "status")
+		unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
+		to = append(to, &unstructured.Unstructured{Object: m})
 	}
-	delete(m, "status")
-	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
-	return append(to, &unstructured.Unstructured{Object: m}), nil
+	return to, nil
 }
 
-// trainingObjects are what training needs beside CRDs and access rules: the runtimes that come with it, and what clients
-// look for. Runtimes are applied without the webhook, which need not answer yet (spec: 50 §2.5, §4.11).
+// trainingObjects returns the shipped runtimes and the objects that clients of training look for. Runtimes are applied without the
+// webhook, which may not answer yet (spec: 50 §2.5, §4.11).
 func trainingObjects(o *Options) ([]*unstructured.Unstructured, error) {
 	if !o.Groups.Has(Training) {
 		return nil, nil
@@ -344,8 +330,7 @@ func ServesVisibility(o *options.Options) bool {
 	return o.Gates.On(feature.VisibilityOnDemand) && o.VisibilityAddress != "0"
 }
 
-// visibilityObjects are what the API server has to know of the visibility API, which it
-// reaches on the machine of the webhooks. spec: 70 §4.6.
+// visibilityObjects registers the visibility API, which has the same host as the webhooks. spec: 70 §4.6.
 func visibilityObjects(o *Options) ([]*unstructured.Unstructured, error) {
 	if !ServesVisibility(&o.Options) {
 		return nil, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
-// Names of what gives the manager its rights (docs/rights.md). A ClusterRole whose feature is off is installed without a binding.
+// Names of the manager's account, roles and bindings (docs/rights.md). A ClusterRole whose feature is off is installed without a binding.
 const (
 	// managerAccount is the account of a manager in the cluster.
 	managerAccount = "kueue-controller-manager"
@@ -29,7 +29,7 @@ const (
 	frameworkPrefix = managerPrefix + "framework-"
 )
 
-// granted says of each ClusterRole in config/rbac/role.yaml whether the manager needs it. Those of job kinds are in kindRights.
+// granted maps each ClusterRole in config/rbac/role.yaml to the condition under which the manager needs it; kindRights covers job kinds.
 var granted = map[string]func(*Options) bool{
 	"kueue-manager-role":                  func(*Options) bool { return true },
 	"kueue-manager-queues-role":           runs(Queues),
@@ -58,8 +58,8 @@ func needed(role string, o *Options) (bool, error) {
 	return false, fmt.Errorf("ClusterRole %s: internal/install does not know when the manager needs it", role)
 }
 
-// managerRights are the bindings of the manager's ClusterRoles that are needed, the roles for job kinds, and the roles whose rules name
-// single objects.
+// managerRights returns the bindings of the manager's ClusterRoles that are needed, the roles for job kinds, and the roles whose rules
+// name single objects.
 func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 	roles, err := load("rbac")
 	if err != nil {
@@ -89,16 +89,10 @@ func managerRights(o *Options) ([]*unstructured.Unstructured, error) {
 	for _, role := range namespaceRoles(o) {
 		objects = append(objects, role, bindManagerIn(role, o.namespace()))
 	}
-	var out []*unstructured.Unstructured
-	for _, object := range objects {
-		if out, err = toUnstructured(out, object); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return toUnstructured(nil, objects...)
 }
 
-// kindObjects are the roles for job kinds, and the bindings that the manager needs.
+// kindObjects returns the roles for job kinds, and the bindings that the manager needs.
 func kindObjects(o *Options) (out []runtime.Object) {
 	for _, kind := range kindRights() {
 		out = append(out, kind.role)
@@ -112,7 +106,7 @@ func kindObjects(o *Options) (out []runtime.Object) {
 // isManagerRole reports whether a ClusterRole, of the default prefix, is one of the manager's.
 func isManagerRole(name string) bool { return strings.HasPrefix(name, managerPrefix) }
 
-// bindingOf is the name of the binding of a role.
+// bindingOf returns the name of the binding of a role.
 func bindingOf(role string) string { return strings.TrimSuffix(role, roleSuffix) + "-rolebinding" }
 
 func bindManager(role, namespace string) *rbacv1.ClusterRoleBinding {
@@ -133,9 +127,9 @@ func bindManagerIn(role *rbacv1.Role, namespace string) *rbacv1.RoleBinding {
 	}
 }
 
-// namedRoles are ClusterRoles over single objects: the CRDs whose stored versions the manager shortens, and what the API server
-// calls it by, where it makes its certificate itself. Those of JobSets and TrainJobs are roles of their own, so that what is
-// left to another controller is not granted.
+// namedRoles returns ClusterRoles over single objects: the CRDs whose stored versions the manager shortens, and, if the manager issues
+// its certificate, the objects that hold its authority. JobSets and TrainJobs have separate roles, so that objects of another controller
+// are not granted.
 func namedRoles(o *Options) ([]*rbacv1.ClusterRole, error) {
 	var out []*rbacv1.ClusterRole
 	for _, part := range []struct {
@@ -188,7 +182,7 @@ func (r kindOfRule) compare(to kindOfRule) int {
 	return cmp.Or(cmp.Compare(r.group, to.group), cmp.Compare(r.plural, to.plural))
 }
 
-// certificatesRole is the role for an object in which the certificate's authority is kept.
+// certificatesRole returns the role for an object that holds the certificate's authority.
 func certificatesRole(object string) string {
 	infix := ""
 	switch object {
@@ -200,8 +194,8 @@ func certificatesRole(object string) string {
 	return managerPrefix + infix + "certificates" + roleSuffix
 }
 
-// namespaceRoles are the roles in the manager's own namespace: the Lease of its leader, its certificate, and the credentials of
-// worker clusters. The API server cannot check the name of what is created.
+// namespaceRoles returns the roles in the manager's namespace: the Lease of its leader, its certificate, and the credentials of worker
+// clusters. The API server cannot check the name of a created object.
 func namespaceRoles(o *Options) []*rbacv1.Role {
 	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
 		return &rbacv1.Role{
@@ -216,7 +210,7 @@ func namespaceRoles(o *Options) []*rbacv1.Role {
 	leader := role("kueue-leader-election-role",
 		rule("coordination.k8s.io", "leases", []string{o.Options.LeaderElection.Name}, "get", "update"),
 		rule("coordination.k8s.io", "leases", nil, "create"),
-		rule("", "events", nil, "create", "patch")) // who leads is told by events of the older kind
+		rule("", "events", nil, "create", "patch")) // leader election reports changes by core/v1 events
 	if elsewhere := o.Options.LeaderElection.Namespace; elsewhere != "" && elsewhere != o.Options.Namespace {
 		leader.Namespace = elsewhere
 	}
@@ -233,7 +227,7 @@ func namespaceRoles(o *Options) []*rbacv1.Role {
 	return out
 }
 
-// withdraw removes bindings of the manager's roles that an earlier installation made for what is off now.
+// withdraw removes bindings of the manager's roles that an earlier installation made for features that are now off.
 func withdraw(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured, o *Options) error {
 	keep := map[string]bool{}
 	for _, u := range wanted {

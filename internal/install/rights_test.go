@@ -49,12 +49,12 @@ func everything() Options {
 		o.Frameworks = append(o.Frameworks, f.Name)
 	}
 	o.Dashboard.Address = ":8080"
-	groups, _ := ParseGroups("") // which is right
+	groups, _ := ParseGroups("") // valid
 	return Options{Options: o, Groups: groups}
 }
 
-// TestRightsAreNarrow is that no ClusterRole of the manager lists or changes what it need not: Secrets and ConfigMaps of all
-// namespaces, and configuration of the cluster that it does not name.
+// TestRightsAreNarrow: no ClusterRole of the manager lists or changes more than it needs: Secrets and ConfigMaps of all namespaces, and
+// cluster configuration that it does not name.
 func TestRightsAreNarrow(t *testing.T) {
 	allowed := map[string][]string{
 		"secrets": {"create", "get"}, "configmaps": {"create", "delete", "get", "patch"}, "leases": {"create"},
@@ -85,7 +85,7 @@ func TestRightsAreNarrow(t *testing.T) {
 	}
 }
 
-// TestRightsByFeature is that what is off is not bound.
+// TestRightsByFeature: roles of disabled features are not bound.
 func TestRightsByFeature(t *testing.T) {
 	_, all := managerRoles(t, everything())
 	without := func(change func(*Options)) []string {
@@ -143,7 +143,7 @@ func TestRightsByFeature(t *testing.T) {
 	}
 }
 
-// TestWithdraw is that installing again takes away what an earlier installation allowed and is off now, and nothing of others.
+// TestWithdraw: installing again removes bindings of an earlier installation whose features are now off, and no others.
 func TestWithdraw(t *testing.T) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
 	if err != nil {

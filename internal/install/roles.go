@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	"github.com/berth-project/berth/internal/job/kind/all"
@@ -22,7 +23,7 @@ const (
 	builtInLabel = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
-// builtIn are Kubernetes' own roles that a role may be a part of.
+// builtIn selects Kubernetes' own roles that a role is aggregated to.
 type builtIn uint8
 
 const (
@@ -31,15 +32,15 @@ const (
 	viewEditAdmin
 )
 
-// kindRoles says who may edit and who may view the objects of a kind. Batch administrators may do both.
+// kindRoles defines the users that may edit and view the objects of a kind. Batch administrators may do both.
 type kindRoles struct {
 	kind, group, resource string
 	userEdits, userViews  bool
 	view                  builtIn
 }
 
-// rolesOfKinds is spec 70 §5.6 without job kinds, and the kinds that are missing there: what batch administrators make, they may edit
-// here.
+// rolesOfKinds is the table of spec 70 §5.6 without job kinds, extended by the kinds that it lacks: batch administrators may edit
+// whatever they create.
 var rolesOfKinds = []kindRoles{
 	{kind: "clusterqueue", group: "kueue.x-k8s.io", resource: "clusterqueues", view: adminOnly},
 	{kind: "cohort", group: "kueue.x-k8s.io", resource: "cohorts", view: adminOnly},
@@ -54,7 +55,7 @@ var rolesOfKinds = []kindRoles{
 	{kind: "workload", group: "kueue.x-k8s.io", resource: "workloads", userViews: true, view: viewEditAdmin},
 }
 
-// rolesOfJobs are those of the job kinds, in the order of the catalogue.
+// rolesOfJobs returns the roles of the job kinds, in the order of the catalogue.
 func rolesOfJobs() (out []kindRoles) {
 	for _, d := range all.InOrder() {
 		if !d.Listing.NoUserRoles {
@@ -71,9 +72,9 @@ var (
 	editVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
 )
 
-// userRoles are the ClusterRoles that administrators bind to people.
+// userRoles returns the ClusterRoles that administrators bind to people.
 func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
-	roles := []*rbacv1.ClusterRole{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
+	roles := []runtime.Object{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
 	for _, k := range append(slices.Clone(rolesOfKinds), rolesOfJobs()...) {
 		editor := clusterRole("kueue-"+k.kind+"-editor-role", objectRules(k.group, k.resource, editVerbs)...)
 		viewer := clusterRole("kueue-"+k.kind+"-viewer-role", objectRules(k.group, k.resource, viewVerbs)...)
@@ -90,7 +91,7 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 	}{
 		{"pending-workloads-cq", visibility, "clusterqueues/pendingworkloads", viewVerbs, false},
 		{"pending-workloads-lq", visibility, "localqueues/pendingworkloads", viewVerbs, true},
-		// Who may read a Workload may ask why it waits.
+		// A user that may read a Workload may ask for its explanation.
 		{"explanation", berthv1alpha1.GroupVersion.Group, "workloads/explanation", []string{"get"}, true},
 	} {
 		role := clusterRole("kueue-"+p.what+"-viewer-role",
@@ -107,23 +108,20 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 		roles = append(roles, clusterRole("jobset-editor-role", objectRules("jobset.x-k8s.io", "jobsets", editVerbs)...),
 			clusterRole("jobset-viewer-role", objectRules("jobset.x-k8s.io", "jobsets", viewVerbs)...))
 	}
-	var out []*unstructured.Unstructured
-	var err error
-	for _, role := range roles {
-		if out, err = toUnstructured(out, role); err != nil {
-			return nil, err
-		}
-		if u := out[len(out)-1].Object; role.AggregationRule != nil {
-			delete(u, "rules") // the API server fills them in
-		}
-	}
-	// It says which kinds and namespaces are queued, which everybody may know: berth list and berth explain tell them what is ignored.
-	return toUnstructured(out, &rbacv1.ClusterRoleBinding{
+	// The policy lists the queued kinds and namespaces, which are public: berth list and berth explain report from it what is ignored.
+	out, err := toUnstructured(nil, append(roles, &rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: "kueue-queue-label-viewer-rolebinding"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: label.Kind, Name: label.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:authenticated"}},
-	})
+	})...)
+	if err != nil {
+		return nil, err
+	}
+	for _, role := range out[:2] {
+		delete(role.Object, "rules") // the API server fills in the rules of aggregated roles
+	}
+	return out, nil
 }
 
 func objectRules(group, resource string, verbs []string) []rbacv1.PolicyRule {
@@ -140,14 +138,14 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	}
 }
 
-// aggregated is a role that is the sum of those with a label.
+// aggregated returns a role that is the sum of the roles with a label.
 func aggregated(name, label string) *rbacv1.ClusterRole {
 	role := clusterRole(name)
 	role.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
 	return role
 }
 
-// grant makes a role a part of others.
+// grant aggregates a role to others.
 func grant(role *rbacv1.ClusterRole, admin, user bool, also builtIn) {
 	for label, on := range map[string]bool{
 		adminLabel: admin, userLabel: user,

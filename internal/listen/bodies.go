@@ -17,9 +17,9 @@ import (
 const (
 	// MaxBody is the largest body of a request, in bytes. An API server takes objects of at most 3 MiB, and a review holds two.
 	MaxBody = 16 << 20
-	// freeBody is what one request may cost without being counted, so that ordinary reviews pass while large ones wait.
+	// freeBody is the uncounted cost of one request, so that ordinary reviews pass while large ones wait.
 	freeBody = 512 << 10
-	// maxBodies is what all requests together may cost beyond that, in bytes of memory.
+	// maxBodies is the cost of all requests together beyond that, in bytes of memory.
 	maxBodies = 96 << 20
 	// perObject is the cost of one JSON object or null in a body, in bytes: two characters may decode to a whole struct.
 	perObject = 1 << 10
@@ -27,17 +27,17 @@ const (
 	bodyWithin = 15 * time.Second
 )
 
-// Bodies bounds the memory that the bodies of requests take, before they are decoded. The zero value is ready to use.
+// Bodies bounds the memory of request bodies before they are decoded. The zero value is ready to use.
 //
-// A body costs its length, and a kilobyte for each JSON object in it, as a few bytes of text may decode to much more. Small
-// bodies are free, so that nothing large keeps an ordinary request out. Large ones are answered a few at a time.
+// A body costs its length, and a kilobyte for each JSON object in it, as a few bytes of text may decode to much more. Small bodies are
+// free, so that large requests do not block ordinary ones. Few large ones are answered at a time.
 type Bodies struct {
 	taken atomic.Int64
 	once  sync.Once
-	large chan struct{} // holds a token for each large request that is being answered
+	large chan struct{} // holds a token for each large request in progress
 }
 
-// begin waits until a large request may be answered: they take half of the processors at most, and the memory of as many.
+// begin waits until a large request may be answered: large requests use at most half of the processors, and the memory of as many.
 func (b *Bodies) begin(ctx context.Context) error {
 	b.once.Do(func() { b.large = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) })
 	select {
@@ -48,16 +48,15 @@ func (b *Bodies) begin(ctx context.Context) error {
 	}
 }
 
-// errBusy says that other requests have taken the memory.
+// errBusy means that other requests use up the memory.
 var errBusy = errors.New("too many large requests at once; try again")
 
-// Limit serves with a handler whose requests have bodies within the bounds. Larger ones get 413, and 429 while other requests
-// hold the memory that all share.
+// Limit bounds the bodies of requests to a handler. Larger ones get 413, and 429 while other requests use up the shared memory.
 func (b *Bodies) Limit(next http.Handler) http.Handler { return b.within(bodyWithin, next) }
 
 func (b *Bodies) within(limit time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Recorders of tests have no deadlines.
+		// Test recorders have no deadlines.
 		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -65,21 +64,21 @@ func (b *Bodies) within(limit time.Duration, next http.Handler) http.Handler {
 		body := &meteredBody{ReadCloser: http.MaxBytesReader(w, r.Body, MaxBody), bodies: b, ctx: r.Context()}
 		defer body.release()
 		answer := &refusal{ResponseWriter: w, body: body}
-		// The server keeps the request that it made: what is left of its body tells whether the connection can be used again.
+		// The server keeps its own request: the rest of its body determines whether the connection can be reused.
 		metered := r.WithContext(r.Context())
 		metered.Body = body
 		next.ServeHTTP(answer, metered)
 	})
 }
 
-// meteredBody counts what a body costs while it is read, and ends it with an error where it costs too much.
+// meteredBody counts the cost of a body while it is read, and fails once it costs too much.
 type meteredBody struct {
 	io.ReadCloser
 	bodies       *Bodies
 	cost, taken  int64
 	text, escape bool
 	ctx          context.Context //nolint:containedctx // of the request, whose body it is
-	begun        bool            // it counts among the large requests that are being answered
+	begun        bool            // it counts among the large requests in progress
 	err          error
 }
 
@@ -101,7 +100,7 @@ func (m *meteredBody) Read(p []byte) (int, error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		m.err = err
 	}
-	if errors.Is(err, io.EOF) && m.err == nil && m.taken > 0 && !m.begun { // it is whole: from here on it costs time
+	if errors.Is(err, io.EOF) && m.err == nil && m.taken > 0 && !m.begun { // the body is complete: answering it costs time
 		m.err = m.bodies.begin(m.ctx)
 		m.begun = m.err == nil
 	}
@@ -135,7 +134,7 @@ func (m *meteredBody) release() {
 	}
 }
 
-// refusal gives the answer to a body that was too costly its status, whatever the handler makes of the error.
+// refusal sets the status of the answer to a body that cost too much, whatever the handler makes of the error.
 type refusal struct {
 	http.ResponseWriter
 	body    *meteredBody
@@ -160,7 +159,7 @@ func (r *refusal) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// refuse answers once that the body was too costly, if it was.
+// refuse answers once that the body cost too much, if it did.
 func (r *refusal) refuse() {
 	if r.body.err == nil || r.refused {
 		return
@@ -174,8 +173,7 @@ func (r *refusal) refuse() {
 	http.Error(r.ResponseWriter, r.body.err.Error(), status)
 }
 
-// Webhooks is a webhook server whose requests are bounded by Bodies, and checked by callers, if that is not nil, but at the open
-// paths.
+// Webhooks is a webhook server whose requests are bounded by Bodies and checked by callers, if that is not nil, except at the open paths.
 func Webhooks(s ctrlwebhook.Server, callers *Callers, open ...string) ctrlwebhook.Server {
 	return &webhooks{Server: s, callers: callers, open: open}
 }

@@ -49,7 +49,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesShare is that large requests share their memory, and that they keep no ordinary request out.
+// TestBodiesShare: large requests share their memory, and do not block ordinary ones.
 func TestBodiesShare(t *testing.T) {
 	var b Bodies
 	b.taken.Store(maxBodies)
@@ -72,7 +72,7 @@ func TestBodiesShare(t *testing.T) {
 	}
 }
 
-// TestSlowBody is that a client that does not send its body holds its connection for a limited time.
+// TestSlowBody: a client that does not send its body holds its connection for a limited time.
 func TestSlowBody(t *testing.T) {
 	var b Bodies
 	ended := make(chan error, 1)
@@ -99,7 +99,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestRefusedBodyIsNoRequest is that what is left of a body that was refused is not read as the next request on the connection.
+// TestRefusedBodyIsNoRequest: the rest of a refused body is not read as the next request on the connection.
 func TestRefusedBodyIsNoRequest(t *testing.T) {
 	var b Bodies
 	s := httptest.NewServer(b.Limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +125,8 @@ func TestRefusedBodyIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestLargeBodiesInTurn is that large requests leave processors to ordinary ones, that each gets its turn, and that one whose client is gone does
-// not keep the place of another.
+// TestLargeBodiesInTurn: large requests leave processors to ordinary ones, all are answered in turn, and a cancelled one does not keep
+// its place.
 func TestLargeBodiesInTurn(t *testing.T) {
 	var b Bodies
 	begun, hold := make(chan struct{}, 100), make(chan struct{})

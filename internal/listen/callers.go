@@ -14,18 +14,17 @@ import (
 
 // Callers checks the client certificates of requests. The server has to ask for them (tls.RequestClientCert).
 type Callers struct {
-	// File has the authorities in PEM. It is read again when it changes.
+	// File has the authorities in PEM. A changed file is read again.
 	File string
-	// Names are those of which a certificate has to have one, as its common name or as a DNS name. None allows every certificate
-	// of the authorities.
+	// Names lists the allowed common names and DNS names of certificates. Empty allows every certificate of the authorities.
 	Names []string
 
 	mu    sync.Mutex
 	roots *x509.CertPool
-	read  time.Time // of the last change of the file that was read
+	read  time.Time // modification time of the file that was read
 }
 
-// Check serves with a handler who presents a certificate that is allowed; others get 401, or 403 for a wrong certificate.
+// Check requires an allowed client certificate for requests to a handler; others get 401, or 403 for a wrong certificate.
 func (c *Callers) Check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -40,7 +39,7 @@ func (c *Callers) Check(next http.Handler) http.Handler {
 	})
 }
 
-// allow tells what is wrong with a chain of certificates, the caller's first.
+// allow verifies a chain of certificates, the caller's first.
 func (c *Callers) allow(chain []*x509.Certificate) error {
 	roots, err := c.pool()
 	if err != nil {
@@ -67,7 +66,7 @@ func (c *Callers) Ready() error {
 	return err
 }
 
-// pool are the authorities as they are in the file now.
+// pool returns the authorities that the file has now.
 func (c *Callers) pool() (*x509.CertPool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

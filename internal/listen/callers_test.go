@@ -53,8 +53,8 @@ type mux struct {
 
 func (m *mux) Register(path string, handler http.Handler) { m.Handle(path, handler) }
 
-// TestCallers is that reviews are answered to those alone who present a certificate that is allowed, and that the path of
-// conversions, for which an API server presents none, stays open.
+// TestCallers: only clients with an allowed certificate get answers, except on the path of conversions, for which an API server presents
+// no certificate.
 func TestCallers(t *testing.T) {
 	authority, stranger := signed(t, "ca", x509.ExtKeyUsageClientAuth, nil), signed(t, "other", x509.ExtKeyUsageClientAuth, nil)
 	file := filepath.Join(t.TempDir(), "ca.crt")

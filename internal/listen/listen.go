@@ -1,4 +1,4 @@
-// Package listen serves HTTP in the manager: listeners, ports that are reserved, and bounds of requests and of callers.
+// Package listen serves HTTP in the manager: listeners, reserved ports, and bounds of requests and callers.
 package listen
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// endWithin is how long requests under way have when a manager ends.
+// endWithin is how long pending requests have when a manager ends.
 const endWithin = 5 * time.Second
 
 // Listener serves HTTP on every replica.
 type Listener struct {
-	What    string       // is served, for messages
-	Setting string       // of the address, in the configuration
+	What    string       // the served thing, for messages
+	Setting string       // the address' field in the configuration
 	Address string       // host:port
 	Shared  bool         // the address is reserved, see Reservation
 	TLS     *tls.Config  // nil is plain HTTP
@@ -32,7 +32,7 @@ type Listener struct {
 // NeedLeaderElection is false: standbys answer as well. spec: 70 §4.3.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
-// Start listens until ctx ends, and then lets requests under way finish.
+// Start listens until ctx ends, and then waits for pending requests.
 func (l *Listener) Start(ctx context.Context) error {
 	config := &net.ListenConfig{}
 	if l.Shared {
@@ -83,8 +83,7 @@ func (l *Listener) Check(r *http.Request) error {
 	return conn.Close()
 }
 
-// quiet logs what goes wrong with single connections, such as probes that leave in the middle of a handshake, where only those
-// who look for it see it.
+// quiet logs failures of single connections, such as probes that leave during a handshake, at a level that is off by default.
 type quiet struct{ log logr.Logger }
 
 func (q quiet) Write(p []byte) (int, error) {

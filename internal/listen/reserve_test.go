@@ -10,9 +10,9 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// TestReservation is that neither a neighbour that listens nor one that reserves gets the port: between its choice and the moment at
-// which its owner listens, while it does, and while the owner is away and comes back. All connections are for the owner. So it is for
-// a port that is free and for one that is named, on which connections have just ended.
+// TestReservation: no other program gets the port by listening or reserving: between its choice and the start of its owner's listener,
+// while that listens, and between two listeners. All connections reach the owner. This holds for a free port and for a given one on which
+// connections have just ended.
 func TestReservation(t *testing.T) {
 	used := embeddedtest.FreePort(t)
 	endConnection(t, used)
@@ -52,7 +52,7 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// intrude fails the test if a neighbour gets the port.
+// intrude fails the test if another program gets the port.
 func intrude(t *testing.T, r *Reservation, when string) {
 	t.Helper()
 	for _, address := range []string{r.Address(), fmt.Sprintf("0.0.0.0:%d", r.Port)} {
@@ -87,7 +87,7 @@ func connect(t *testing.T, l net.Listener) {
 	_ = conn.Close()
 }
 
-// endConnection leaves a connection behind that has ended on the port, which the system remembers for a minute.
+// endConnection leaves an ended connection on the port, which the system remembers for a minute.
 func endConnection(t *testing.T, port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))

@@ -21,20 +21,20 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Servers of controller-runtime bind their ports themselves, without a way to share one that is reserved. Those here stand in for
-// them where an address is reserved.
+// Servers of controller-runtime bind their ports themselves and cannot share a reserved one. The servers here replace them on reserved
+// addresses.
 
 // readHeaderTimeout is how long a client may take to send the head of a request.
 const readHeaderTimeout = 32 * time.Second
 
-// sharedWebhooks is a webhook server on a reserved port: controller-runtime's, but for its listener.
+// sharedWebhooks is controller-runtime's webhook server with another listener: on a reserved port.
 type sharedWebhooks struct {
 	ctrlwebhook.Server
 	o   ctrlwebhook.Options
 	log logr.Logger
 }
 
-// SharedWebhooks makes a webhook server on a port that is reserved.
+// SharedWebhooks makes a webhook server on a reserved port.
 func SharedWebhooks(o ctrlwebhook.Options, log logr.Logger) ctrlwebhook.Server {
 	o.WebhookMux = http.NewServeMux()
 	return &sharedWebhooks{Server: ctrlwebhook.NewServer(o), o: o, log: log}
@@ -64,19 +64,19 @@ func (w *sharedWebhooks) Start(ctx context.Context) error {
 	}).Start(ctx)
 }
 
-// Probes are the checks of the health probes. They answer on a reserved port if Serve was called.
+// Probes are the checks of the health probes. Serve answers them on a reserved port.
 type Probes struct {
 	mu          sync.Mutex
 	live, ready map[string]healthz.Checker
 }
 
-// AddLiveness adds a check that fails when the manager has to be started again.
+// AddLiveness adds a check that fails when the manager has to be restarted.
 func (p *Probes) AddLiveness(mgr ctrl.Manager, name string, check healthz.Checker) error {
 	p.add(&p.live, name, check)
 	return mgr.AddHealthzCheck(name, check)
 }
 
-// AddReadiness adds a check that has to pass before the manager counts as ready.
+// AddReadiness adds a check that must pass before the manager counts as ready.
 func (p *Probes) AddReadiness(mgr ctrl.Manager, name string, check healthz.Checker) error {
 	p.add(&p.ready, name, check)
 	return mgr.AddReadyzCheck(name, check)
@@ -97,7 +97,7 @@ func (p *Probes) all(of *map[string]healthz.Checker) map[string]healthz.Checker 
 	return maps.Clone(*of)
 }
 
-// Serve has the manager serve the probes, before it waits for its caches.
+// Serve makes the manager serve the probes before it waits for its caches.
 func (p *Probes) Serve(mgr ctrl.Manager, o *options.Health) error {
 	config := Sharing()
 	listener, err := config.Listen(context.Background(), "tcp", o.Address)

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 )
 
-// Refused is an error of the client's: the answer is 403 with its text.
+// Refused is a client error: the answer is 403 with its text.
 type Refused struct{ Mistakes error }
 
 func (r Refused) Error() string { return r.Mistakes.Error() }
@@ -30,7 +30,7 @@ func (r Refused) Error() string { return r.Mistakes.Error() }
 // Unwrap returns the mistakes.
 func (r Refused) Unwrap() error { return r.Mistakes }
 
-// Refuse makes the refusal of an object, or nil if there is nothing wrong.
+// Refuse makes the refusal of an object, or nil if there are no mistakes.
 func Refuse(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -41,7 +41,7 @@ func Refuse(errs field.ErrorList) error {
 // Invalid refuses an object as the API server does for its schema: 422 with the mistakes as causes.
 type Invalid struct{ *apierrors.StatusError }
 
-// failure is the answer to a request that was refused, or that could not be judged.
+// failure is the answer to a request that was refused or could not be judged.
 func failure(err error) admission.Response {
 	if invalid, ok := errors.AsType[Invalid](err); ok {
 		return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &invalid.ErrStatus}}
@@ -65,9 +65,9 @@ func Decode[T client.Object](raw runtime.RawExtension, kind string, into T) (T, 
 	return into, nil
 }
 
-// mutate answers with the changes as a patch. The patch is the difference between what was understood of the object
-// before and after, so fields that this version does not know survive. A new object that cannot be read is left as it is: the schema,
-// which is asked next, says what is wrong with which field. If it finds nothing the validating webhook refuses the object.
+// mutate answers with the changes as a patch: the difference between the object as decoded before and after, so fields that this version
+// does not know survive. A new object that cannot be decoded is left unchanged: the schema, which is checked next, names the wrong field.
+// If the schema accepts it, the validating webhook refuses the object.
 func (h *Webhook) mutate(ctx context.Context, req *admission.Request) admission.Response {
 	object, err := Decode(req.Object, h.GVK.Kind, h.New())
 	if err != nil && req.Operation == admissionv1.Create {
@@ -90,7 +90,7 @@ func (h *Webhook) mutate(ctx context.Context, req *admission.Request) admission.
 	return admission.Patched("", operations...)
 }
 
-// difference is what makes one object of the other. Most objects are right as they are, and are not encoded for it.
+// difference returns the patch from one object to the other. Unchanged objects, the common case, are not encoded.
 func difference(before, after runtime.Object) ([]jsonpatch.Operation, error) {
 	if reflect.DeepEqual(before, after) {
 		return nil, nil
@@ -106,10 +106,10 @@ func difference(before, after runtime.Object) ([]jsonpatch.Operation, error) {
 	return jsonpatch.CreatePatch(was, is)
 }
 
-// rooted adds operations that make what others add to: an object that was sent may leave out what its type always has. The spec is
-// made in any case, as the schema's defaults for what is in it apply only then: every kind that is changed here has one (spec: 10 §2.2).
+// rooted prepends operations that create the parents of added fields: a sent object may omit what its Go type always has. The spec is
+// always created, because the schema's defaults in it apply only then: every kind that is changed here has one (spec: 10 §2.2).
 func rooted(raw []byte, operations []jsonpatch.Operation) ([]jsonpatch.Operation, error) {
-	if len(operations) == 0 { // the top is enough
+	if len(operations) == 0 { // the top level is enough
 		var sent map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &sent); err != nil {
 			return nil, err
@@ -123,7 +123,7 @@ func rooted(raw []byte, operations []jsonpatch.Operation) ([]jsonpatch.Operation
 		return nil, err
 	}
 	var made []jsonpatch.Operation
-	reach := func(keys ...string) { // all but the last
+	reach := func(keys ...string) { // creates the parents of the last key
 		at, path := sent, ""
 		for i, key := range keys[:len(keys)-1] {
 			path += "/" + key
@@ -175,7 +175,7 @@ func (h *Webhook) validate(ctx context.Context, req *admission.Request) admissio
 		return admission.Allowed("")
 	}
 	warnings := h.Warn(object)
-	if old != nil && len(warnings) > 0 { // only of what the change brings: the rest was told before
+	if old != nil && len(warnings) > 0 { // only new warnings: the others were sent before
 		known := h.Warn(old)
 		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(known, w) })
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 )
 
-// Webhooks answer everybody who reaches their port, and a review may be forged. What they ask the API server comes from a budget of
-// their own, so that the manager's work goes on whatever is asked of them. Jobs, TrainJobs and JobSets have a budget each.
+// Webhooks answer every client that reaches their port, and a review may be forged. Their requests to the API server have a separate
+// budget, so that the manager's work continues under any load. Jobs, TrainJobs and JobSets have a budget each.
 const (
 	liveQPS, liveBurst = 50, 100 // requests in a second and at once
 	liveAtOnce         = 16
@@ -38,7 +38,7 @@ type Live struct {
 	turns *inflight.Limiter
 }
 
-// connectLive makes a client with a mapper of its own, since the names of owners in a review can make that ask the API server, too.
+// connectLive makes a client with a mapper of its own: owner names in a review can cause the mapper to ask the API server, too.
 func connectLive(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Live, error) {
 	cfg = inflight.OnBudget(cfg, liveQPS, liveBurst)
 	mapper, err := apiutil.NewDynamicRESTMapper(cfg, httpClient)
@@ -52,7 +52,7 @@ func connectLive(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Sche
 	return &Live{to, &inflight.Limiter{Seats: liveAtOnce, PerCaller: livePerNamespace, Waiting: liveWaiting, WaitingPerCaller: liveWaiting / 4}}, nil
 }
 
-// caller is the request that live requests are made for.
+// caller is the review for which live requests are made.
 type caller struct {
 	namespace string
 	requests  atomic.Int32
@@ -104,8 +104,7 @@ func (l *Live) Create(ctx context.Context, object client.Object, options ...clie
 	return l.to.Create(ctx, object, options...)
 }
 
-// guarded answers only requests that an API server could have sent to the webhook of a kind: what can be seen without asking the API
-// server comes first.
+// guarded refuses requests that no API server sends to the webhook of a kind, before the API server is asked about anything.
 func guarded(gvk schema.GroupVersionKind, next admission.Handler) admission.Handler {
 	return admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
 		if err := plausible(gvk, &req); err != nil {
@@ -119,7 +118,8 @@ func guarded(gvk schema.GroupVersionKind, next admission.Handler) admission.Hand
 	})
 }
 
-// plausible tells what no API server sends. The version may be another one than ours: the webhook may have been installed by somebody else.
+// plausible refuses requests that no API server sends. The version may differ from Berth's: another installation may have made the
+// webhook.
 func plausible(gvk schema.GroupVersionKind, req *admission.Request) error {
 	switch {
 	case req.Kind.Group != gvk.Group || req.Kind.Kind != gvk.Kind:

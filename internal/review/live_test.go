@@ -25,14 +25,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// managersLimit is the manager's own limit, which fails who uses it.
+// managersLimit is the manager's own limit, which fails every use.
 type managersLimit struct{ flowcontrol.RateLimiter }
 
 func (managersLimit) Wait(context.Context) error {
 	return errors.New("the manager's own budget was used")
 }
 
-// apiServer is one that holds its answers back while the test wants that.
+// apiServer holds its answers back while the test wants that.
 type apiServer struct {
 	*Live
 	asked, now, most atomic.Int32 // requests for objects and reviews
@@ -109,7 +109,7 @@ func (s *apiServer) asks(n int) admission.Handler {
 	}))
 }
 
-// What no API server sends is refused before the API server is asked about anything.
+// Implausible requests are refused before the API server is asked about anything.
 func TestForgedReviewsAskNothing(t *testing.T) {
 	s := newAPIServer(t)
 	close(s.held)
@@ -143,8 +143,8 @@ func TestForgedReviewsAskNothing(t *testing.T) {
 	}
 }
 
-// However many reviews come in, few of them ask the API server at once, none takes from the manager's budget, and what is too much is
-// told to come again.
+// However many reviews come in, few of them ask the API server at once, none uses the manager's budget, and excess ones are refused with
+// a retry time.
 func TestLiveRequestsAreBounded(t *testing.T) {
 	s := newAPIServer(t)
 	const reviews = 2000
@@ -174,7 +174,7 @@ func TestLiveRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// A namespace with many reviews does not keep those of another one waiting.
+// A namespace with many reviews does not block another one.
 func TestNamespacesShareLiveRequests(t *testing.T) {
 	s := newAPIServer(t)
 	var all sync.WaitGroup

@@ -45,7 +45,7 @@ func ValidateGates(object metav1.Object) field.ErrorList {
 	return errs
 }
 
-// ValidateGatesChange lets gates only disappear.
+// ValidateGatesChange only allows the removal of gates.
 func ValidateGatesChange(object, old metav1.Object) field.ErrorList {
 	before := lifecycle.SplitGates(old.GetAnnotations()[kueue.AdmissionGatedByAnnotation])
 	for _, gate := range lifecycle.SplitGates(object.GetAnnotations()[kueue.AdmissionGatedByAnnotation]) {
@@ -56,7 +56,7 @@ func ValidateGatesChange(object, old metav1.Object) field.ErrorList {
 	return nil
 }
 
-// WarnElastic warns of a job or Workload that asks to be resized while it runs, if the feature gate for that is off.
+// WarnElastic warns of a job or Workload that asks for resizing while it runs, if the feature gate for that is off.
 func WarnElastic(object metav1.Object, cfg *job.Config) []string {
 	if !job.IsElastic(object) || cfg.ElasticJobs {
 		return nil
@@ -64,7 +64,7 @@ func WarnElastic(object metav1.Object, cfg *job.Config) []string {
 	return []string{elasticPath.String() + " is accepted, but the feature gate ElasticJobsViaWorkloadSlices is off: the job is stopped when it is resized"}
 }
 
-// NotYet warns of fields that an object sets and that this version does not act upon, so that nothing is ignored silently.
+// NotYet warns of fields that an object sets and this version ignores.
 func NotYet(paths ...string) []string {
 	for i := range paths {
 		paths[i] += " is accepted, but this version of Berth does not act upon it"

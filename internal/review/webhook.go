@@ -1,13 +1,11 @@
-// Package review is what the webhooks of all subjects have in common: an entry
-// of their list, reading the object of a request, judging and answering it,
-// requests to the API server within a budget, and rules that several kinds share.
+// Package review is what the webhooks of all subjects share: an entry of their list, decoding the object of a request, judging and
+// answering it, requests to the API server within a budget, and rules of several kinds.
 //
 //	request ─► guarded: could an API server have sent it? ─► decode ─► Defaults ─► patch
 //	                                                               └─► Validate ─► allowed, or refused
 //
-// Refusals are 403 with every mistake of the object, each with the path of its
-// field. What a schema or CEL rule says is not said again here: those answer
-// first, with 422 (spec: 10 §3, 30 §3).
+// Refusals are 403 with every mistake of the object, each with the path of its field. Rules of a schema or of CEL are not repeated here:
+// the API server checks them first, with 422 (spec: 10 §3, 30 §3).
 package review
 
 import (
@@ -24,30 +22,30 @@ import (
 
 // Webhook is one webhook: an entry of the lists of internal/admission, from which the server and the webhook configurations are made.
 type Webhook struct {
-	// Name and Path are unique in a configuration. Empty: those of the kind, NewName and NewPath.
+	// Name and Path are unique in a configuration. Empty: NewName and NewPath of the kind.
 	Name, Path string
 	GVK        schema.GroupVersionKind
-	// Resources are the ones that the rule names, such as workloads and workloads/status.
+	// Resources are the resources of the rule, such as workloads and workloads/status.
 	Resources []string
 	// New makes an empty object of the kind.
 	New func() client.Object
 
-	// Updates has it called for changes too, and not only for new objects.
+	// Updates also calls it for updates, not only for creations.
 	Updates bool
 	// Namespaces and Objects select by labels; nil selects all.
 	Namespaces, Objects *metav1.LabelSelector
 	// When is a match condition; the zero value is none.
 	When admissionregistrationv1.MatchCondition
-	// Open has a mutating webhook asked, without waiting long, about objects for which When is false. They are written also while no
+	// Open makes a mutating webhook also get, with a short timeout, objects for which When is false. These are written even while no
 	// manager answers.
 	Open bool
-	// Advises says that it warns and never refuses, so that objects may be written without it.
+	// Advises means that it warns and never refuses, so that objects may be written without it.
 	Advises bool
 
 	// Defaults is set for a mutating webhook, Validate for any other.
 	Defaults Defaulter
 	Validate Validator
-	// Warn, if not nil, returns warnings about an object. Of a change, only those about what is new are told.
+	// Warn, if not nil, returns warnings about an object. For an update only new warnings are sent.
 	Warn func(object client.Object) []string
 }
 
@@ -98,7 +96,7 @@ func OnlyIf(expression string) admissionregistrationv1.MatchCondition {
 	return admissionregistrationv1.MatchCondition{Name: "has-something-to-say", Expression: expression}
 }
 
-// Readers are what webhooks read from.
+// Readers are the webhooks' sources of objects.
 type Readers struct {
 	// Client reads from the cache of the manager, and kinds without Go types from the API server on the budget of the manager.
 	Client client.Reader
@@ -117,12 +115,12 @@ func NewReaders(mgr ctrl.Manager) (*Readers, error) {
 	return &Readers{Client: mgr.GetClient(), Cache: mgr.GetCache(), Live: live}, nil
 }
 
-// advice are the warnings of one answer.
+// advice collects the warnings of one answer.
 type advice struct{ lines []string }
 
 type adviceKey struct{}
 
-// Advise adds warnings to the answer that is being made, whether it allows or refuses.
+// Advise adds warnings to the answer in progress, whether it allows or refuses.
 func Advise(ctx context.Context, lines ...string) {
 	if a, ok := ctx.Value(adviceKey{}).(*advice); ok {
 		a.lines = append(a.lines, lines...)

@@ -27,7 +27,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	}
 }
 
-// TestWarnElastic: an elastic job is told that nobody resizes it while the feature gate is off.
+// TestWarnElastic: an elastic job gets a warning that it is not resized while the feature gate is off.
 func TestWarnElastic(t *testing.T) {
 	elastic := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
 	for name, tc := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestErrors: what is wrong with a script, and where.
+// TestErrors: mistakes of scripts, and their places.
 func TestErrors(t *testing.T) {
 	const queue = "queue A f/cpu=4\n"
 	tests := map[string]struct{ src, want string }{

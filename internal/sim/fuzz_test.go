@@ -150,8 +150,7 @@ func missed(t *rapid.T, p *player) *trace.Look {
 	return nil
 }
 
-// named gives what is submitted a name of its own, and chooses for a "?" a workload that
-// the command is about.
+// named gives submitted workloads unique names, and chooses a workload for a "?".
 func named(p *player, i int, line string) string {
 	words := strings.Fields(line)
 	if words[0] == "submit" || words[0] == "reserve" {

@@ -24,8 +24,7 @@ func didYouMean(word string, known []string) string {
 	return "what there is: " + strings.Join(known, " ")
 }
 
-// nearest gives the known word that a misspelt one most likely meant, or "" when none is
-// near. Ties go to the first.
+// nearest returns the known word that a misspelt one most likely meant, or "" if there is none. Ties go to the first.
 func nearest(word string, known []string) string {
 	if len(word) > maxName {
 		return ""

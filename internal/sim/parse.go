@@ -55,7 +55,7 @@ func (a *args) done() bool {
 	return false
 }
 
-// word takes the first word.
+// word removes and returns the first word.
 func (a *args) word(what string) string {
 	if len(a.words) == 0 {
 		a.fail("%s is missing; usage: %s", what, a.usage)
@@ -66,7 +66,7 @@ func (a *args) word(what string) string {
 	return w
 }
 
-// name takes the first word, which names something.
+// name removes and returns the first word, which must be a name.
 func (a *args) name(what string) string {
 	w := a.word(what)
 	if a.err == nil {
@@ -88,7 +88,7 @@ func (a *args) checkName(text, others string) {
 	}
 }
 
-// flag takes a word that is there or not.
+// flag removes an optional word and reports whether it was there.
 func (a *args) flag(name string) bool {
 	a.known = append(a.known, name)
 	i := slices.Index(a.words, name)
@@ -98,7 +98,7 @@ func (a *args) flag(name string) bool {
 	return i >= 0
 }
 
-// pairs takes every KEY=VALUE whose key has the prefix, which is cut off.
+// pairs removes every KEY=VALUE whose key has the prefix, and cuts the prefix off.
 func (a *args) pairs(prefix string) (out [][2]string) {
 	a.known = append(a.known, prefix)
 	a.words = slices.DeleteFunc(slices.Clone(a.words), func(w string) bool {
@@ -116,7 +116,7 @@ func (a *args) pairs(prefix string) (out [][2]string) {
 	return out
 }
 
-// values takes every name=VALUE.
+// values removes every name=VALUE.
 func (a *args) values(name string) (out []string) {
 	for {
 		text, ok := a.value(name)
@@ -142,7 +142,7 @@ func (a *args) labels(pairs [][2]string) map[string]string {
 	return labels
 }
 
-// value takes name=value.
+// value removes name=value.
 func (a *args) value(name string) (string, bool) {
 	if !slices.Contains(a.known, name+"=") {
 		a.known = append(a.known, name+"=")
@@ -159,7 +159,7 @@ func (a *args) value(name string) (string, bool) {
 	return "", false
 }
 
-// nameOf takes key=NAME.
+// nameOf removes key=NAME.
 func (a *args) nameOf(key, otherwise string) string {
 	text, ok := a.value(key)
 	if !ok {
@@ -169,7 +169,7 @@ func (a *args) nameOf(key, otherwise string) string {
 	return text
 }
 
-// number takes key=N, a whole number from least to most.
+// number removes key=N, a whole number from least to most.
 func (a *args) number(key string, otherwise, least, most int64) int64 {
 	text, ok := a.value(key)
 	if !ok {
@@ -186,7 +186,7 @@ func (a *args) whole(what, text string, least, most int64) int64 {
 	return n
 }
 
-// keyValue splits KEY:VALUE. Without ":" the value is empty, unless it is needed.
+// keyValue splits KEY:VALUE. Without ":" the value is empty, which fails if it is needed.
 func (a *args) keyValue(what, text string, needed bool) (key, value string) {
 	key, value, ok := strings.Cut(text, ":")
 	if key == "" || (needed && !ok) {
@@ -195,7 +195,7 @@ func (a *args) keyValue(what, text string, needed bool) (key, value string) {
 	return key, value
 }
 
-// oneOf takes key=WORD, where WORD stands for one of the values.
+// oneOf removes key=WORD, where WORD stands for one of the values.
 func oneOf[T any](a *args, key string, otherwise T, values map[string]T) T {
 	text, ok := a.value(key)
 	if !ok {
@@ -204,7 +204,7 @@ func oneOf[T any](a *args, key string, otherwise T, values map[string]T) T {
 	return meaning(a, key, text, values)
 }
 
-// meaning is what a word stands for.
+// meaning returns the value that a word stands for.
 func meaning[T any](a *args, key, text string, values map[string]T) T {
 	v, ok := values[text]
 	if !ok {
@@ -213,7 +213,7 @@ func meaning[T any](a *args, key, text string, values map[string]T) T {
 	return v
 }
 
-// times takes an xN that is the first word, and is 1 without one.
+// times removes a first word xN and returns N; without one it is 1.
 func (a *args) times(most int64) int64 {
 	if len(a.words) == 0 {
 		return 1
@@ -259,7 +259,7 @@ func (a *args) amount(res, text string) resource.Amount {
 	return resource.Amount(n) * resource.Amount(scale)
 }
 
-// weight takes weight=W, with up to three decimals.
+// weight removes weight=W, with up to three decimals.
 func (a *args) weight() *resource.Amount {
 	text, ok := a.value("weight")
 	if !ok {
@@ -279,8 +279,8 @@ type cell struct {
 	state.Quota
 }
 
-// cells takes every FLAVOR/RESOURCE=AMOUNT, with [,borrow=LIMIT][,lend=LIMIT] where
-// limits make sense. Take what else may contain a "/" before.
+// cells removes every FLAVOR/RESOURCE=AMOUNT, with [,borrow=LIMIT][,lend=LIMIT] if limits are allowed. Remove other words with a "/"
+// before.
 func (a *args) cells(limits bool) (cells []cell) {
 	a.words = slices.DeleteFunc(slices.Clone(a.words), func(w string) bool {
 		key, text, ok := strings.Cut(w, "=")
@@ -321,8 +321,7 @@ func (a *args) limit(c *cell, text string, allowed bool) {
 	}
 }
 
-// groups takes quotas. Flavors with the same resources are a group, in the order in which
-// they are first named.
+// groups removes quotas. Flavors with the same resources are a group, in the order of their first quota.
 func (a *args) groups() (groups []state.Group) {
 	var flavors []state.FlavorQuota
 	for _, c := range a.cells(true) {
@@ -352,7 +351,7 @@ func (a *args) groups() (groups []state.Group) {
 	return groups
 }
 
-// inOrder sorts what a flavor has of the resources of its group into their order.
+// inOrder sorts the quotas of a flavor in the order of its group's resources.
 func (a *args) inOrder(f state.FlavorQuota, resources []string) state.FlavorQuota {
 	out := state.FlavorQuota{Flavor: f.Flavor}
 	for _, r := range resources {

@@ -65,7 +65,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestQueue: what the words of a queue stand for.
+// TestQueue: the meaning of the words of a queue.
 func TestQueue(t *testing.T) {
 	open := []workload.Term{{}}
 	one := func(n, borrow, lend resource.Amount) []state.Quota {
@@ -105,7 +105,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestWorkload: what the API server has of a workload after some commands.
+// TestWorkload: a workload in the API server after some commands.
 func TestWorkload(t *testing.T) {
 	pods := func(name string, count int32, requests ...state.Request) state.PodSet {
 		return state.PodSet{Name: name, Count: count, Requests: requests, Constraints: &workload.Constraints{}}
@@ -198,7 +198,7 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// TestUnwritten: the shell between a decision and its being written.
+// TestUnwritten: the state between a decision and its write.
 func TestUnwritten(t *testing.T) {
 	const full = "queue A within=lower f/cpu=1\nreserve r queue=A f/cpu=1\nsubmit w queue=A prio=1 cpu=1\nstep unwritten\n"
 	const free = "queue A f/cpu=1\nsubmit w queue=A cpu=1\nstep unwritten\n"

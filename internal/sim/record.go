@@ -10,8 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// WriteRecord writes what State.Recorded returns as lines of JSON: the snapshot, then
-// an event a line.
+// WriteRecord writes the result of State.Recorded as lines of JSON: the snapshot, then one line for each event.
 func WriteRecord(to io.Writer, from *state.Snapshot, events []state.Event) error {
 	if from == nil {
 		return errors.New("nothing is recorded")

@@ -12,11 +12,11 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// ErrUnsettled is the error of a script in which a step left something to decide for a
-// second one at the same moment. That is a mistake of the engine, not of the script.
+// ErrUnsettled is the error of a script in which a second step at the same moment decides again. That is a mistake of the engine, not of
+// the script.
 var ErrUnsettled = errors.New("a second step decides again")
 
-// limits bound what a script may ask for.
+// limits bound the work of a script.
 type limits struct {
 	source    int // bytes of the script, without its output
 	workloads int // submitted and reserved
@@ -87,14 +87,14 @@ type player struct {
 	// Decided, and not written yet, by name.
 	admissions map[string]admission
 	evictions  map[string]bool
-	checked    map[string]bool // who has checks to pass once admitted, by name
+	checked    map[string]bool // workloads with checks to pass once admitted, by name
 }
 
-// admission is what has to be written of a decision to admit a workload.
+// admission is an admission that is decided and not written yet.
 type admission struct {
 	grant      state.Grant
 	at         workload.Instant
-	generation int64 // of the workload that was looked at
+	generation int64 // of the workload that was evaluated
 }
 
 func newPlayer(most limits) *player {
@@ -114,9 +114,9 @@ func (p *player) create(o state.Options) {
 
 // command is one word of the language.
 type command struct {
-	words string // that it takes, for people
+	words string // its arguments, for people
 	run   func(*player, *args) string
-	all   bool // may look at every workload there is, see spend
+	all   bool // may read all workloads, see spend
 }
 
 // commands by name. doc.go has the same usages.
@@ -156,7 +156,7 @@ var commands = map[string]command{
 	"shares":    {"", (*player).shares, true},
 }
 
-// line plays one line of a script and returns what the command says.
+// line plays one line of a script and returns the command's output.
 func (p *player) line(line string) (string, error) {
 	words := strings.Fields(line)
 	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -195,7 +195,7 @@ func (p *player) line(line string) (string, error) {
 	return said, a.err
 }
 
-// spend counts work that was asked for, in commands, cycles, and workloads looked at.
+// spend counts requested work, in commands, cycles, and evaluated workloads.
 func (p *player) spend(work int) error {
 	p.spent += work
 	if p.spent > p.most.work {
@@ -206,8 +206,8 @@ func (p *player) spend(work int) error {
 
 func (p *player) cells() int { return len(p.nodes) * len(p.frs) }
 
-// spread notes the nodes and flavor-resources that a command names, and fails when there
-// are too many: every node has a figure for every flavor-resource.
+// spread records the nodes and flavor-resources of a command, and fails when there are too many: every node has a figure for every
+// flavor-resource.
 func (p *player) spread(a *args, nodes, frs []string) {
 	for _, n := range nodes {
 		p.nodes[n] = true

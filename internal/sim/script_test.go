@@ -105,7 +105,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestLimits: what is too much.
+// TestLimits: scripts beyond each limit.
 func TestLimits(t *testing.T) {
 	small := limits{source: 100, workloads: 3, cells: 4, work: 20, output: 200}
 	tests := map[string]struct{ src, want string }{
@@ -147,7 +147,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestClock: who is first when nothing but the time of creation decides.
+// TestClock: the order of workloads that differ in their creation only.
 func TestClock(t *testing.T) {
 	tests := map[string]struct {
 		src   string

@@ -14,10 +14,10 @@ var (
 	admits   = regexp.MustCompile(`default/\S+ in (\S+) \(priority \S+\): admitted`)
 )
 
-// TestVictimsAreThoseThatSharesNeed: a1 has everything that four queues of equal weight under two cohorts share, and then
-// the heads of several of them wait at once. However the victims leave, they are as many as a1 has less in the end, all of
-// them of a1: nothing is started for one queue and preempted for another. spec: 20 §4.3.
-func TestVictimsAreThoseThatSharesNeed(t *testing.T) {
+// TestSharesChooseVictims: a1 has everything that four queues of equal weight under two cohorts share, and then the heads of
+// several of them arrive at once. In whatever order the victims stop, their number is the difference of a1's share, and all are of a1: no
+// workload is started for one queue and preempted for another. spec: 20 §4.3.
+func TestSharesChooseVictims(t *testing.T) {
 	victims := 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -70,8 +70,8 @@ func fourQueues(r *rand.Rand, size int) (script string, pods int) {
 	return script, root + 2*cohort + 4*own
 }
 
-// settle lets victims leave in any order, some at once, until no more are chosen. It returns them, and how many workloads
-// a1, which had some, is left with.
+// evictAll stops victims in any order, some at once, until no more are chosen. It returns them, and the number of a1's workloads that are
+// left.
 func playOut(t *testing.T, r *rand.Rand, script string, had int) (victims []string, left int) {
 	t.Helper()
 	var leaving []string

@@ -13,7 +13,7 @@ import (
 
 func (p *player) instant() workload.Instant { return seconds(p.now) }
 
-// wait moves the clock on. It takes as long as it says, and no second of its own.
+// wait advances the clock by exactly that many seconds.
 func (p *player) wait(a *args) string {
 	n := a.whole("SECONDS", a.word("SECONDS"), 1, maxSecond)
 	if p.now+n > maxSecond {
@@ -25,8 +25,7 @@ func (p *player) wait(a *args) string {
 	return ""
 }
 
-// step lets the engine decide, prints that and, unless it is said otherwise, writes it.
-// Then a second step must have nothing to add.
+// step lets the engine decide, prints the decisions and, unless unwritten, writes them. Then a second step must decide nothing.
 func (p *player) step(a *args) string {
 	budget := a.number("budget", 10_000, 1, maxBudget)
 	unwritten, quiet := a.flag("unwritten"), a.flag("quiet")
@@ -72,7 +71,7 @@ func (p *player) step(a *args) string {
 	return b.String()
 }
 
-// decided notes what has to be written of a decision.
+// decided records the writes that a decision needs.
 func (p *player) decided(d cycle.Decision) {
 	if d.Look.Verdict == trace.Admitted {
 		w := admission{grant: p.s.Grant(&d), at: d.Workload.ReservedAt, generation: p.s.Generation(d.Workload.UID)}
@@ -83,8 +82,7 @@ func (p *player) decided(d cycle.Decision) {
 	}
 }
 
-// writeAll writes all that is decided. It tells whether nothing else came of that, so
-// that there is nothing new to decide about.
+// writeAll writes all decisions. It reports false if that gave the engine something new to decide.
 func (p *player) writeAll() bool {
 	settled := true
 	for _, name := range sortedKeys(p.admissions) {
@@ -97,19 +95,19 @@ func (p *player) writeAll() bool {
 		settled = false
 	}
 	for _, name := range sortedKeys(p.evictions) {
-		p.tell(name)
+		p.writeEviction(name)
 	}
 	return settled
 }
 
-// current reports whether a workload still is what was admitted; writing fails otherwise.
+// current reports whether a workload is unchanged since its admission was decided; writing fails otherwise.
 func (p *player) current(name string) bool {
 	def := p.workloads[name]
 	return def != nil && def.Queueable && !def.Reserved && def.Generation == p.admissions[name].generation
 }
 
-// admit writes an admission. Unless there are checks to pass, the slice that it replaces
-// is finished then, which is news: it may have held more.
+// admit writes an admission. Unless checks are pending, the slice that it replaces is finished, and settled is false: that may free more
+// quota.
 func (p *player) admit(name string) (settled bool) {
 	w, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
@@ -125,7 +123,7 @@ func (p *player) admit(name string) (settled bool) {
 	return !p.succeed(def)
 }
 
-// succeed finishes the slice whose place a workload that is admitted takes, if it is there.
+// succeed finishes the slice that an admitted workload replaces, if there is one.
 func (p *player) succeed(def *state.Workload) bool {
 	old := p.workloads[def.Replaces]
 	if old == nil || old == def || !def.Admitted || !old.Queueable || old.Owner != def.Owner || old.Namespace != def.Namespace {
@@ -152,8 +150,8 @@ func (p *player) passes(a *args) string {
 	return ""
 }
 
-// tell writes that a workload has to go, if it still holds something.
-func (p *player) tell(name string) {
+// writeEviction writes an eviction, if the workload still holds quota.
+func (p *player) writeEviction(name string) {
 	delete(p.evictions, name)
 	if def := p.workloads[name]; def != nil && def.Reserved && !def.Evicting {
 		def.Evicting = true
@@ -162,7 +160,7 @@ func (p *player) tell(name string) {
 	}
 }
 
-// written: what was decided about a workload in an unwritten step is written now.
+// written writes the decision about a workload that an unwritten step has left.
 func (p *player) written(a *args) string {
 	name := a.word("NAME")
 	_, admitted := p.admissions[name]
@@ -178,7 +176,7 @@ func (p *player) written(a *args) string {
 	case admitted:
 		p.admit(name)
 	default:
-		p.tell(name)
+		p.writeEviction(name)
 	}
 	return ""
 }
@@ -215,7 +213,7 @@ func (p *player) show(a *args) string {
 	return p.s.Dump()
 }
 
-// explain prints what is known about a workload.
+// explain prints the last evaluation of a workload.
 func (p *player) explain(a *args) string {
 	def := p.workload(a)
 	if !a.done() {
@@ -265,7 +263,7 @@ func (p *player) available(a *args) string {
 	return b.String()
 }
 
-// shares prints the fair share of every node, and as its status has it.
+// shares prints the fair share of every node, and its form in the status.
 func (p *player) shares(a *args) string {
 	if !a.done() {
 		return ""

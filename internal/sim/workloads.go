@@ -10,7 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// submit makes workloads that wait. Copies are named NAME-0001 and so on.
+// submit makes pending workloads. Copies are named NAME-0001 and so on.
 func (p *player) submit(a *args) string {
 	name := a.name("NAME")
 	copies := int(a.times(int64(p.most.workloads)))
@@ -42,13 +42,12 @@ func (p *player) submit(a *args) string {
 	return ""
 }
 
-// at takes a moment, which is now if none is said.
+// at removes key=SECOND, by default now.
 func (p *player) at(a *args, key string) workload.Instant {
 	return seconds(a.number(key, p.now, 0, maxSecond))
 }
 
-// add writes new workloads, alike but for their names. They may have the name of one that
-// is finished, which is deleted then.
+// add writes new workloads that differ in their names only. They may have the name of a finished one, which is deleted then.
 func (p *player) add(a *args, def state.Workload, names []string) {
 	if p.submitted+len(names) > p.most.workloads {
 		a.fail("there may be %d workloads in a script, and there were %d before these %d", p.most.workloads, p.submitted, len(names))
@@ -80,8 +79,7 @@ func (p *player) set(def *state.Workload) {
 	p.s.SetWorkload(*def)
 }
 
-// change applies what is said about a workload in the words before the first pod set,
-// and the pod sets, if there are any.
+// change applies the words before the first pod set, and the pod sets, if there are any.
 func (p *player) change(def *state.Workload, a *args, sets []*args) {
 	def.LocalQueue = a.nameOf("queue", def.LocalQueue)
 	def.Priority = a.number("prio", def.Priority, math.MinInt64, math.MaxInt64)
@@ -120,7 +118,7 @@ func (p *player) change(def *state.Workload, a *args, sets []*args) {
 	}
 }
 
-// split takes everything: the words before the first "/", and those of each pod set.
+// split removes all words: the ones before the first "/", and the ones of each pod set.
 func (a *args) split() (before *args, sets []*args) {
 	rest := &args{command: a.command, usage: a.usage, known: a.known, err: a.err}
 	before = rest
@@ -136,7 +134,7 @@ func (a *args) split() (before *args, sets []*args) {
 	return before, sets
 }
 
-// podSet reads a pod set: NAME [xCOUNT] and what all its pods together ask for.
+// podSet reads a pod set: NAME [xCOUNT] and the requests of all its pods together.
 func (a *args) podSet() state.PodSet {
 	ps := state.PodSet{Name: a.name("the name of a pod set"), Count: int32(a.times(maxPods)), Constraints: &workload.Constraints{}}
 	ps.MinCount = int32(a.number("min", 0, 1, int64(ps.Count)))
@@ -177,7 +175,7 @@ func (a *args) shape() string {
 	return strings.Join(words, " ")
 }
 
-// workload takes the name of one.
+// workload removes the name of a workload and returns it.
 func (p *player) workload(a *args) *state.Workload { return p.find(a, a.word("NAME")) }
 
 // find returns the workload of a name, and fails if there is none.
@@ -227,7 +225,7 @@ func (p *player) edit(a *args) string {
 	return ""
 }
 
-// reserve makes a workload that has a reservation, which somebody else wrote.
+// reserve makes a workload with a reservation of another controller.
 func (p *player) reserve(a *args) string {
 	name := a.name("NAME")
 	def := state.Workload{
@@ -258,7 +256,7 @@ func (p *player) reserve(a *args) string {
 	return ""
 }
 
-// finish: the workload is done and gives back what it has.
+// finish finishes a workload, which releases its quota.
 func (p *player) finish(a *args) string {
 	def := p.workload(a)
 	if def != nil && !def.Queueable {
@@ -275,7 +273,7 @@ func (p *player) end(def *state.Workload) {
 	p.set(def)
 }
 
-// evict: somebody else tells a workload to go.
+// evict starts an eviction by another controller.
 func (p *player) evict(a *args) string {
 	def := p.workload(a)
 	if def != nil && !def.Reserved {
@@ -288,7 +286,7 @@ func (p *player) evict(a *args) string {
 	return ""
 }
 
-// evicted: the owner of a workload that was told to go reports that it is gone.
+// evicted ends an eviction: the workload's owner reports that it has stopped.
 func (p *player) evicted(a *args) string {
 	def := p.workload(a)
 	if def != nil && !def.Evicting {

@@ -16,7 +16,7 @@ var strategies = map[string]preempt.Strategy{
 	preempt.LessThanInitialShare.String():        preempt.LessThanInitialShare,
 }
 
-// options makes the world anew, with other settings than the usual ones.
+// options replaces the empty world by one with other settings.
 func (p *player) options(a *args) string {
 	if p.begun {
 		a.fail("options come before everything else")
@@ -51,7 +51,7 @@ func (a *args) settings() state.Options {
 	return o
 }
 
-// fair takes fair[=STRATEGY,...], nil for neither. Both strategies are the usual.
+// fair removes fair[=STRATEGY,...]; nil without it. Both strategies are the default.
 func (a *args) fair() *preempt.Fair {
 	both := []preempt.Strategy{preempt.LessThanOrEqualToFinalShare, preempt.LessThanInitialShare}
 	f := &preempt.Fair{Strategies: both, WithinNominal: true}
@@ -112,7 +112,7 @@ func (p *player) cohort(a *args) string {
 	return ""
 }
 
-// named notes a node, its parent and its quotas.
+// named records a node, its parent and its quotas.
 func (p *player) named(a *args, node, parent string, groups []state.Group) {
 	nodes := []string{node}
 	if parent != "" {
@@ -133,8 +133,7 @@ var rules = map[string]preempt.Rule{
 	"never": preempt.Never, "lower": preempt.LowerPriority, "lower-or-newer": preempt.LowerOrNewerEqualPriority, "any": preempt.Any,
 }
 
-// queue also makes the flavors that it names, without labels, and a LocalQueue of its
-// name in the namespace default, as far as there are none.
+// queue also makes the named flavors, without labels, and a LocalQueue of its name in the namespace default, unless they exist.
 func (p *player) queue(a *args) string {
 	def := a.queue()
 	p.named(a, "queue "+def.Name, def.Cohort, def.Groups)
@@ -199,7 +198,7 @@ func (p *player) localQueue(a *args) string {
 	return ""
 }
 
-// delete takes something away. What is being written of a workload will fail.
+// delete deletes an object. A pending write of a deleted workload will fail.
 func (p *player) delete(a *args) string {
 	kinds := map[string]func(name, namespace string){
 		"workload":   func(name, _ string) { delete(p.workloads, name); p.s.DeleteWorkload(name) },

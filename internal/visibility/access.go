@@ -20,25 +20,23 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 )
 
-// Access decides who asks and whether they may.
+// Access identifies and authorizes callers.
 type Access struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 }
 
-// Answers of the API server are kept as long as API servers do for those that are
-// aggregated.
+// answersKept is how long answers of the API server are cached, as in other aggregated API servers.
 const answersKept = 10 * time.Second
 
-// Reviews in a second and at once: of permissions, and of tokens, which cost a review each although they are not known to anybody.
-// Neither takes from the other, nor from the manager's own requests.
+// Reviews in a second and at once: of permissions, and of tokens, where any caller can cause a review with an unknown token. Neither
+// budget affects the other, or the manager's own requests.
 const (
 	rightsQPS, rightsBurst = 50, 100
 	tokensQPS, tokensBurst = 20, 50
 )
 
-// The ConfigMap in which the API server publishes whom to believe that it speaks for
-// somebody.
+// The ConfigMap in which the API server publishes the authorities and headers by which it identifies callers.
 const (
 	trustNamespace = "kube-system"
 	trustConfigMap = "extension-apiserver-authentication"
@@ -47,9 +45,8 @@ const (
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// Delegate leaves the decisions to the API server: it says who the caller is, by the
-// headers of its proxy or by a review of the caller's token, and reviews what they ask
-// for. follow reads whom to believe until ctx ends; it has to run. spec: 70 §4.6.
+// Delegate leaves the decisions to the API server: it identifies the caller, by the headers of its proxy or by a token review, and
+// authorizes the request. follow must run until ctx ends: it reads trustConfigMap. spec: 70 §4.6.
 func Delegate(cfg *rest.Config, httpClient *http.Client) (access Access, follow func(context.Context), err error) {
 	client, err := kubernetes.NewForConfigAndClient(inflight.OnBudget(cfg, rightsQPS, rightsBurst), httpClient)
 	if err != nil {

@@ -23,9 +23,8 @@ const (
 	formatYAML = "application/yaml"
 )
 
-// accepted picks a format that the caller takes, "" if there is none. Clauses that ask
-// for a transformation, such as a table, are passed over: clients that send them also
-// name the plain format.
+// accepted returns a format that the caller accepts, or "". Clauses that ask for a transformation, such as a table, are skipped: clients
+// that send them also name the plain format.
 func accepted(header string) string {
 	if strings.TrimSpace(header) == "" {
 		return formatJSON
@@ -45,7 +44,7 @@ func accepted(header string) string {
 	return ""
 }
 
-// write answers with an object in the format that the caller takes.
+// write answers with an object in the format that the caller accepts.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, code int, object runtime.Object) {
 	format := accepted(r.Header.Get("Accept"))
 	if format == "" {

@@ -19,7 +19,7 @@ import (
 
 var schemaless schema.GroupResource
 
-// group is an API group that is served.
+// group is a served API group.
 type group struct {
 	name      string
 	versions  []string // the preferred one first
@@ -36,7 +36,7 @@ type endpoint struct {
 	read                 func(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 }
 
-// groups is all that is served. spec: 70 §2.4.
+// groups is everything that is served. spec: 70 §2.4.
 var groups = []group{
 	{
 		name: visibilityv1beta2.GroupVersion.Group, versions: []string{visibilityv1beta2.GroupVersion.Version, visibilityv1beta2.VersionV1Beta1},
@@ -60,7 +60,7 @@ var groups = []group{
 	},
 }
 
-// GroupVersions lists what is served, the preferred version of a group first.
+// GroupVersions lists the served versions, the preferred one of a group first.
 func GroupVersions() (all []schema.GroupVersion) {
 	for _, g := range groups {
 		for _, v := range g.versions {
@@ -87,7 +87,7 @@ func find(in, version, name string) *endpoint {
 // aggregated is the format of discovery in one document.
 const aggregated = formatJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// documents are discovery and OpenAPI by path; made at the first request.
+// documents are the discovery and OpenAPI documents by path; made at the first request.
 var documents = sync.OnceValue(func() map[string]*static {
 	docs := map[string]*static{}
 	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
@@ -113,7 +113,7 @@ var allAggregated = sync.OnceValue(func() *static {
 	return newStatic(list, aggregated)
 })
 
-// document serves discovery or OpenAPI; false where there is none.
+// document serves a discovery or OpenAPI document; false if the path has none.
 func (s *Server) document(w http.ResponseWriter, r *http.Request, path string) bool {
 	doc := documents()[strings.TrimSuffix(path, "/")]
 	if doc == nil {

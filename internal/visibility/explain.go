@@ -48,21 +48,21 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 		out.Reason, out.Message = nowhere(w, s.Requests.Gated)
 		out.Text = a.namespace + "/" + a.name + ": in no queue\n  " + out.Message + "\n"
 	case out.Reason == string(trace.PendingEvaluation) && told != nil:
-		// Another replica has looked at it and has said so.
+		// Another replica has evaluated it and written the condition.
 		out.Reason, out.Message = told.Reason, told.Message
 		out.Text += "  its condition says " + told.Reason + ": " + told.Message + "\n"
 	}
 	return out, nil
 }
 
-// told is what the engine knows of a Workload. It is shared and not to be modified.
+// told is an answer of the engine about a Workload. It is shared and must not be modified.
 type told struct {
 	berthv1alpha1.Explanation
 	hidden []string // namespaces of victims whose names are left out, sorted
 }
 
-// told asks the engine about a Workload, nil if it knows nothing. Victims in other namespaces are named to callers who may list
-// Workloads there.
+// told asks the engine about a Workload; nil if the engine does not know it. Callers that may list Workloads in a victim's namespace get
+// the victim's name.
 func (s *Server) told(ctx context.Context, a *ask, w *kueue.Workload) (*told, error) {
 	found, err := s.tell(ctx, w, nil)
 	if err != nil || found == nil || len(found.hidden) == 0 {
@@ -75,10 +75,10 @@ func (s *Server) told(ctx context.Context, a *ask, w *kueue.Workload) (*told, er
 	return s.tell(ctx, w, readable)
 }
 
-// maxReviews is about how many namespaces the API server is asked for one explanation. Victims in more of them stay unnamed.
+// maxReviews bounds the namespaces that are authorized for one explanation. Victims in further ones stay unnamed.
 const maxReviews = 16
 
-// readable are the namespaces in which a caller may list Workloads: all of them for those who may do so everywhere.
+// readable returns the namespaces in which a caller may list Workloads: all of them if it may do so everywhere.
 func (s *Server) readable(ctx context.Context, caller user.Info, among []string) []string {
 	may := func(namespace string) bool {
 		decision, _, err := s.Access.Authorizer.Authorize(inflight.For(ctx, caller.GetName()), &authorizer.AttributesRecord{
@@ -102,8 +102,8 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 	return out
 }
 
-// tell asks the engine about a Workload, with the names of victims in its own and some other namespaces. The words are made in the
-// goroutine of the engine, since names of flavors are looked up there.
+// tell asks the engine about a Workload, with the names of victims in its own and in readable namespaces. The text is made in the
+// engine's goroutine, which can look up the names of flavors.
 func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string) (*told, error) {
 	key := "explanation of " + string(w.UID) + " for " + strings.Join(readable, ",")
 	return question(ctx, s, key, func(st *state.State) *told {
@@ -127,7 +127,7 @@ func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string)
 	})
 }
 
-// describe puts a look into the words and figures of the API.
+// describe converts a decision trace to the API's form.
 func describe(out *berthv1alpha1.Explanation, look *trace.Look) {
 	out.Text, out.ClusterQueue, out.Priority = look.String(), look.Queue, look.Priority
 	out.Verdict, out.Reason, out.Message = string(look.Verdict), string(look.Reason), look.Sentence()
@@ -171,7 +171,7 @@ func shortfall(r *trace.Refusal) berthv1alpha1.Shortfall {
 	return out
 }
 
-// nowhere says why a Workload has no place in any queue, as far as it says so itself. gates is that of lifecycle.KeptOut.
+// nowhere returns the reason why a Workload is in no queue, as far as its object shows it. gates is the parameter of lifecycle.KeptOut.
 func nowhere(w *kueue.Workload, gates bool) (reason, message string) {
 	switch lifecycle.KeptOut(w, gates) {
 	case lifecycle.Finished:

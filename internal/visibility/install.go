@@ -9,34 +9,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ServiceName is the Service by whose name the API server calls. spec: 70 §4.6.
+// ServiceName is the Service that the API server calls. spec: 70 §4.6.
 const ServiceName = "kueue-visibility-server"
 
 // account is the service account of the manager, in its own namespace.
 const account = "kueue-controller-manager"
 
-// Target says how the API server reaches the server.
+// Target is the address of the server.
 type Target struct {
 	// Namespace of the manager.
 	Namespace string
-	// Host is the address or name of a manager outside of the cluster's network; "" is
-	// one in a pod, behind the Service.
+	// Host is the address or name of a manager outside of the cluster's network; "" is a manager in a pod, behind the Service.
 	Host string
 	// Port that the server listens on.
 	Port int32
-	// CABundle is the authority of its certificate, in PEM. Empty leaves what is there.
+	// CABundle is the authority of its certificate, in PEM. Empty keeps the present one.
 	CABundle []byte
 }
 
-// Hosts are the names that its certificate has to serve: the API server expects that of
-// the Service, wherever it finds the server.
+// Hosts returns the names that its certificate must serve: the API server expects the Service's name at any address.
 func Hosts(namespace string) []string {
 	service := ServiceName + "." + namespace + ".svc"
 	return []string{service, service + ".cluster.local"}
 }
 
-// Objects are what has to be installed: the Service, the right to read whom the API
-// server wants to be believed, and an APIService for each group and version.
+// Objects returns the objects to install: the Service, the right to read trustConfigMap, and an APIService for each group and version.
 func Objects(t Target) ([]*unstructured.Unstructured, error) {
 	service, port, err := t.service()
 	if err != nil {
@@ -60,8 +57,7 @@ func Objects(t Target) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// service returns the Service and the port that the API server is to ask for. A Service
-// that stands for a name outside of the cluster passes that port on as it is.
+// service returns the Service and the port that the APIService names. A Service for a name outside of the cluster passes that port on.
 func (t *Target) service() (*unstructured.Unstructured, int64, error) {
 	u := made("v1", "Service", t.Namespace, ServiceName)
 	u.SetLabels(map[string]string{"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "visibility-service"})
@@ -84,8 +80,7 @@ func (t *Target) service() (*unstructured.Unstructured, int64, error) {
 	return u, int64(t.Port), nil
 }
 
-// authReader lets the manager read which certificates and headers the API server uses
-// when it calls.
+// authReader lets the manager read the certificates and headers that the API server uses when it calls.
 func authReader(namespace string) *unstructured.Unstructured {
 	u := made("rbac.authorization.k8s.io/v1", "RoleBinding", trustNamespace, "kueue-visibility-server-auth-reader")
 	u.Object["roleRef"] = map[string]any{

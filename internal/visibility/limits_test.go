@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// One caller with a thousand questions is told to ask later, and takes neither all turns nor the place of another caller.
+// A caller with a thousand requests is asked to retry later, and uses up neither all seats nor the waiting places of another caller.
 func TestInFlight(t *testing.T) {
 	s := world(rules{"everything"})
 	read, held, begun := s.Read, make(chan struct{}), make(chan struct{}, 1000)
@@ -55,7 +55,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// Tokens that nobody knows are reviewed a few at a time, and one address has to wait for itself.
+// Unknown tokens are reviewed a few at a time, and the requests of one address wait for each other.
 func TestTokensInFlight(t *testing.T) {
 	s := world(rules{"everything"})
 	full := make(chan struct{}, 1)
@@ -75,7 +75,7 @@ func TestTokensInFlight(t *testing.T) {
 	}
 }
 
-// An engine with too many questions is busy, which is no failure.
+// An engine with too many requests is busy, which is no failure.
 func TestBusyEngine(t *testing.T) {
 	s := world(rules{"everything"})
 	s.Read = func(context.Context, string, func(*state.State) any) (any, error) { return nil, engine.ErrBusy }

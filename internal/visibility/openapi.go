@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// title is what clients know the server by. spec: 70 §4.6.
+// title is the name of the server in its documents. spec: 70 §4.6.
 const title = "Kueue visibility-server"
 
-// The names of schemas. A group and version in reverse is how Kubernetes names its own.
+// The names of schemas. Their prefix is the group in reverse and the version, as in Kubernetes' own.
 const (
 	summarySchema     = "PendingWorkloadsSummary"
 	explanationSchema = "Explanation"
@@ -28,8 +28,7 @@ type object struct {
 	properties []property
 }
 
-// metadata has no reference to the schema of Kubernetes' own: the API server would have
-// to keep ours apart from that.
+// metadata does not refer to Kubernetes' own schema, which the API server would have to distinguish from this server's copy.
 var metadata = object{text: "What of an object's metadata is known here.", properties: []property{
 	{name: "name", kind: "string", optional: true, text: "Name of the Workload."},
 	{name: "namespace", kind: "string", optional: true, text: "Namespace of the Workload."},
@@ -45,7 +44,7 @@ var owner = object{text: "An owner of a Workload.", properties: []property{
 	{name: "uid", kind: "string", text: "UID of the owner."},
 }}
 
-// schemas are those of each group, by name.
+// schemas are the schemas of each group, by name.
 var schemas = map[string]map[string]object{
 	"visibility.kueue.x-k8s.io": {
 		"Metadata": metadata, "OwnerReference": owner,
@@ -109,7 +108,7 @@ var schemas = map[string]map[string]object{
 
 type doc = map[string]any
 
-// dialect is what differs between the second and the third version of OpenAPI.
+// dialect is the difference between the versions 2 and 3 of OpenAPI.
 type dialect struct {
 	refs   string // where schemas are
 	schema func(typed doc) doc
@@ -131,8 +130,7 @@ var (
 	}
 )
 
-// addOpenAPI adds the one document of the second version, and those of the third, one
-// for each group and version and a list of them.
+// addOpenAPI adds one document of version 2, one of version 3 for each group and version, and the list of the latter.
 func addOpenAPI(docs map[string]*static) {
 	all, definitions, list := doc{}, doc{}, doc{}
 	about := doc{"title": title, "version": "unversioned"}
@@ -258,7 +256,7 @@ func (d dialect) field(prefix string, p property) doc {
 	case p.list:
 		of = doc{"type": "array", "items": of}
 	case of["$ref"] != nil && d.refs == v3.refs:
-		of = doc{"allOf": []any{of}} // beside a reference nothing else counts
+		of = doc{"allOf": []any{of}} // other keys beside a reference are ignored
 	}
 	of["description"] = p.text
 	return of

@@ -28,7 +28,7 @@ var parameters = func() runtime.ParameterCodec {
 	return runtime.NewParameterCodec(scheme)
 }()
 
-// pageOf reads which page is asked for. spec: 70 §3.4.
+// pageOf reads the requested page. spec: 70 §3.4.
 func pageOf(query url.Values) (offset, limit int64, err error) {
 	var o visibilityv1beta2.PendingWorkloadOptions
 	if err := parameters.DecodeParameters(query, visibilityv1beta2.GroupVersion, &o); err != nil {
@@ -38,23 +38,23 @@ func pageOf(query url.Values) (offset, limit int64, err error) {
 	return offset, limit, nil
 }
 
-// line is who waits in a ClusterQueue, for several callers at a time; roll is nil if there is none of that name.
+// line is the pending list of a ClusterQueue, for several callers at a time; list is nil if there is no such ClusterQueue.
 type line struct {
 	order sync.Once
-	roll  *state.Roll
+	list  *state.Roll
 }
 
-// page cuts out a page, see state.Roll.Page. The first page puts the line in order; from then on it is only read.
+// page returns a page, see state.Roll.Page. The first call sorts the list; from then on it is only read.
 func (l *line) page(localQueue *state.Name, offset, limit int64) []state.Placed {
-	l.order.Do(func() { l.roll.Page(nil, 0, 0) })
-	return l.roll.Page(localQueue, offset, limit)
+	l.order.Do(func() { l.list.Page(nil, 0, 0) })
+	return l.list.Page(localQueue, offset, limit)
 }
 
-// waiting asks who waits in a ClusterQueue.
+// waiting asks the engine for the pending list of a ClusterQueue.
 func (s *Server) waiting(ctx context.Context, queue string) (*line, error) {
 	return question(ctx, s, "waiting in "+queue, func(st *state.State) *line {
-		roll, _ := st.Waiting(queue)
-		return &line{roll: roll}
+		list, _ := st.Waiting(queue)
+		return &line{list: list}
 	})
 }
 
@@ -67,13 +67,13 @@ func ofClusterQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, err
 	if err != nil {
 		return nil, err
 	}
-	if line.roll == nil {
+	if line.list == nil {
 		return nil, missing("clusterqueues", a.name)
 	}
 	return s.summary(line.page(nil, offset, limit)), nil
 }
 
-// ofLocalQueue lists nothing for a LocalQueue whose ClusterQueue does not exist.
+// ofLocalQueue returns an empty list for a LocalQueue whose ClusterQueue does not exist.
 func ofLocalQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, error) {
 	offset, limit, err := pageOf(a.query)
 	if err != nil {
@@ -92,7 +92,7 @@ func ofLocalQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, error
 		return nil, missing("localqueues", a.name)
 	}
 	line, err := s.waiting(ctx, *to)
-	if err != nil || line.roll == nil {
+	if err != nil || line.list == nil {
 		return s.summary(nil), err
 	}
 	return s.summary(line.page(&state.Name{Namespace: a.namespace, Name: a.name}, offset, limit)), nil
@@ -102,7 +102,7 @@ func missing(resource, name string) error {
 	return apierrors.NewNotFound(schema.GroupResource{Group: visibilityv1beta2.GroupVersion.Group, Resource: resource}, name)
 }
 
-// summary is the answer in both versions, which have the same shapes.
+// summary is the answer in both versions, which have the same fields.
 func (s *Server) summary(page []state.Placed) *visibilityv1beta2.PendingWorkloadsSummary {
 	out := &visibilityv1beta2.PendingWorkloadsSummary{Items: make([]visibilityv1beta2.PendingWorkload, 0, len(page))}
 	for _, p := range page {
@@ -122,7 +122,7 @@ func (s *Server) item(p state.Placed) visibilityv1beta2.PendingWorkload {
 	}
 	w := s.Workload(namespace, name)
 	if w == nil || string(w.UID) != p.UID() {
-		return out // deleted meanwhile, which the engine will hear of
+		return out // deleted meanwhile; the engine learns it later
 	}
 	for _, o := range w.OwnerReferences {
 		out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID})
@@ -134,7 +134,7 @@ func (s *Server) item(p state.Placed) visibilityv1beta2.PendingWorkload {
 	return out
 }
 
-// waits is the condition that says why a Workload has no quota, or nil.
+// waits returns the condition with the reason why a Workload has no quota reservation, or nil.
 func waits(w *kueue.Workload) *metav1.Condition {
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -143,7 +143,7 @@ func waits(w *kueue.Workload) *metav1.Condition {
 	return c
 }
 
-// requests is what all pods of a Workload ask of quota together.
+// requests returns the quota that all pods of a Workload request together.
 func (s *Server) requests(w *kueue.Workload) corev1.ResourceList {
 	var out corev1.ResourceList
 	for _, ps := range convert.Workload(w, s.Requests).PodSets {

@@ -58,7 +58,7 @@ func preempting(t *testing.T, r rules) *Server {
 	return s
 }
 
-// Victims in other tenants' namespaces are named only to those who may list Workloads there.
+// Victims in other tenants' namespaces are named only to callers that may list Workloads there.
 func TestVictimsOfOtherTenants(t *testing.T) {
 	const path = "/apis/visibility.berth.dev/v1alpha1/namespaces/red/workloads/high/explanation"
 	explain := "get visibility.berth.dev/workloads/explanation red/high"

@@ -1,12 +1,9 @@
-// Package visibility is the aggregated API server inside the manager: it answers which
-// Workloads are pending in a queue and at what position, in group
-// visibility.kueue.x-k8s.io, and why a Workload waits, in group visibility.berth.dev. It
-// is read-only, stores nothing, and runs on every replica. Who may ask decides the
-// API server. spec: 70 §2.4, §3.4, §4.6.
+// Package visibility is the aggregated API server inside the manager: it answers which Workloads are pending in a queue and at what
+// position, in group visibility.kueue.x-k8s.io, and why a Workload waits, in group visibility.berth.dev. It is read-only, stores no
+// objects, and runs on every replica. The API server authorizes callers. spec: 70 §2.4, §3.4, §4.6.
 //
-// It is a handler over net/http and not a generic API server of k8s.io/apiserver, which
-// would bring storage, admission and etcd's client into the binary for five paths; what
-// authenticates and authorizes is the same code that such a server uses.
+// It is a handler over net/http and not a generic API server of k8s.io/apiserver, which would bring storage, admission and etcd's client
+// into the binary for five paths; authentication and authorization use the same code as such a server.
 package visibility
 
 import (
@@ -43,19 +40,19 @@ type Server struct {
 	Read func(ctx context.Context, key string, f func(*state.State) any) (any, error)
 	// Workload returns a Workload from the cache, which must not be modified, or nil.
 	Workload func(namespace, name string) *kueue.Workload
-	// Requests say which of a pod's requests count.
+	// Requests selects the requests of a pod that count.
 	Requests convert.Requests
 	// Ready fails until the engine knows everything that exists.
 	Ready func() error
-	// Access decides who asks and whether they may.
+	// Access identifies and authorizes callers.
 	Access Access
 	Log    logr.Logger
 
-	// inFlight bounds the requests that are answered at once, unknown those whose caller shows a token that may be new.
+	// inFlight bounds concurrent requests, unknown concurrent requests with a token that may be new.
 	inFlight, unknown *inflight.Limiter
 }
 
-// Requests that are answered at once, and that wait. A page takes a seat for each pageOfSeat Workloads that it may have.
+// Concurrent and waiting requests. A page takes a seat for each pageOfSeat Workloads that it may have.
 const (
 	seats            = 8
 	seatsPerCaller   = 4
@@ -77,13 +74,13 @@ func (s *Server) HTTP() *http.Server {
 	return &http.Server{Handler: s, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10}
 }
 
-// paths splits a path into what is authorized.
+// paths parses a path into the attributes of its authorization.
 var paths = request.RequestInfoFactory{APIPrefixes: sets.NewString("apis"), GrouplessAPIPrefixes: sets.NewString()}
 
-// probes are answered to everybody.
+// probes need no authorization.
 var probes = []string{"/healthz", "/livez", "/readyz"}
 
-// ServeHTTP answers one request: who asks, may they, and only then what.
+// ServeHTTP authenticates, authorizes and answers one request, in this order.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, err := paths.NewRequestInfo(r)
 	if err != nil {
@@ -127,8 +124,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authenticate finds out who calls. Whoever shows a token comes without the API server's proxy, and a new token costs a review: few
-// of these are made at once, and one address does not take the turns of all.
+// authenticate identifies the caller. Callers with a token do not use the API server's proxy, and a new token costs a review: few of
+// these run at once, and one address cannot use up all seats.
 func (s *Server) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.Header.Get("Authorization") == "" {
 		return s.Access.Authenticator.AuthenticateRequest(r)
@@ -141,11 +138,11 @@ func (s *Server) authenticate(r *http.Request) (*authenticator.Response, bool, e
 	return s.Access.Authenticator.AuthenticateRequest(r)
 }
 
-// seatsOf is how many seats a request takes: large pages take more time and memory.
+// seatsOf returns the seats that a request takes: large pages take more time and memory.
 func seatsOf(r *http.Request) int {
 	_, limit, err := pageOf(r.URL.Query())
 	if err != nil {
-		return 1 // it is refused
+		return 1 // the request is refused later
 	}
 	return int(1 + limit/pageOfSeat)
 }
@@ -154,7 +151,7 @@ func tooMany() error {
 	return apierrors.NewTooManyRequests("too many questions are being answered; ask again later", retryAfter)
 }
 
-// probe answers the paths that tell whether the server lives.
+// probe answers the probes' paths.
 func (s *Server) probe(w http.ResponseWriter, path string) bool {
 	for _, p := range probes {
 		if path != p {
@@ -170,7 +167,7 @@ func (s *Server) probe(w http.ResponseWriter, path string) bool {
 	return false
 }
 
-// forbidden is the refusal of an API server, in its words.
+// forbidden is an API server's refusal, with the same text.
 func forbidden(a authorizer.Attributes, reason string) error {
 	what := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
 	why := "User " + quoted(a.GetUser().GetName()) + " cannot " + a.GetVerb()
@@ -227,14 +224,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 }
 
-// ask is what one caller asks of an endpoint.
+// ask is one caller's request to an endpoint.
 type ask struct {
 	caller          user.Info
 	namespace, name string
 	query           url.Values
 }
 
-// read makes the object that is asked for.
+// read returns the requested object.
 func (s *Server) read(ctx context.Context, res *endpoint, a *ask) (runtime.Object, error) {
 	if err := s.Ready(); err != nil {
 		return nil, apierrors.NewServiceUnavailable(err.Error())
@@ -242,7 +239,7 @@ func (s *Server) read(ctx context.Context, res *endpoint, a *ask) (runtime.Objec
 	return res.read(ctx, s, a)
 }
 
-// question asks the engine what has the same answer for all callers; an engine that has stopped or is too busy is unavailable.
+// question asks the engine for an answer that all callers share; an engine that has stopped or is too busy is unavailable.
 func question[T any](ctx context.Context, s *Server, key string, f func(*state.State) T) (T, error) {
 	answer, err := s.Read(ctx, key, func(st *state.State) any { return f(st) })
 	out, _ := answer.(T)

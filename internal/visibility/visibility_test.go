@@ -30,8 +30,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// rules allow what they list: "verb group/resource/subresource namespace/name", or "verb
-// path".
+// rules lists the allowed requests: "verb group/resource/subresource namespace/name", or "verb path".
 type rules []string
 
 func (r rules) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -58,7 +57,7 @@ func access(r rules) Access {
 	}
 }
 
-// world has one Workload, red/w in red/q, which leads to cq.
+// world has one Workload, red/w in red/q, whose ClusterQueue is cq.
 func world(r rules) *Server {
 	st := state.New(state.Options{Options: cycle.Defaults()})
 	st.SetNamespace("red", nil)
@@ -91,7 +90,7 @@ func get(s *Server, path string, header ...string) *httptest.ResponseRecorder {
 
 const lines = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads"
 
-// What is authorized is what is served, and nothing is said to those who may not ask.
+// Exactly the authorized requests are served, and refused callers learn nothing about objects.
 func TestAccess(t *testing.T) {
 	mine := "get visibility.kueue.x-k8s.io/localqueues/pendingworkloads red/q"
 	own := "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/red/localqueues/q/pendingworkloads"
@@ -142,8 +141,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A Workload that the cache does not have any more is listed with what the engine knows,
-// and one that was made anew under its name lends it nothing.
+// A Workload that is no longer in the cache is listed from the engine's data, and a new one of the same name does not add to it.
 func TestItem(t *testing.T) {
 	want := visibilityv1beta2.PendingWorkload{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "w", CreationTimestamp: metav1.NewTime(time.Unix(1, 0))},
@@ -184,7 +182,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// Documents are sent once to those who remember them.
+// Documents are sent once to callers that cache them.
 func TestDocuments(t *testing.T) {
 	s := world(rules{"everything"})
 	for path, accept := range map[string]string{

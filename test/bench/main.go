@@ -1,8 +1,6 @@
-// Command bench measures the engine alone, on one core and in memory, and prints
-// `name: value` lines: `make bench-core`. Each figure has a world of its own, described
-// where it is built. A decision is one entry of cycle.Result.Decisions: a look at a
-// workload with its verdict. Times are processor time, of the engine and of the little
-// that the generator does meanwhile; allocations are the engine's alone.
+// Command bench measures the engine alone, on one core and in memory, and prints `name: value` lines: `make bench-core`. Each figure has
+// a world of its own, described where it is built. A decision is one entry of cycle.Result.Decisions: an evaluation of a workload with
+// its verdict. Times are processor time, of the engine and of the generator's small part; allocations are the engine's alone.
 package main
 
 import (
@@ -35,7 +33,7 @@ var groups = []group{
 	{"steady", (*bench).steady},
 	{"steady_preempting", (*bench).steadyPreempting},
 	{"burst", (*bench).burst},
-	{"parked", (*bench).parked},
+	{"parked", (*bench).inadmissible},
 	{"preempt", (*bench).preempt},
 	{"fair", (*bench).fair},
 	{"memory", (*bench).memory},

@@ -31,9 +31,8 @@ func addQueues(s *state.State, n int, spec queueSpec) {
 	}
 }
 
-// burst: 100,000 workloads of 50 shapes arrive in 1,000 empty queues that have room for
-// all. The figure counts from the first arrival to the last decision; written_per_s
-// counts until all admissions are written down as well.
+// burst: 100,000 workloads of 50 shapes arrive in 1,000 empty queues with room for all. The figure counts from the first arrival to the
+// last decision; written_per_s counts until all admissions are written as well.
 func (b *bench) burst() error {
 	var decided, written, news []float64
 	for range 3 {
@@ -90,11 +89,11 @@ func arrivals(queues, n int) []state.Workload {
 	return defs
 }
 
-// parked: 100,000 equal workloads of 8 GPUs wait in the 20 queues of one cohort, which
+// inadmissible: 100,000 equal workloads of 8 GPUs wait in the 20 queues of one cohort, which
 // are full. One GPU with its CPUs is released, which admits no workload, and charged
 // again; an event is the release with the step that follows.
 // one_queue is the same with all of them in one queue and namespace.
-func (b *bench) parked() error {
+func (b *bench) inadmissible() error {
 	for _, lines := range []int{perCohort, 1} {
 		perRelease, perPair, looks, err := b.release(lines)
 		if err != nil {
@@ -111,8 +110,8 @@ func (b *bench) parked() error {
 	return nil
 }
 
-// release returns the time of a release and of one with the reservation that follows, in
-// nanoseconds, and the looks at parked workloads.
+// release returns the time of a release and of one with the reservation that follows, in nanoseconds, and the evaluations of inadmissible
+// workloads.
 func (b *bench) release(lines int) (perRelease, perPair, looks float64, err error) {
 	s := newState(cycle.Defaults())
 	addQueues(s, perCohort, queueSpec{nominal: gpus(8), borrow: quota.NoLimit, lend: quota.NoLimit})

@@ -19,9 +19,8 @@ func (b *bench) steady() error {
 	return b.keepBusy("steady", cycle.Defaults(), preempt.Policy{}, 1000)
 }
 
-// steadyPreempting is the same with preemption in the own queue and in others that
-// borrow. Since all that wait have to be looked at once before it begins, it has only 10
-// of the cohorts, and a fifth of the rest; cohorts have nothing to do with each other.
+// steadyPreempting is the same with preemption in the own queue and in borrowing ones. Since all pending workloads must be evaluated once
+// before it begins, it has only 10 of the cohorts, and a fifth of the rest; cohorts are independent of each other.
 func (b *bench) steadyPreempting() error {
 	return b.keepBusy("steady_preempting", cycle.Defaults(), preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any}, 200)
 }

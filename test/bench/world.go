@@ -109,7 +109,7 @@ func groupsOf(nominal, borrow, lend amounts) []state.Group {
 	return []state.Group{g}
 }
 
-// shape is what workloads of one kind ask for.
+// shape is the requests of one kind of workload.
 type shape struct {
 	ask  amounts
 	pool string // the only flavor it can use, "" for any
@@ -130,8 +130,7 @@ func newShapes(rnd *rand.Rand, n int) []shape {
 	return shapes
 }
 
-// podSets makes the values as a decoder would: nothing in them is shared with another
-// workload. What is asked for is split among the pod sets.
+// podSets makes the values as a decoder would: they share no memory with another workload. The requests are split among the pod sets.
 func (sh *shape) podSets(names ...string) []state.PodSet {
 	sets := make([]state.PodSet, len(names))
 	for i, name := range names {

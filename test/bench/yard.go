@@ -111,7 +111,7 @@ func (y *yard) submit(queue int, priority int64, sh *shape) {
 	y.s.SetWorkload(def)
 }
 
-// job returns whose a UID is.
+// job returns the job of a UID.
 func (y *yard) job(uid string) int32 { return y.slots[serial(uid)] }
 
 // serial undoes identity.
@@ -123,8 +123,7 @@ func serial(uid string) int {
 	return int(n)
 }
 
-// runToEnd steps until nothing is left to decide or to carry out, and applies the decisions
-// as events of an API server.
+// runToEnd steps until no decision or write is left, and applies the decisions as events of an API server.
 func (y *yard) runToEnd() {
 	for evicted := true; evicted; {
 		evicted = false
@@ -156,7 +155,7 @@ func (y *yard) admit(d *cycle.Decision) {
 	y.s.SetWorkload(j.def)
 }
 
-// evict tells a workload to go, and puts it back in line once it went.
+// evict evicts a workload, and requeues it once it has stopped.
 func (y *yard) evict(uid string) {
 	y.evictions++
 	j := &y.jobs[y.job(uid)]
@@ -194,7 +193,7 @@ func (y *yard) event() {
 	y.s.SetWorkload(j.def)
 }
 
-// prepare makes everything that the generator needs for some events.
+// prepare makes the generator's data for some events.
 func (y *yard) prepare(events int) {
 	y.uids, y.names = y.uids[:0:0], y.names[:0:0]
 	next := len(y.slots)

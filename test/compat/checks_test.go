@@ -11,7 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// TestAdmissionChecks is the second phase of admission: quota first, then what others have to say.
+// TestAdmissionChecks is the second phase of admission: quota first, then the answers of check controllers.
 func TestAdmissionChecks(t *testing.T) {
 	running(t, "")
 	after := func(seconds int32) func(*kueue.AdmissionCheckState) {
@@ -43,12 +43,12 @@ func TestAdmissionChecks(t *testing.T) {
 			w.denied(w.tryEditStatus(wl, func(s *kueue.WorkloadStatus) { s.AdmissionChecks[0].PodSetUpdates[0].Labels = nil }), 403, "podSetUpdates")
 		},
 		"20 §4.17 checks of single flavors": func(w *world) {
-			all, spot := w.check("all"), w.check("spot")
+			all, onSpot := w.check("all"), w.check("spot")
 			for _, f := range []string{"spot", "demand"} {
 				w.flavor(f)
 			}
 			rules := append(every(all), kueue.AdmissionCheckStrategyRule{
-				Name: kueue.AdmissionCheckReference(spot), OnFlavors: []kueue.ResourceFlavorReference{kueue.ResourceFlavorReference(w.own("spot"))},
+				Name: kueue.AdmissionCheckReference(onSpot), OnFlavors: []kueue.ResourceFlavorReference{kueue.ResourceFlavorReference(w.own("spot"))},
 			})
 			w.queue("q", "", quota(w.own("spot")+"=1", w.own("demand")+"=4"), checked(rules...))
 			one, two := w.workload("one", "q", "1", priority(1)), w.workload("two", "q", "2")
@@ -60,7 +60,7 @@ func TestAdmissionChecks(t *testing.T) {
 			w.answer(two, all, kueue.CheckStateReady)
 			w.admits(two)
 			w.keeps(one, time.Second, "Admitted=False/UnsatisfiedAdmissionChecks")
-			w.answer(one, spot, kueue.CheckStateReady)
+			w.answer(one, onSpot, kueue.CheckStateReady)
 			w.admits(one)
 			waiting := w.workload("waiting", "q", "9")
 			w.waits(kueue.ReasonExceedsMaxQuota, waiting)

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-project/berth/test/examplecheck"
 )
 
-// reservation is what a client writes that reserves quota itself.
+// reservation is the write of a client that reserves quota itself.
 func reservation(queue, flavor, amount string) func(*kueue.WorkloadStatus) {
 	return func(s *kueue.WorkloadStatus) {
 		s.Admission = &kueue.Admission{ClusterQueue: kueue.ClusterQueueReference(queue), PodSetAssignments: []kueue.PodSetAssignment{{
@@ -30,7 +30,7 @@ func reservation(queue, flavor, amount string) func(*kueue.WorkloadStatus) {
 	}
 }
 
-// TestOtherClients is how Berth takes what others write.
+// TestOtherClients: how Berth handles the writes of other clients.
 func TestOtherClients(t *testing.T) {
 	running(t, "")
 	scenes(t, map[string]func(*world){
@@ -192,7 +192,7 @@ func TestOtherClients(t *testing.T) {
 	})
 }
 
-// TestRestart is 10 §7.61: what a new manager finds is what the old one left.
+// TestRestart is 10 §7.61: a new manager continues from the state that the old one left.
 func TestRestart(t *testing.T) {
 	m := running(t, "")
 	w := newWorld(t)

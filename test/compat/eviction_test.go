@@ -11,7 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// TestEviction is how admitted Workloads lose their quota again, and come back.
+// TestEviction: how admitted Workloads lose their quota, and are requeued.
 func TestEviction(t *testing.T) {
 	running(t, "")
 	stop := func(p kueue.StopPolicy) queueSetting {

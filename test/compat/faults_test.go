@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// fault is what happens to a write.
+// fault is the fate of a write.
 type fault int
 
 const (
 	none fault = iota
 	conflict
 	serverError
-	lost   // it is made, and nobody learns of it
+	lost   // it is made, and its client gets no answer
 	killed // likewise, and nothing that the manager does reaches the API server any more
 )
 
@@ -28,14 +28,14 @@ func (f fault) String() string {
 	return [...]string{"none", "a conflict", "a server error", "a lost response", "a kill"}[f]
 }
 
-// planned is the write of one world, from 1, to which something happens.
+// planned is the number of a world's write, from 1, and its fault.
 type planned struct {
 	at    int
 	fault fault
 }
 
-// saboteur is a transport that interrupts writes. It counts the writes of each world apart, by the names in their paths,
-// so that one manager can be interrupted in many worlds at the same time. Events and leases count not.
+// saboteur is a transport that interrupts writes. It counts the writes of each world separately, by the names in their paths, so that one
+// manager can be interrupted in many worlds at the same time. Events and leases do not count.
 type saboteur struct {
 	mu     sync.Mutex
 	plans  map[string]planned // by world
@@ -54,21 +54,21 @@ func (s *saboteur) plan(world string, p planned) {
 	s.plans[world], s.counts[world], s.told[world] = p, 0, ""
 }
 
-// result is how many writes a world saw, and which of them was interrupted.
+// result is the number of writes of a world, and the interrupted one.
 func (s *saboteur) result(world string) (writes int, interrupted string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[world], s.told[world]
 }
 
-// kill ends all that the manager can do.
+// kill ends every effect of the manager.
 func (s *saboteur) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead = true
 }
 
-// isDead reports whether a kill came to pass.
+// isDead reports whether a kill took place.
 func (s *saboteur) isDead() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *saboteur) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// next counts a request, and says what happens to it.
+// next counts a request, and returns its fault.
 func (s *saboteur) next(r *http.Request) fault {
 	world := worldOf(r)
 	s.mu.Lock()
@@ -126,7 +126,7 @@ func (s *saboteur) next(r *http.Request) fault {
 	return p.fault
 }
 
-// worldOf is the world that a request writes to, "" if it is no write.
+// worldOf returns the world that a request writes to, "" if it is no write.
 func worldOf(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if r.Method == http.MethodGet {
@@ -144,7 +144,7 @@ func worldOf(r *http.Request) string {
 	return ""
 }
 
-// answered is what an API server says that refuses.
+// answered is the answer of an API server that refuses.
 func answered(r *http.Request, code int, reason metav1.StatusReason) *http.Response {
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,

@@ -44,7 +44,7 @@ func (w *world) open(wl *kueue.Workload, name string) {
 	})
 }
 
-// TestPreemptionGates is 20 §4.14 and what remains of a Workload's life.
+// TestPreemptionGates is 20 §4.14 and the rest of a Workload's life.
 func TestPreemptionGates(t *testing.T) {
 	running(t, "")
 	const blocked = "BlockedOnPreemptionGates=True/PreemptionGated"

@@ -17,8 +17,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// ledger follows the Workloads of a world as the API server has them, in the order of their changes, and holds what must
-// always be true against each change.
+// ledger follows the Workloads of a world as the API server has them, in the order of their changes, and checks the invariants after each
+// change.
 type ledger struct {
 	w *world
 
@@ -71,7 +71,7 @@ func (l *ledger) listen(ctx context.Context) {
 	}
 }
 
-// change notes a change and checks it.
+// change records a change and checks it.
 func (l *ledger) change(wl *kueue.Workload, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 			wl.Name, conditions(before.Status.Conditions), conditions(wl.Status.Conditions)))
 	}
 	if before != nil && reservedAt(before).Equal(reservedAt(wl)) {
-		return // it is active again: what it held is a fact
+		return // active again: its reservation is a fact
 	}
 	if err := l.fits(l.usage(), string(wl.Status.Admission.ClusterQueue)); err != nil {
 		l.broken = append(l.broken, fmt.Sprintf("%s reserved at %s: %v", wl.Name, wl.ResourceVersion, err))
@@ -115,7 +115,7 @@ func reservedAt(wl *kueue.Workload) time.Time {
 	return time.Time{}
 }
 
-// usage is what the Workloads hold, in thousandths of a cpu, by ClusterQueue.
+// usage is the quota of the Workloads, in thousandths of a cpu, by ClusterQueue.
 func (l *ledger) usage() map[string]int64 {
 	usage := map[string]int64{}
 	for _, wl := range l.now {
@@ -144,7 +144,7 @@ func held(wl *kueue.Workload) (milli int64) {
 	return milli
 }
 
-// verdict fails the test for what was broken.
+// verdict fails the test for violated invariants.
 func (l *ledger) verdict() {
 	l.w.t.Helper()
 	l.mu.Lock()
@@ -157,7 +157,7 @@ func (l *ledger) verdict() {
 	}
 }
 
-// workloads are those that there are, by name.
+// workloads are the existing Workloads, by name.
 func (l *ledger) workloads() []*kueue.Workload {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *ledger) workloads() []*kueue.Workload {
 	return out
 }
 
-// guard watches over queues that stand alone, with so many cpus each, until the verdict.
+// guard checks queues without a cohort, with so many cpus each, until the verdict.
 func (w *world) guard(limits map[string]int64) (verdict func()) {
 	return w.follow(func(usage map[string]int64, in string) error {
 		if usage[in] > limits[in]*1000 {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// TestInterruptedAtAnyWrite takes Workloads and a Job through all that can happen to them, in many worlds at once, with
-// another write interrupted in each. All of them end the same, and in none was more quota in use than there is.
+// TestInterruptedAtAnyWrite takes Workloads and a Job through their whole life, in many worlds at once, with another write interrupted in
+// each. All of them end the same, and in none more quota was in use than there is.
 func TestInterruptedAtAnyWrite(t *testing.T) {
 	s := newSaboteur()
 	running(t, "", through(s.wrap))
@@ -70,10 +70,10 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			kills++
-			_ = m.end() // nothing that it still tries reaches anybody
+			_ = m.end() // its remaining requests reach no server
 		}
 	}()
-	for group := range pick(1, 10) { // many worlds at once would not get ahead: each start of a manager has writes to make for all
+	for group := range pick(1, 10) { // many worlds at once would be slow: each start of a manager writes to all of them
 		t.Run(fmt.Sprintf("group %d", group), func(t *testing.T) {
 			for i := range 6 {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-// long has the tests that repeat something many times do it as often as a release asks for.
+// long makes tests that repeat many times do so as often as for a release.
 var long = flag.Bool("long", false, "interrupt every write and run 200 random schedules: takes ten minutes")
 
 func TestMain(m *testing.M) {
@@ -68,7 +68,7 @@ func configured(t *testing.T, text string) options.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.LeaderElection.Enabled, o.JobSet.Lease.Enabled = false, false // a machine that is busy must not end them
+	o.LeaderElection.Enabled, o.JobSet.Lease.Enabled = false, false // a busy machine must not end them
 	o.Metrics.Address, o.Health.Address, o.VisibilityAddress = "0", "0", "0"
 	o.Webhook.Host = "127.0.0.1"
 	return o
@@ -96,7 +96,7 @@ func setUp(t *testing.T, admin *rest.Config) *site {
 	return s
 }
 
-// groups are those of the controllers that a manager runs.
+// groups selects the groups of controllers that a manager runs.
 func groups(t *testing.T, list string) install.Groups {
 	t.Helper()
 	g, err := install.ParseGroups(list)
@@ -118,12 +118,12 @@ type manager struct {
 // setting changes how a manager runs.
 type setting func(*wire.Config)
 
-// through has every request of the manager go through a transport.
+// through routes every request of the manager through a transport.
 func through(wrap func(http.RoundTripper) http.RoundTripper) setting {
 	return func(c *wire.Config) { c.REST.Wrap(wrap) }
 }
 
-// only has the manager run some groups of controllers.
+// only makes the manager run some groups of controllers.
 func only(t *testing.T, list string) setting {
 	return func(c *wire.Config) { c.Groups = groups(t, list) }
 }
@@ -136,7 +136,7 @@ func running(t *testing.T, config string, settings ...setting) *manager {
 	return m
 }
 
-// ready is told when the manager can be used.
+// ready is called when the manager can be used.
 func (m *manager) ready() {
 	m.t.Helper()
 	select {
@@ -149,7 +149,7 @@ func (m *manager) ready() {
 	}
 }
 
-// launch starts a manager, which may not be ready yet. It ends with the test, unless the test ends it before.
+// launch starts a manager, which may not be ready yet. It ends with the test, if the test does not end it before.
 func launch(t *testing.T, at *site, o options.Options, settings ...setting) *manager {
 	t.Helper()
 	account := rest.CopyConfig(at.admin)

@@ -10,7 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// victims waits until exactly these Workloads of some are told to go, and tells their reasons.
+// victims waits until exactly these Workloads are evicted, and returns their reasons.
 func (w *world) victims(of []*kueue.Workload, want map[string]string) {
 	w.t.Helper()
 	got := func() []string {
@@ -35,7 +35,7 @@ func (w *world) victims(of []*kueue.Workload, want map[string]string) {
 	w.stays(500*time.Millisecond, "the victims", check)
 }
 
-// TestPreemption is who has to go for whom.
+// TestPreemption: the victims of each preemption.
 func TestPreemption(t *testing.T) {
 	running(t, "")
 	tick := func() { time.Sleep(1100 * time.Millisecond) } // timestamps have whole seconds
@@ -90,7 +90,7 @@ func TestPreemption(t *testing.T) {
 			b := w.workload("b", "q", "2")
 			w.waits(waits, b)
 			w.victims([]*kueue.Workload{a}, nil)
-			// LowerOrNewer: the older one, which waited for another queue, takes the place of the newer one.
+			// LowerOrNewer: the older one, which waited for another queue, preempts the newer one.
 			w.queue("r", "2", preempting(kueue.PreemptionLowerOrNewerEqualPriority, kueue.ReclaimNever))
 			older := w.workload("older", "later", "2")
 			tick()

@@ -48,7 +48,7 @@ func (w *world) cohort(name, parent string, cpus, borrow, lend int64) *kueue.Coh
 	return c
 }
 
-// fit demands that a Workload of so many cpus is admitted, waits or can never be, and leaves it.
+// fit demands that a Workload of so many cpus is admitted, waits or can never be admitted, and keeps it.
 func (w *world) fits(queue string, cpus int64, verdict string) *kueue.Workload {
 	w.t.Helper()
 	w.made++
@@ -68,7 +68,7 @@ const (
 	exceeds = kueue.ReasonExceedsMaxQuota
 )
 
-// TestQuota is who gets what in a cohort.
+// TestQuota: the use of quota in a cohort.
 func TestQuota(t *testing.T) {
 	running(t, "")
 	scenes(t, map[string]func(*world){
@@ -107,7 +107,7 @@ func TestQuota(t *testing.T) {
 				return equal(now.Total.String()+" "+now.Borrowed.String(), "9 3")
 			})
 			w.fits("b", 2, waits)
-			w.fits("b", 1, fits) // what it keeps for itself
+			w.fits("b", 1, fits) // quota that it does not lend
 			w.finish(mine)
 		},
 		"10 §7.5 a cut evicts nobody": func(w *world) {
@@ -216,7 +216,7 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// TestFlavors is which flavor a Workload gets.
+// TestFlavors: the flavor of a Workload.
 func TestFlavors(t *testing.T) {
 	running(t, "")
 	labelled := func(labels map[string]string) func(*kueue.ResourceFlavor) {
@@ -236,13 +236,13 @@ func TestFlavors(t *testing.T) {
 	}
 	scenes(t, map[string]func(*world){
 		"10 §7.15 and §7.24 taints, and a toleration that comes later": func(w *world) {
-			spot := w.flavor("spot", tainted)
+			flavor := w.flavor("spot", tainted)
 			w.flavor("demand")
 			w.queue("q", "", quota(w.own("spot")+"=4", w.own("demand")+"=1"))
 			gets(w, w.workload("one", "q", "1"), "demand")
 			two := w.workload("two", "q", "1")
 			w.waits(waits, two)
-			edit(w, spot, func(f *kueue.ResourceFlavor) {
+			edit(w, flavor, func(f *kueue.ResourceFlavor) {
 				f.Spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
 			})
 			gets(w, two, "spot")

@@ -10,7 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// TestPodsReady is what happens to Workloads whose pods do not become ready, with times that a test can wait for.
+// TestPodsReady: the fate of Workloads whose pods do not become ready, with times that a test can wait for.
 func TestPodsReady(t *testing.T) {
 	running(t, `
 waitForPodsReady:
@@ -122,7 +122,7 @@ func evictedAt(wl *kueue.Workload) time.Time {
 	return time.Time{}
 }
 
-// TestCreationOrder is the requeuing strategy that does not cost the place in line.
+// TestCreationOrder is the requeuing strategy that keeps the position in the queue.
 func TestCreationOrder(t *testing.T) {
 	running(t, `
 waitForPodsReady:
@@ -146,8 +146,8 @@ waitForPodsReady:
 	w.keeps(second, 500*time.Millisecond, "-Admitted=True")
 }
 
-// TestBlockAdmission is 10 §6 #16: as long as the pods of one Workload are not ready no other is admitted, and all that
-// is else to be decided and written goes on.
+// TestBlockAdmission is 10 §6 #16: while the pods of one Workload are not ready no other is admitted, and all other decisions and writes
+// continue.
 func TestBlockAdmission(t *testing.T) {
 	running(t, `
 waitForPodsReady:
@@ -164,7 +164,7 @@ waitForPodsReady:
 	w.admits(first)
 	second := w.workload("second", "b", "1")
 	w.waits(kueue.ReasonWaitingForPodsReady, second)
-	// The queue of the one that is blocked is alive: it hears of edits, and others get their answers.
+	// The queue of the blocked one still works: edits are observed, and other Workloads are evaluated.
 	large := w.workload("large", "a", "9")
 	w.waits(kueue.ReasonExceedsMaxQuota, large)
 	edit(w, b, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
@@ -173,7 +173,7 @@ waitForPodsReady:
 	w.waits(kueue.ReasonWaitingForPodsReady, second)
 	w.podsReady(first, true)
 	w.admits(second)
-	// One that waits for a check holds a reservation, and blocks as well.
+	// A Workload that waits for a check holds a reservation, and also blocks.
 	w.podsReady(second, true)
 	third := w.workload("third", "checked", "1")
 	w.until(third, reserved)
@@ -182,7 +182,7 @@ waitForPodsReady:
 	w.answer(third, c, kueue.CheckStateReady)
 	w.admits(third)
 	w.keeps(fourth, time.Second, "QuotaReserved=False/WaitingForPodsReady")
-	// When time is over for the one that blocks, the way is free although it never became ready.
+	// When the blocking Workload times out, others are admitted although it never became ready.
 	w.until(third, "Evicted=True/PodsReadyTimeout")
 	w.release(third)
 	w.admits(fourth)

@@ -10,7 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// scenes runs tests of one manager at the same time: most of their time goes by waiting.
+// scenes runs tests of one manager at the same time: they mostly wait.
 func scenes(t *testing.T, tests map[string]func(*world)) {
 	t.Helper()
 	t.Run("scenes", func(t *testing.T) {
@@ -23,7 +23,7 @@ func scenes(t *testing.T, tests map[string]func(*world)) {
 	})
 }
 
-// TestReservation is how Workloads get quota, and what they say as long as they have none.
+// TestReservation: how Workloads get a quota reservation, and their conditions until then.
 func TestReservation(t *testing.T) {
 	running(t, "")
 	scenes(t, map[string]func(*world){

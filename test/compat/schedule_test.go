@@ -22,8 +22,8 @@ import (
 
 func compareText(a, b string) int { return strings.Compare(a, b) }
 
-// schedule is a random sequence of what users and administrators do in a cohort of three queues, while somebody runs what
-// is admitted, stops what is evicted and answers the checks.
+// schedule is a random sequence of actions of users and administrators in a cohort of three queues, while other goroutines run admitted
+// Workloads, stop evicted ones and answer the checks.
 type schedule struct {
 	*world
 	random   *rand.Rand
@@ -76,7 +76,7 @@ func newSchedule(w *world, seed uint64) *schedule {
 	return s
 }
 
-// fits reports whether there ever was, in the last seconds, room for what is in use: a decision may be older than an edit.
+// fits reports whether there was, in the last seconds, room for the present usage: a decision may be older than an edit.
 func (s *schedule) fits(usage map[string]int64, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *schedule) fits(usage map[string]int64, name string) error {
 	return nil
 }
 
-// enact notes quotas before they come to hold.
+// enact records quotas before they take effect.
 func (s *schedule) enact(change func(*quotas)) quotas {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *schedule) enact(change func(*quotas)) quotas {
 	return next
 }
 
-// settled says that an edit is made: what held before it holds no longer from now on.
+// settled records that an edit is done: earlier quotas no longer hold from now on.
 func (s *schedule) settled() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func withGroup(c *kueue.Cohort, g kueue.ResourceGroup) *kueue.Cohort {
 	return c
 }
 
-// insist tries again as long as the API server cannot be reached.
+// insist retries while the API server cannot be reached.
 func (s *schedule) insist(do func() error) {
 	s.t.Helper()
 	for deadline := time.Now().Add(2 * patience); ; {
@@ -178,7 +178,7 @@ func (s *schedule) insist(do func() error) {
 	}
 }
 
-// run does so many things, one after the other.
+// run does so many actions, one after the other.
 func (s *schedule) run(steps int, pause time.Duration) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -213,7 +213,7 @@ func (s *schedule) run(steps int, pause time.Duration) {
 	}
 }
 
-// peace undoes what keeps Workloads from running.
+// peace reverts everything that prevents Workloads from running.
 func (s *schedule) peace() {
 	close(s.peaceful)
 	for i, n := range [3]int64{6, 4, 6} {
@@ -239,7 +239,7 @@ func (s *schedule) any() *kueue.Workload {
 	return all[s.random.IntN(len(all))]
 }
 
-// step does one thing. What the API server refuses is not done.
+// step does one action. A refused action is skipped.
 func (s *schedule) step() {
 	queue := s.random.IntN(3)
 	name := []string{"a", "b", "c"}[queue]
@@ -301,7 +301,7 @@ func (s *schedule) step() {
 	}
 }
 
-// owners run, stop and check Workloads until they are told to stop.
+// owners run, stop and check Workloads until the schedule ends.
 func (s *schedule) owners(stop chan struct{}) {
 	random := rand.New(rand.NewPCG(s.random.Uint64(), 3))
 	due := map[types.UID]time.Time{}
@@ -353,12 +353,12 @@ func (s *schedule) owners(stop chan struct{}) {
 			case calm && wl.Spec.MaximumExecutionTimeSeconds != nil:
 				err = tryEdit(s.world, wl, func(wl *kueue.Workload) { wl.Spec.MaximumExecutionTimeSeconds = nil })
 			}
-			_ = err // refused or not reached: the next round looks again
+			_ = err // refused or not reached: the next round retries
 		}
 	}
 }
 
-// failed reports whether a check stands in the way: without a reservation nobody but its controller resets it (10 §4.10).
+// failed reports whether a check prevents the admission: without a reservation only its controller resets it (10 §4.10).
 func failed(wl *kueue.Workload) bool {
 	return slices.ContainsFunc(wl.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool {
 		return c.State == kueue.CheckStateRetry || c.State == kueue.CheckStateRejected

@@ -21,7 +21,7 @@ waitForPodsReady:
   requeuingStrategy: {backoffBaseSeconds: 1, backoffMaxSeconds: 1}
 `
 
-// TestSchedules runs random sequences of what users and administrators do, many at the same time.
+// TestSchedules runs random sequences of actions of users and administrators, many at the same time.
 func TestSchedules(t *testing.T) {
 	running(t, quick)
 	first := embeddedtest.Seed(t, 0)
@@ -38,8 +38,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestFailover has two managers take turns while schedules run: the one that leads is killed or told to end, the other one
-// goes on.
+// TestFailover alternates between two managers while schedules run: the leader is killed or stopped, and the other one takes over.
 func TestFailover(t *testing.T) {
 	at := cluster(t)
 	webhooks := launch(t, at, configured(t, quick), only(t, "webhooks"))
@@ -70,7 +69,7 @@ func TestFailover(t *testing.T) {
 			if kills%4 < 2 {
 				pair[i].kill() // it keeps its lease: the other one has to wait for its end
 			}
-			_ = pair[i].end() // an error is that it lost its lease
+			_ = pair[i].end() // the error is a lost lease
 			begin(i)
 		}
 	})
@@ -97,7 +96,7 @@ func schedules(t *testing.T, at *site, n int) {
 	})
 }
 
-// TestAPIServerRestarts has the API server stop and start again while schedules run.
+// TestAPIServerRestarts stops and restarts the API server while schedules run.
 func TestAPIServerRestarts(t *testing.T) {
 	cfg := embedded.Config{Dir: t.TempDir(), Port: embeddedtest.FreePort(t), Bare: true}
 	start := func() *embedded.ControlPlane {

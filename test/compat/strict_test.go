@@ -12,14 +12,14 @@ import (
 
 func strict(q *kueue.ClusterQueue) { q.Spec.QueueingStrategy = kueue.StrictFIFO }
 
-// passed demands that a Workload which fits is left waiting behind the head of its queue.
+// passed demands that a Workload which fits waits behind the head of its queue.
 func (w *world) passed(wl *kueue.Workload) {
 	w.t.Helper()
 	w.keeps(wl, time.Second, "-QuotaReserved")
 }
 
-// TestStrictHead is what a head of a strict queue keeps others from: one that could be evaluated again at any time blocks,
-// whatever is wrong with it; one that waits for something else is not the head.
+// TestStrictHead: the effect of a strict queue's head: one that could be evaluated again at any time blocks, for whatever reason it
+// waits; one that waits for something else is not the head.
 func TestStrictHead(t *testing.T) {
 	running(t, "")
 	scenes(t, map[string]func(*world){

@@ -10,7 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// TestEveryoneSaysWhy: within 10 seconds every Workload that waits says why, whoever was the first of its kind. spec: 20 §4.22.
+// TestEveryoneSaysWhy: within 10 seconds every pending Workload has a reason, also if it was not the first of its kind. spec: 20 §4.22.
 func TestEveryoneSaysWhy(t *testing.T) {
 	running(t, "")
 	scenes(t, map[string]func(*world){
@@ -117,7 +117,7 @@ func TestFairHeadsAtOnce(t *testing.T) {
 					case lacks(now.Status.Conditions, reserved) != nil:
 					case evicted:
 						victims[wl.Name] = true
-						_ = w.tryRelease(wl) // it is tried again with the next look
+						_ = w.tryRelease(wl) // retried with the next round
 					default:
 						holds[string(wl.Spec.QueueName)]++
 					}

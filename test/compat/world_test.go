@@ -33,8 +33,8 @@ type world struct {
 
 var worlds atomic.Int64
 
-// newWorld makes a namespace in the shared cluster. What is left in it at the end goes away, so that managers that
-// come later need not deal with it.
+// newWorld makes a namespace in the shared cluster. Its remaining objects are deleted at the end, so that later managers need not handle
+// them.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return cluster(t).world(t)
@@ -48,7 +48,7 @@ func (s *site) world(t *testing.T) *world {
 	return w
 }
 
-// clear takes the queues and the Workloads of the world away.
+// clear deletes the queues and the Workloads of the world.
 func (w *world) clear() {
 	ctx := context.Background()
 	var list kueue.WorkloadList
@@ -99,7 +99,7 @@ func (w *world) create(objects ...client.Object) {
 	}
 }
 
-// patience is how long a test waits for what should take no time: the machine may be busy.
+// patience is how long a test waits for an effect that should be immediate: the machine may be busy.
 const patience = 30 * time.Second
 
 // eventually waits until check succeeds.
@@ -185,8 +185,8 @@ func quota(flavors ...string) queueSetting {
 	}
 }
 
-// queue makes a ClusterQueue, and a LocalQueue of the same short name that points to it. It has some cpu of the
-// flavor "f", which is made at its first use, and what the settings give it.
+// queue makes a ClusterQueue, and a LocalQueue of the same short name that points to it. It has some cpu of the flavor "f", which is made
+// at its first use, and the given settings.
 func (w *world) queue(name, cpu string, settings ...queueSetting) *kueue.ClusterQueue {
 	w.t.Helper()
 	q := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: w.own(name), Labels: map[string]string{"world": w.name}}}
@@ -222,7 +222,7 @@ func count(n int32) workloadSetting {
 	return func(wl *kueue.Workload) { wl.Spec.PodSets[0].Count = n }
 }
 
-// workload makes one with a pod that wants some cpu. It is made by hand: no job stops or releases it.
+// workload makes one with a pod that requests some cpu. It is made by hand: no job stops or releases it.
 func (w *world) workload(name, queue, cpu string, settings ...workloadSetting) *kueue.Workload {
 	w.t.Helper()
 	wl := workloadOf(w.name, name, queue, cpu, settings...)
@@ -276,7 +276,7 @@ func edit[T any, P interface {
 	w.must(tryEdit(w, o, change))
 }
 
-// change edits a ClusterQueue, and waits until the manager knows: it hears of Workloads by another way, which may be quicker.
+// change edits a ClusterQueue, and waits until the manager knows: Workloads reach it by another watch, which may be faster.
 func (w *world) change(q *kueue.ClusterQueue, change func(*kueue.ClusterQueue)) {
 	w.t.Helper()
 	edit(w, q, change)
@@ -306,7 +306,7 @@ func tryEdit[T any, P interface {
 	}
 }
 
-// editStatus changes a status as a client does that is not of ours: by Update.
+// editStatus changes a status as another client does: by Update.
 func (w *world) editStatus(wl *kueue.Workload, change func(*kueue.WorkloadStatus)) {
 	w.t.Helper()
 	w.must(w.tryEditStatus(wl, change))
@@ -335,7 +335,7 @@ func conditions(list []metav1.Condition) []string {
 	return out
 }
 
-// lacks says which of some conditions an object does not have; one with a "-" before it must not be there.
+// lacks returns the conditions that an object does not have; one with a "-" before it must be absent.
 func lacks(have []metav1.Condition, want ...string) error {
 	got := conditions(have)
 	for _, c := range want {
@@ -387,7 +387,7 @@ func (w *world) waits(reason string, workloads ...*kueue.Workload) {
 	}
 }
 
-// release does what the owner of the pods does when the last one is gone.
+// release acts as the owner of the pods when the last one has ended.
 func (w *world) release(wl *kueue.Workload) {
 	w.t.Helper()
 	w.must(w.tryRelease(wl))
@@ -399,7 +399,7 @@ func (w *world) tryRelease(wl *kueue.Workload) error {
 	})
 }
 
-// finish does what the owner of the pods does when they have succeeded.
+// finish acts as the owner of the pods when they have succeeded.
 func (w *world) finish(wl *kueue.Workload) {
 	w.t.Helper()
 	w.must(w.tryFinish(wl))
@@ -411,7 +411,7 @@ func (w *world) tryFinish(wl *kueue.Workload) error {
 	})
 }
 
-// podsReady does what the owner of the pods does when they become ready, or are so no more.
+// podsReady acts as the owner of the pods when they become ready or unready.
 func (w *world) podsReady(wl *kueue.Workload, ready bool) {
 	w.t.Helper()
 	w.must(w.transition(wl, func(now *kueue.Workload) bool {
@@ -485,7 +485,7 @@ func (w *world) checks(wl *kueue.Workload) []string {
 	return out
 }
 
-// events are the reasons of the events about an object, each as often as there are Event objects, sorted.
+// events are the reasons of the events about an object, one for each Event object, sorted.
 func (w *world) events(o client.Object) []string {
 	w.t.Helper()
 	var out []string
@@ -583,7 +583,7 @@ func (w *world) history(name string) (stop func() [][]string) {
 	}
 }
 
-// label gives the namespace of the world a label, or with "" takes it away.
+// label sets a label of the world's namespace, or removes it with "".
 func (w *world) label(name, value string) {
 	w.t.Helper()
 	edit(w, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.name}}, func(ns *corev1.Namespace) {
@@ -616,7 +616,7 @@ func firstError(list ...error) error {
 	return nil
 }
 
-// errStill is nil for an object that is gone.
+// errStill is nil for a deleted object.
 func errStill(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

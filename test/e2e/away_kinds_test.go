@@ -54,7 +54,7 @@ func (c *cluster) managerOfAll(t *testing.T) *process.Manager {
 	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
 }
 
-// awayScene is what is there when the manager goes.
+// awayScene holds the objects that exist when the manager stops.
 type awayScene struct {
 	*cluster
 	finished, marked *corev1.Pod
@@ -119,7 +119,7 @@ func newAway(t *testing.T, c *cluster) *awayScene {
 	return w
 }
 
-// ended is a pod that has finished and has a finalizer of somebody else.
+// ended is a pod that has finished and has a finalizer of another controller.
 func (w *awayScene) ended(t *testing.T, name, queue string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, Finalizers: []string{"example.com/mine"}}, Spec: gpuPod()}
@@ -153,7 +153,7 @@ func rows(t *testing.T) map[string][]string {
 	return out
 }
 
-// kinds plays the rows about kinds that only a manager can judge.
+// kinds tests the rows about kinds that only a manager can judge.
 func (w *awayScene) kinds(ctx context.Context, t *testing.T) {
 	table := rows(t)
 	play := func(t *testing.T, row string, made, changed, gone client.Object) {
@@ -192,7 +192,7 @@ func (w *awayScene) kinds(ctx context.Context, t *testing.T) {
 	})
 }
 
-// meanwhile plays the rows about what controllers do.
+// meanwhile tests the rows about controllers.
 func (w *awayScene) meanwhile(ctx context.Context, t *testing.T) {
 	two := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":2,"template":{"metadata":{"annotations":{"example.com/rolled":"yes"}}}}}`))
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "deployment-stays"}}

@@ -41,7 +41,7 @@ var serving = map[string]func(meta metav1.ObjectMeta) client.Object{
 	},
 }
 
-// TestManagerAway plays the table of docs/operate.md: what stops while no manager answers is what has a queue, and nothing else.
+// TestManagerAway tests the table of docs/operate.md: while no manager answers, only objects with a queue stop.
 func TestManagerAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -108,7 +108,7 @@ func TestManagerAway(t *testing.T) {
 			}
 		})
 	}
-	// A rebooted node: what serves without a queue comes back.
+	// A rebooted node: services without a queue come back.
 	if err := c.Delete(ctx, stopped); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// TestMeasureBurst prints what becomes of 5,000 suspended Jobs that are created at once where there is room for 500: run it
-// with `make measure-burst`. The Jobs that run do so for longer than the measurement.
+// TestMeasureBurst prints the course of 5,000 suspended Jobs that are created at once where there is room for 500: run it with `make
+// measure-burst`. The running Jobs outlast the measurement.
 func TestMeasureBurst(t *testing.T) {
 	if !*measure {
 		t.Skip("not asked to measure")
@@ -112,7 +112,7 @@ func (c *cluster) unsuspended(t *testing.T, namespace string) (n int) {
 	return n
 }
 
-// touched counts the changes of Jobs that nothing called for: of one that waits any, of one that runs all but its start.
+// touched counts unneeded changes of Jobs: any of a pending one, any but the start of a running one.
 func (c *cluster) touched(t *testing.T, namespace string) (n int64) {
 	t.Helper()
 	c.each(t, namespace, func(j *batchv1.Job) {
@@ -200,8 +200,8 @@ func percentile(t *testing.T, address, token, path string, share float64) float6
 	}
 }
 
-// quantile is the upper end of the bucket in which a share of all that was observed is reached. Bucket i of a native histogram
-// ends at 2 to the power of i/2^schema; deltas are from one bucket to the next, spans leave out those that are empty.
+// quantile is the upper end of the bucket in which a share of all observations is reached. Bucket i of a native histogram ends at 2 to
+// the power of i/2^schema; deltas are from one bucket to the next, spans skip empty ones.
 func quantile(h *dto.Histogram, share float64) float64 {
 	want, seen := share*float64(h.GetSampleCount()), float64(h.GetZeroCount())
 	index, count, at := int32(0), int64(0), 0

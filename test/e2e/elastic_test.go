@@ -39,7 +39,7 @@ func (c *cluster) scale(t *testing.T, j *batchv1.Job, n int32) {
 	})
 }
 
-// slices are the Workloads of a Job: those that are live, and of the others why they ended.
+// slices returns the live Workloads of a Job, and the reasons why the others ended.
 func (c *cluster) slices(j *batchv1.Job) (live []*kueue.Workload, ended []string, err error) {
 	var list kueue.WorkloadList
 	if err := c.List(context.Background(), &list, client.InNamespace(j.Namespace)); err != nil {
@@ -59,8 +59,7 @@ func (c *cluster) slices(j *batchv1.Job) (live []*kueue.Workload, ended []string
 	return live, ended, nil
 }
 
-// running counts the pods of a Job that are on nodes, and those that a gate holds. Pods that are on their way out are
-// neither.
+// running counts the pods of a Job that are on nodes, and the gated ones. Terminating pods are neither.
 func (c *cluster) running(ctx context.Context, j *batchv1.Job) (running, gated int32, err error) {
 	var list corev1.PodList
 	if err := c.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
@@ -192,9 +191,9 @@ func (c *cluster) quota(t *testing.T, queue, gpus string) {
 	})
 }
 
-// TestElasticCrash resizes Jobs at random while important ones come and go and the manager is killed, and counts pods all
-// the time: never do more run for longer than a moment than are admitted, nor than there is quota for. At the end every Job
-// has one slice and runs at its size.
+// TestElasticCrash resizes Jobs at random while important ones come and go and the manager is killed, and counts pods all the time: never
+// do more run for longer than a moment than are admitted, or than there is quota for. At the end every Job has one slice and runs at its
+// size.
 func TestElasticCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -240,7 +239,7 @@ func TestElasticCrash(t *testing.T) {
 	}
 }
 
-// audit counts until ctx ends, and says what was wrong for more than a moment.
+// audit counts until ctx ends, and returns violations that lasted for more than a moment.
 func (c *cluster) audit(ctx context.Context, jobs []*batchv1.Job, quota int32) string {
 	const moment = 2 * time.Second // the Job controller takes that long to delete the pods of a Job that shrank
 	since := map[string]time.Time{}

@@ -33,9 +33,9 @@ import (
 // leaseLimit is how long a lease without its holder lasts: its duration and a retry. spec: 70 §4.3.
 const leaseLimit = 15*time.Second + 2*time.Second
 
-// TestFailover runs two managers behind one address, as a Service has it, while Jobs come all the time. The standby is ready,
-// serves webhooks and answers who waits where, but decides nothing. When the leader is killed the standby takes over what it
-// knows; when the next leader ends in order, the other need not wait for its lease. Every Job runs once, none is refused.
+// TestFailover runs two managers behind one address, like a Service, while Jobs arrive all the time. The standby is ready, serves
+// webhooks and answers pending lists, but decides nothing. When the leader is killed the standby takes over with its state; when the next
+// leader ends in order, the other need not wait for its lease. Every Job runs once, none is refused.
 func TestFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane, and waits for a lease to end")
@@ -113,7 +113,7 @@ func (c *cluster) replica(t *testing.T, service *balancer, first bool) *process.
 	return m
 }
 
-// leads checks who holds the lease: one, however many are ready.
+// leads checks that one manager holds the lease, however many are ready.
 func (c *cluster) leads(t *testing.T, m *process.Manager) {
 	t.Helper()
 	embeddedtest.Eventually(t, "somebody leads", func() error {
@@ -131,7 +131,7 @@ func (c *cluster) leads(t *testing.T, m *process.Manager) {
 	}
 }
 
-// samePending asks managers themselves, not the API server, what is pending in red: each answers the same.
+// samePending asks the managers directly for the pending list of red: each gives the same answer.
 func samePending(t *testing.T, c *cluster, managers ...*process.Manager) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
@@ -150,7 +150,7 @@ func samePending(t *testing.T, c *cluster, managers ...*process.Manager) {
 }
 
 func pending(cfg *rest.Config, address string) (owners []string, err error) {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // what it says is the question
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the test is about its answer
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequest(http.MethodGet, "https://"+address+"/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/red/pendingworkloads", nil)
 	if err != nil {
@@ -180,7 +180,7 @@ func pending(cfg *rest.Config, address string) (owners []string, err error) {
 	return owners, nil
 }
 
-// balancer passes connections on to whichever manager listens, as a Service does for those that are ready.
+// balancer passes connections on to any manager that listens, as a Service does for ready ones.
 type balancer struct {
 	address string
 	targets atomic.Pointer[[]target]
@@ -247,7 +247,7 @@ func (b *balancer) pass(from net.Conn) {
 	}
 }
 
-// submission creates small Jobs in blue all the time, and looks when they are admitted.
+// submission creates small Jobs in blue all the time, and records their admissions.
 type submission struct {
 	c             *cluster
 	cancel        func()

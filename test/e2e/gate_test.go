@@ -81,9 +81,9 @@ func trainJob(namespace, name string, nodes int32) *trainerv1alpha1.TrainJob {
 	}}
 }
 
-// TestHardGate is the failure that must not happen: every job is to be managed, the namespace off is excluded, and a JobSet in
-// it runs to completion, nothing of it touched; with it a TrainJob, a Deployment and a Job from before the manager, under
-// Berth's and Kubernetes' own controllers (spec: 30 §4.2.4, §7 examples 1 to 5).
+// TestHardGate is the failure that must not happen: every job is to be managed, the namespace off is excluded, and a JobSet in it runs to
+// completion untouched; with it a TrainJob, a Deployment and a Job from before the manager, under Berth's and Kubernetes' own controllers
+// (spec: 30 §4.2.4, §7 examples 1 to 5).
 func TestHardGate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -149,7 +149,7 @@ integrations: {frameworks: [batch/job, pod, deployment, statefulset, jobset.x-k8
 	t.Run("the labels change", func(t *testing.T) { c.testRelabelled(t, off) })
 }
 
-// testRelabelled gives the namespace to the queues and takes it away again, while a JobSet runs.
+// testRelabelled labels the namespace as managed and unlabels it again, while a JobSet runs.
 func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 	long := jobSet("off", "long", replicated("a", 2, 1, "600"))
 	c.create(t, long)
@@ -192,7 +192,7 @@ func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 	}
 }
 
-// tells is nil once the events about an object from the queueing side are these and no others.
+// tells is nil once exactly these events of the queueing side exist about an object.
 func (c *cluster) tells(t *testing.T, o client.Object, want ...string) error {
 	t.Helper()
 	var list eventsv1.EventList
@@ -213,8 +213,8 @@ func (c *cluster) tells(t *testing.T, o client.Object, want ...string) error {
 	return nil
 }
 
-// untouched looks for traces of the queueing side in a namespace: Workloads, events, and on any job or pod its field managers,
-// its marks, and changes of what nobody has a reason to change.
+// untouched looks for traces of the queueing side in a namespace: Workloads, events, and on any job or pod its field managers, its labels
+// and annotations, and unexpected changes.
 func (c *cluster) untouched(t *testing.T, namespace string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{

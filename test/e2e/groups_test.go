@@ -24,7 +24,7 @@ import (
 	"github.com/berth-project/berth/test/process"
 )
 
-// podsManager starts a manager that takes care of pods and of what makes them.
+// podsManager starts a manager that handles pods and their owners.
 func (c *cluster) podsManager(t *testing.T) *process.Manager {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -53,7 +53,7 @@ func groupPod(namespace, group, name string, total int, seconds string) *corev1.
 	return pod
 }
 
-// phases counts the pods of a namespace that have some labels, by phase; those that wait for a queue are Gated.
+// phases counts the pods of a namespace with some labels, by phase; pods that wait for a queue are Gated.
 func (c *cluster) phases(t *testing.T, namespace string, match client.MatchingLabels) map[string]int {
 	t.Helper()
 	var pods corev1.PodList
@@ -82,7 +82,7 @@ func (c *cluster) are(t *testing.T, what, namespace string, match client.Matchin
 	})
 }
 
-// workload waits until the Workload of a name is as check says.
+// workload waits until check accepts the Workload of a name.
 func (c *cluster) workload(t *testing.T, what, namespace, name string, check func(*kueue.Workload) bool) *kueue.Workload {
 	t.Helper()
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -105,7 +105,7 @@ func hasCondition(kind, reason string) func(*kueue.Workload) bool {
 	}
 }
 
-// TestPods is what a user sees of pod groups, Deployments and StatefulSets, with Kubernetes' own controllers and scheduler.
+// TestPods: pod groups, Deployments and StatefulSets, with Kubernetes' own controllers and scheduler.
 func TestPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -266,7 +266,7 @@ func onHold(t *testing.T, c *cluster) {
 	c.status(t, "holds", 0)
 }
 
-// noWorkloads waits until those of a namespace are gone with their owners. Kubernetes' garbage collector learns of a new kind
+// noWorkloads waits until the Workloads of a namespace are deleted with their owners. Kubernetes' garbage collector learns of a new kind
 // within half a minute.
 func (c *cluster) noWorkloads(t *testing.T, namespace string) {
 	t.Helper()

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// TestJobs is what a user sees of batch Jobs, on one control plane with one manager.
+// TestJobs: batch Jobs, on one control plane with one manager.
 func TestJobs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -104,10 +104,10 @@ func TestJobs(t *testing.T) {
 	t.Run("a ClusterQueue goes when its last workload is gone", func(t *testing.T) { c.testQueueDeletion(t) })
 }
 
-// testWrites counts what the manager writes of Workloads and Jobs for a Job of one pod: four writes until its Workload is
-// finished, and one more that lets the Workload go. A status and a finalizer cannot be written together, and a Workload has the
-// finalizer until it is finished (spec: 30 §4.3 step 7, §4.4.6). Each of the three events on the Job is one of spec 30 §5.2.
-// With more pods, each time that some have succeeded costs a write that gives their quota back (step 12).
+// testWrites counts the manager's writes of Workloads and Jobs for a Job of one pod: four writes until its Workload is finished, and one
+// more that removes the Workload's finalizer. A status and a finalizer cannot be written together, and a Workload has the finalizer until
+// it is finished (spec: 30 §4.3 step 7, §4.4.6). Each of the three events on the Job is one of spec 30 §5.2. With more pods, each time
+// that some have succeeded costs a write that releases their quota (step 12).
 func (c *cluster) testWrites(t *testing.T) {
 	c.queues(t, "counted", map[string]string{"counted": "2"})
 	const status = "workloads/status APPLY"
@@ -115,10 +115,10 @@ func (c *cluster) testWrites(t *testing.T) {
 		"workloads POST":  1, // create
 		status:            2, // admit, finish
 		"jobs PATCH":      1, // start
-		"workloads PATCH": 1, // let go
+		"workloads PATCH": 1, // remove the finalizer
 	}
 	var diff string
-	for i := range 3 { // on a slow machine it may wait for more than a second, and be told so
+	for i := range 3 { // on a slow machine it may wait for more than a second, which is an event
 		before := c.quiet(t)
 		j := job("counted", fmt.Sprint("short", i), "main", 1, "0.5")
 		c.create(t, j)
@@ -130,7 +130,7 @@ func (c *cluster) testWrites(t *testing.T) {
 			}
 		}
 		if got[status] == 3 {
-			got[status] = 2 // its pod was seen to have succeeded before it was complete itself: that gives quota back
+			got[status] = 2 // its pod was observed as succeeded before the Job was complete: that releases quota
 		}
 		embeddedtest.Eventually(t, "its events are those of its transitions", func() error {
 			return c.tells(t, j, "CreatedWorkload", "Started", "FinishedWorkload")
@@ -142,7 +142,7 @@ func (c *cluster) testWrites(t *testing.T) {
 	t.Errorf("-want +got:\n%s", diff)
 }
 
-// testGated is a Job that waits until somebody approves of it (spec: 30 §7 example 28).
+// testGated is a Job with an admission gate until it is removed (spec: 30 §7 example 28).
 func (c *cluster) testGated(t *testing.T) {
 	c.queues(t, "approved", map[string]string{"approved": "1"})
 	j := job("approved", "gated", "main", 1, "0.5")
@@ -234,8 +234,8 @@ func (c *cluster) testReclaim(t *testing.T) {
 	}
 }
 
-// testPreemptionRace has a job of high priority arrive while the admission of a low one
-// is being written: the low one is told to go all the same.
+// testPreemptionRace submits a job of high priority while the admission of a low one is being written: the low one is evicted all the
+// same.
 func (c *cluster) testPreemptionRace(t *testing.T) {
 	c.queues(t, "race", map[string]string{"race": "1"})
 	c.create(t, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000})

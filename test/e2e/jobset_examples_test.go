@@ -20,21 +20,21 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// example is what becomes of a JobSet of docs/examples.
+// example is the expected outcome of a JobSet of docs/examples.
 type example struct {
 	pods  int // that it ever had, by their host names
-	left  int // Jobs that are there at its end: those that succeeded
+	left  int // Jobs at its end: the succeeded ones
 	order []after
 }
 
-// after: Jobs of then are made only once all pods of first were ready, or all its Jobs are complete.
+// after: Jobs of then are made only once all pods of first are ready, or all its Jobs are complete.
 type after struct {
 	then, first string
 	complete    bool
 }
 
-// jobSetExamples are uses of JobSets of which users know the public documentation: PyTorch, a leader with workers as MPI has them, start in
-// order, a coordinator.
+// jobSetExamples are uses of JobSets that users know from public documentation: PyTorch, MPI's leader with workers, start in order, a
+// coordinator.
 var jobSetExamples = map[string]example{
 	"pytorch":  {pods: 4, left: 2},
 	"mpi":      {pods: 4, left: 1, order: []after{{"leader", "workers", false}}},
@@ -45,7 +45,7 @@ var jobSetExamples = map[string]example{
 	"coordinated": {pods: 5, left: 3},
 }
 
-// TestJobSetExamples plays the JobSets of docs/examples as users would: through the webhooks of a manager, with the Job controller, the
+// TestJobSetExamples runs the JobSets of docs/examples like a user: through the webhooks of a manager, with the Job controller, the
 // scheduler and the garbage collector, on simulated nodes.
 func TestJobSetExamples(t *testing.T) {
 	if testing.Short() {
@@ -102,7 +102,7 @@ func jobSetsIn(t *testing.T, file string) (out []*jobsetv1alpha2.JobSet) {
 	return out
 }
 
-// playedJobSet is an example with what was seen of it.
+// playedJobSet is an example with its observed objects.
 type playedJobSet struct {
 	example
 	js     *jobsetv1alpha2.JobSet
@@ -111,14 +111,14 @@ type playedJobSet struct {
 	faults []string
 }
 
-// look takes note of all there is, and says what is missing to the end.
+// look records the present objects, and returns the conditions that are still missing.
 func (p *playedJobSet) look(c *cluster) error {
 	ctx, mine := context.Background(), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: p.js.Name}
 	var jobs batchv1.JobList
 	if err := c.List(ctx, &jobs, client.InNamespace(p.js.Namespace), mine); err != nil {
 		return err
 	}
-	var pods corev1.PodList // after the Jobs: what these waited for has happened by now
+	var pods corev1.PodList // after the Jobs: their preconditions have happened by now
 	if err := c.List(ctx, &pods, client.InNamespace(p.js.Namespace), mine); err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// check holds an example to what it was to show: every host that a pod is told of is one of its pods, every label that
-// it refers to is there, and the order was kept.
+// check compares an example with its expectation: every host name that a pod gets is one of its pods, every label that it refers to
+// exists, and the order was kept.
 func (p *playedJobSet) check(t *testing.T, c *cluster) {
 	if s := &p.js.Status; s.TerminalState != jobsetv1alpha2.TerminalStateCompleted || s.Restarts != 0 {
 		t.Errorf("status %+v", s)

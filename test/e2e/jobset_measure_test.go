@@ -25,8 +25,8 @@ import (
 // bigNodes takes any number of pods.
 const bigNodes = "--node-capacity=cpu=1k,memory=1Ti,pods=10k"
 
-// TestMeasureJobSets prints the figures of JobSets: run it with `make measure-jobsets`. The Job controller, the garbage
-// collector and the scheduler run beside Berth and cost most of the time; writes are those that only Berth makes.
+// TestMeasureJobSets prints the figures of JobSets: run it with `make measure-jobsets`. The Job controller, the garbage collector and the
+// scheduler run beside Berth and cost most of the time; the counted writes are Berth's alone.
 func TestMeasureJobSets(t *testing.T) {
 	if !*measure {
 		t.Skip("not asked to measure")
@@ -95,8 +95,8 @@ func measureLarge(t *testing.T) {
 	}
 }
 
-// measureBeside has 200 JobSets of 10 Jobs run to their end while one of 1,000 restarts. They have a namespace of their own: who
-// looks for ten Jobs beside a thousand has the API server read them all, and waits for that.
+// measureBeside runs 200 JobSets of 10 Jobs to their end while one of 1,000 restarts. They have a namespace of their own: listing ten
+// Jobs beside a thousand makes the API server read them all, which takes time.
 func measureBeside(t *testing.T) {
 	const n, small = 1000, 200
 	c := up(t, bigNodes)
@@ -135,8 +135,8 @@ func measureBeside(t *testing.T) {
 	report("jobset.beside.small_completed_s", time.Since(start).Seconds())
 }
 
-// measureMemory fills the caches of the manager with 10,000 Jobs and as many pods. The JobSet is suspended and the pods are
-// made here, as the Job controller would: what is measured is not how fast that one is.
+// measureMemory fills the caches of the manager with 10,000 Jobs and as many pods. The JobSet is suspended and the pods are made here, as
+// the Job controller would: the speed of that controller is not measured.
 func measureMemory(t *testing.T) {
 	const n = 10000
 	c := up(t, bigNodes)
@@ -181,7 +181,7 @@ func measureMemory(t *testing.T) {
 	report("jobset.memory.idle_cpu_percent", 100*(m.CPU()-used).Seconds()/idle.Seconds())
 }
 
-// podOf is the pod of a Job, which nobody places.
+// podOf is the pod of a Job, without a node.
 func podOf(j *batchv1.Job) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *j.Spec.Template.ObjectMeta.DeepCopy(), Spec: *j.Spec.Template.Spec.DeepCopy()}
 	p.Namespace, p.Name, p.Spec.SchedulerName = j.Namespace, j.Name+"-0-xxxxx", "none"
@@ -212,7 +212,7 @@ func (c *cluster) jobs(t *testing.T, js *jobsetv1alpha2.JobSet, n int, what stri
 	})
 }
 
-// fail has the pod of a Job fail, as its node would tell.
+// fail makes the pod of a Job fail, like its node would.
 func (c *cluster) fail(t *testing.T, job string) {
 	t.Helper()
 	embeddedtest.Within(t, 10*time.Minute, job+" has a pod that can fail", func() error {
@@ -274,7 +274,7 @@ func (c *cluster) jobWrites(t *testing.T) writes {
 // writes are numbers of them, of Jobs and of statuses of JobSets.
 type writes struct{ creations, patches, deletions, statuses float64 }
 
-// since is how many more there are than before, those of the garbage collector left out.
+// since is the difference to an earlier count, without the garbage collector's writes.
 func (w writes) since(before writes) float64 {
 	n := w.creations - before.creations + w.deletions - before.deletions + w.statuses - before.statuses
 	if w.deletions == before.deletions {

@@ -24,14 +24,14 @@ import (
 
 const lwsDomain = "leaderworkerset.sigs.k8s.io/"
 
-// lwsOperator does what the documentation of LeaderWorkerSet says of its controller: a StatefulSet of leaders, and for each
-// leader pod one of its workers, which goes with it. It labels the pods with the number of their group.
+// lwsOperator behaves like the documented controller of LeaderWorkerSet: a StatefulSet of leaders, and for each leader pod one of its
+// workers, which is deleted with it. It labels the pods with the number of their group.
 type lwsOperator struct {
 	*cluster
 	namespace, name string
 }
 
-// run makes what is missing until the test ends. What fails is done the next time.
+// run creates missing objects until the test ends. Failures are retried the next time.
 func (op *lwsOperator) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -104,7 +104,7 @@ func (op *lwsOperator) statefulSet(set *unstructured.Unstructured, template, nam
 	return out
 }
 
-// apply makes a StatefulSet, or sets its size. One of an earlier owner goes first.
+// apply makes a StatefulSet, or sets its size. One of an earlier owner is deleted first.
 func (op *lwsOperator) apply(ctx context.Context, want *appsv1.StatefulSet) {
 	var is appsv1.StatefulSet
 	switch err := op.Get(ctx, client.ObjectKeyFromObject(want), &is); {

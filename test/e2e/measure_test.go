@@ -21,8 +21,8 @@ import (
 
 var measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
 
-// TestMeasure prints the figures of the README: run it with `make measure`. It fails
-// only if something does not work; what is fast enough is for the reader.
+// TestMeasure prints the figures of the README: run it with `make measure`. It fails only if something does not work; the reader judges
+// the speed.
 func TestMeasure(t *testing.T) {
 	if !*measure {
 		t.Skip("not asked to measure")
@@ -71,11 +71,11 @@ func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) 
 
 var series = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
 
-// eventKind is what events are counted under, whoever wrote them.
+// eventKind is the key under which events of any writer are counted.
 const eventKind = "events, by anyone"
 
-// writes counts, from the API server's own metrics, the writes that only Berth makes:
-// all of Workloads, patches of Jobs, and status updates of its queues.
+// writes counts, from the API server's own metrics, the writes that only Berth makes: all of Workloads, patches of Jobs, and status
+// updates of its queues.
 func (c *cluster) writes(t *testing.T) map[string]float64 {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)

@@ -40,14 +40,14 @@ func (h *heard) HandleWarningHeader(_ int, _, text string) {
 	h.lines = append(h.lines, text)
 }
 
-// refused are the examples that need more than berth up has as it comes, by a part of the answer.
+// refused are the examples that need more than a default berth up has, by a part of the answer.
 var refused = map[string]string{"in-place-restart.yaml": "InPlaceRestart"}
 
-// ended are the conditions that say that a job has done what it should, by kind.
+// ended are the conditions of a job's success, by kind.
 var ended = map[string]string{"Job": "Complete", "JobSet": "Completed", "TrainJob": "Complete"}
 
-// TestUp plays everything in docs/examples on `berth up` as it comes, as a new user does, and then jobs of several kinds whose queue
-// has no quota: every queue label counts, though no configuration lists the kinds.
+// TestUp runs everything in docs/examples on a default `berth up`, like a new user, and then jobs of several kinds whose queue has no
+// quota: every queue label counts, though no configuration lists the kinds.
 func TestUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -76,7 +76,7 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// playExamples creates all that the files say, in the order of the README, and waits until every job of them is through.
+// playExamples creates the objects of the files, in the order of the README, and waits until every job of them has ended.
 func (c *cluster) playExamples(t *testing.T) {
 	files, err := filepath.Glob("../../docs/examples/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -19,8 +19,8 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// TestUserStop is a user who suspends a job that is admitted, with integrations.honourUserSuspend: its quota goes to the next
-// one, and when the user resumes it, it waits until that is through (spec: 30 §6, u1).
+// TestUserStop: a user suspends an admitted job, with integrations.honourUserSuspend: its quota is used by the next one, and after the
+// user resumes it, it waits until that has ended (spec: 30 §6, u1).
 func TestUserStop(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")

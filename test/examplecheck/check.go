@@ -6,8 +6,8 @@
 //	example.com/cost-center: ask-later   asks again after the seconds of example.com/ask-after (default 60)
 //	example.com/cost-center: none        rejected: the Workload is deactivated
 //
-// and waits without it. What any controller of a check has to do is here, and no more: it says that the check is alive,
-// looks at Workloads that hold quota, answers in status.admissionChecks, and never answers twice the same.
+// and waits without it. This is everything that the controller of a check has to do: it sets the check's condition Active, reads
+// Workloads that hold quota, answers in status.admissionChecks, and never writes the same answer twice.
 package examplecheck
 
 import (
@@ -22,16 +22,16 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// ControllerName is what an AdmissionCheck names in spec.controllerName to be made here.
+// ControllerName is the spec.controllerName of AdmissionChecks that this controller answers.
 const ControllerName = "example.com/cost-center"
 
-// The annotations of a Workload. Integrations copy them from the job where they are told to.
+// The annotations of a Workload. Integrations copy them from the job if they are configured to.
 const (
 	costCenter = "example.com/cost-center"
 	askAfter   = "example.com/ask-after"
 )
 
-// fieldOwner is under which name the status is written.
+// fieldOwner is the field manager of the status.
 const fieldOwner = client.FieldOwner("example.com-cost-center")
 
 // Setup adds both controllers to a manager, whose scheme has to know kueue.x-k8s.io/v1beta2.
@@ -43,7 +43,7 @@ func Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("example-check-workloads").For(&kueue.Workload{}).Complete(&workloads{c})
 }
 
-// checks says of every AdmissionCheck of ours that somebody makes it: before that its ClusterQueues are inactive.
+// checks sets the condition Active of its AdmissionChecks: before that their ClusterQueues are inactive.
 type checks struct{ client.Client }
 
 // Reconcile sets the condition Active.
@@ -66,11 +66,11 @@ func (r *checks) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{}, r.Status().Patch(ctx, &check, client.MergeFrom(before), fieldOwner)
 }
 
-// workloads answers the checks of ours in Workloads.
+// workloads answers its checks in Workloads.
 type workloads struct{ client.Client }
 
-// Reconcile looks at one Workload. The manager of the queues lists the checks that it needs as Pending, resets them after
-// an eviction, and counts the retries: a check's controller only ever changes entries that are there and Pending.
+// Reconcile evaluates one Workload. The manager of the queues lists the checks that it needs as Pending, resets them after an eviction,
+// and counts the retries: a check's controller only ever changes entries that exist and are Pending.
 func (r *workloads) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var wl kueue.Workload
 	if err := r.Get(ctx, req.NamespacedName, &wl); err != nil {
@@ -78,7 +78,7 @@ func (r *workloads) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	}
 	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(wl.Status.Conditions, condition) }
 	if !is(kueue.WorkloadQuotaReserved) || is(kueue.WorkloadEvicted) || is(kueue.WorkloadFinished) {
-		return ctrl.Result{}, nil // quota first; and who is on the way out gets no answer
+		return ctrl.Result{}, nil // quota first; evicted Workloads get no answer
 	}
 	before := wl.DeepCopy()
 	changed := false
@@ -95,12 +95,12 @@ func (r *workloads) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if !changed {
 		return ctrl.Result{}, nil
 	}
-	// With the lock nobody's newer news are overwritten: a conflict comes back here with them.
+	// With the lock no other writer's update is overwritten: a conflict comes back here with it.
 	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	return ctrl.Result{}, r.Status().Patch(ctx, &wl, lock, fieldOwner)
 }
 
-// ours reports whether a check is made here.
+// ours reports whether this controller answers a check.
 func (r *workloads) ours(ctx context.Context, name kueue.AdmissionCheckReference) (bool, error) {
 	var check kueue.AdmissionCheck
 	if err := r.Get(ctx, client.ObjectKey{Name: string(name)}, &check); err != nil {
@@ -109,7 +109,7 @@ func (r *workloads) ours(ctx context.Context, name kueue.AdmissionCheckReference
 	return check.Spec.ControllerName == ControllerName, nil
 }
 
-// answer decides, and tells whether there is a decision.
+// answer decides, and reports whether there is a decision.
 func answer(wl *kueue.Workload, state *kueue.AdmissionCheckState) bool {
 	switch center := wl.Annotations[costCenter]; center {
 	case "":

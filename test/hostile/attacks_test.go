@@ -59,7 +59,7 @@ var attacks = map[string]func(a *attacker, ctx context.Context, r *rand.Rand) er
 	"churn":    (*attacker).churn,
 }
 
-// run tries attacks until the context ends, each of them seldom enough that the API server itself is not what is attacked.
+// run tries attacks until the context ends, each of them rarely enough not to attack the API server itself.
 func (a *attacker) run(ctx context.Context, seed uint64, pause time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	names := slices.Sorted(maps.Keys(attacks))
@@ -124,7 +124,7 @@ func (a *attacker) counts(ctx context.Context, r *rand.Rand) error {
 	return a.create(ctx, r, huge(r, a.name("huge")))
 }
 
-// families creates a Job that says to be made by another one, which is small and admitted.
+// families creates a Job that claims another one, small and admitted, as its owner.
 func (a *attacker) families(ctx context.Context, r *rand.Rand) error {
 	parent := object(kinds[0], a.name("parent"))
 	if err := a.Create(ctx, parent); err != nil {
@@ -166,7 +166,7 @@ func (a *attacker) post(ctx context.Context, url string, body io.Reader, header 
 	return nil
 }
 
-// reviews sends a forged review, in the name of anybody, of an object that is odd or huge.
+// reviews sends a forged review, in any user's name, of an object that is odd or huge.
 func (a *attacker) reviews(ctx context.Context, r *rand.Rand) error {
 	o := huge(r, a.name("forged"))
 	if r.IntN(2) == 0 {
@@ -177,7 +177,7 @@ func (a *attacker) reviews(ctx context.Context, r *rand.Rand) error {
 	return a.review(ctx, r, a.paths[r.IntN(len(a.paths))], operation, o)
 }
 
-// long has each webhook of a kind look at an object with a list or a map as long as an object may be.
+// long sends each webhook of a kind an object with a list or a map as long as an object may be.
 func (a *attacker) long(ctx context.Context, r *rand.Rand) error {
 	o := object(kinds[r.IntN(len(kinds))], a.name("long"))
 	if containers, found := find(o.Object, "containers"); found {
@@ -224,7 +224,7 @@ func find(at any, name string) ([]any, bool) {
 	return nil, false
 }
 
-// review sends a review of an object, in the name of anybody.
+// review sends a review of an object, in any user's name.
 func (a *attacker) review(ctx context.Context, r *rand.Rand, path string, operation admissionv1.Operation, o *unstructured.Unstructured) error {
 	raw, err := json.Marshal(o.Object)
 	if err != nil {
@@ -246,7 +246,7 @@ func (a *attacker) review(ctx context.Context, r *rand.Rand, path string, operat
 	return a.post(ctx, a.webhooks+path, bytes.NewReader(body), nil)
 }
 
-// bodies sends what is no review at all, and much of it.
+// bodies sends large bodies that are no reviews.
 func (a *attacker) bodies(ctx context.Context, r *rand.Rand) error {
 	part := []string{" ", "[", `{"a":`, `[{},{},{},{}],`, "null,", "\x00\xff", `{"request":{"object":{"a":"b"},`, `"\u0000`}[r.IntN(8)]
 	size := []int{1 << 10, 1 << 20, 15 << 20, 40 << 20}[r.IntN(4)]
@@ -268,7 +268,7 @@ func (f *repeat) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// levels asks for the conversion of Workloads with topology assignments that say little and mean much.
+// levels asks for the conversion of Workloads whose short topology assignments expand to many domains.
 func (a *attacker) levels(ctx context.Context, r *rand.Rand) error {
 	n := 1 + r.IntN(1<<19)
 	levels := `"` + strings.Repeat(`a","`, n) + `b"`
@@ -294,7 +294,7 @@ func (a *attacker) slow(ctx context.Context, r *rand.Rand) error {
 	return a.post(ctx, a.webhooks+a.paths[r.IntN(len(a.paths))], in, nil)
 }
 
-// readers asks many questions at once, and abandons some of them.
+// readers sends many requests at once, and abandons some of them.
 func (a *attacker) readers(ctx context.Context, r *rand.Rand) error {
 	paths := []string{
 		"/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/" + evil + "/localqueues/main/pendingworkloads?limit=1000000&offset=0",
@@ -322,7 +322,7 @@ func (a *attacker) readers(ctx context.Context, r *rand.Rand) error {
 	return last
 }
 
-// reports sends reports of progress with tokens that are no tokens.
+// reports sends reports of progress with invalid tokens.
 func (a *attacker) reports(ctx context.Context, r *rand.Rand) error {
 	body := io.LimitReader(&repeat{part: `{"trainerStatus":{"metrics":[{"name":"a","value":"b"},`}, int64(1+r.IntN(2<<20)))
 	token := "Bearer " + strings.Repeat("x", 1+r.IntN(100_000))

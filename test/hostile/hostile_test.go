@@ -1,4 +1,4 @@
-// Package hostile lets one tenant do his worst to a running manager, while another one's jobs have to start.
+// Package hostile lets one tenant attack a running manager, while another one's jobs have to start.
 package hostile
 
 import (
@@ -49,7 +49,7 @@ const usualSeed = 1
 
 var (
 	lasts = flag.Duration("lasts", 15*time.Second, "how long the attack lasts")
-	// What TestHostile tells the process that attacks.
+	// TestHostile passes these to the attacking process.
 	attacked    = flag.String("attack", "", "a kubeconfig: the cluster to attack")
 	webhookPort = flag.Int("webhooks", 0, "the manager's port for webhooks")
 	reportPort  = flag.Int("reports", 0, "the manager's port for reports of progress")
@@ -74,7 +74,7 @@ trainer:
   statusServer: {port: %d}
 `
 
-// TestHostile has the manager attacked, and looks at its memory and at the jobs of the tenant who does nothing wrong.
+// TestHostile attacks the manager, and checks its memory and the jobs of the other tenant.
 func TestHostile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")

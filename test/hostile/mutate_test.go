@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// values are what replaces a field: sizes at the ends of their types, texts that are long or mean something elsewhere, and other types.
+// values replace a field: sizes at the limits of their types, texts that are long or mean something elsewhere, and other types.
 func values(r *rand.Rand) any {
 	switch r.IntN(12) {
 	case 0:

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/review"
 )
 
-// With webhook.clientCAFile a manager answers no review of who presents no certificate, and still converts.
+// With webhook.clientCAFile a manager answers no review of a client without a certificate, and still converts.
 func TestReviewsNeedACertificate(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package install holds what installs Berth against each other: the Helm chart, the kustomize bases and `berth install` make
-// the same objects, a real API server takes them, and they replace those of another installation.
+// Package install compares the installation methods: the Helm chart, the kustomize bases and `berth install` make the same objects, a
+// real API server accepts them, and they replace another installation's.
 package install
 
 import (
@@ -48,7 +48,7 @@ func program(t *testing.T, name, how string) string {
 	return path
 }
 
-// render runs Helm or kustomize, and returns what it prints, or its error.
+// render runs Helm or kustomize, and returns its output or its error.
 func render(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -70,7 +70,7 @@ func chart(t *testing.T, values string) (string, error) {
 	return render(t, "chart", "charts/berth", "-n", namespace, "-f", file)
 }
 
-// objects are those of a text, by kind and name.
+// objects are the objects of a text, by kind and name.
 func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	out := map[string]*unstructured.Unstructured{}
@@ -92,7 +92,7 @@ func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
 	}
 }
 
-// installed is what `berth install --image` applies.
+// installed are the objects that `berth install --image` applies.
 func installed(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
 	o, err := options.Parse("shipped", []byte(install.ShippedConfig()), "")
@@ -114,7 +114,7 @@ func installed(t *testing.T) map[string]*unstructured.Unstructured {
 	return out
 }
 
-// The packages come to what berth install applies, as the API server would store it.
+// The packages contain what berth install applies, as the API server would store it.
 func TestPackagesAgree(t *testing.T) {
 	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: install.Scheme()})
 	if err != nil {
@@ -155,13 +155,13 @@ func TestPackagesAgree(t *testing.T) {
 	}
 }
 
-// stored is what the API server makes of new objects, without what says where they come from.
+// stored returns new objects as the API server would store them, without fields about their origin.
 func stored(t *testing.T, c client.Client, objects map[string]*unstructured.Unstructured) map[string]map[string]any {
 	t.Helper()
 	out := map[string]map[string]any{}
 	for key, u := range objects {
 		if u.GetKind() == "Namespace" {
-			continue // whoever uses a chart names it
+			continue // every user of a chart names it
 		}
 		u = u.DeepCopy()
 		if u.GetKind() == "ClusterTrainingRuntime" { // whose CRD is not there
@@ -184,7 +184,7 @@ func stored(t *testing.T, c client.Client, objects map[string]*unstructured.Unst
 		forget(u, "labels", "helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance")
 		forget(u, "annotations", "helm.sh/resource-policy", "controller-gen.kubebuilder.io/version")
 		unstructured.RemoveNestedField(u.Object, "spec", "template", "metadata", "annotations", "charts.kueue.x-k8s.io/config-checksum")
-		// A chart says it, where the kubelet's default depends on the tag.
+		// A chart sets it explicitly, because the kubelet's default depends on the tag.
 		if containers, found, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers"); found {
 			delete(containers[0].(map[string]any), "imagePullPolicy")
 			_ = unstructured.SetNestedSlice(u.Object, containers, "spec", "template", "spec", "containers")
@@ -211,7 +211,7 @@ func forget(u *unstructured.Unstructured, field string, keys ...string) {
 	}
 }
 
-// effective is what a configuration file comes to.
+// effective is the effective configuration of a file.
 func effective(t *testing.T, text string) string {
 	t.Helper()
 	o, err := options.Parse("config", []byte(text), "")
@@ -225,7 +225,7 @@ func effective(t *testing.T, text string) string {
 	return out
 }
 
-// Every overlay builds, and says what it is for.
+// Every overlay builds, and has its documented effect.
 func TestOverlays(t *testing.T) {
 	for dir, want := range map[string][]string{
 		"dev":                       {"image: berth:dev", "--zap-log-level=3"},
@@ -253,7 +253,7 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// injected checks that cert-manager is told about every place that has to trust a certificate of its own.
+// injected checks that cert-manager is configured for every place that must trust one of its certificates.
 func injected(t *testing.T, all map[string]*unstructured.Unstructured) {
 	t.Helper()
 	const annotation = "cert-manager.io/inject-ca-from"

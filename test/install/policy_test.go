@@ -18,7 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/install"
 )
 
-// policy is that of the overlay, and its binding.
+// policy returns the policy of the overlay, and its binding.
 func policy(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
 	text, err := render(t, "kustomize", "config/mutating-admission-policy")
@@ -28,8 +28,8 @@ func policy(t *testing.T) map[string]*unstructured.Unstructured {
 	return objects(t, text)
 }
 
-// The API server itself ends the nominations of a Workload that gets its cluster or is evicted, and no others. Without the
-// policy it refuses a cluster beside nominations. spec: 70 §4.5.
+// The API server itself removes the nominations of a Workload that gets its cluster or is evicted, and no others. Without the policy it
+// refuses a cluster beside nominations. spec: 70 §4.5.
 func TestMutatingAdmissionPolicy(t *testing.T) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
 	if err != nil {

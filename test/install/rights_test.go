@@ -36,10 +36,10 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-// refusals notes what the API server forbids the manager, such as "PATCH jobs/status".
+// refusals records the requests that the API server forbids the manager, such as "PATCH jobs/status".
 type refusals struct {
 	mu   sync.Mutex
-	seen map[string]string // to what the API server said
+	seen map[string]string // the API server's message
 }
 
 func (f *refusals) wrap(next http.RoundTripper) http.RoundTripper {
@@ -103,7 +103,7 @@ func newRights(t *testing.T) *rights {
 	return r
 }
 
-// install installs what the packages come with, for some groups of controllers, and gives back how to run the manager.
+// install installs the objects of the packages, for some groups of controllers, and returns how to run the manager.
 func (r *rights) install(t *testing.T, list string) wire.Config {
 	t.Helper()
 	o, err := options.Parse("shipped", []byte(install.ShippedConfig()), "")
@@ -215,7 +215,7 @@ func (r *rights) queues(t *testing.T) []client.Object {
 	}
 }
 
-// A day's work under the rights that are installed: the API server forbids the manager nothing.
+// A day's work with the installed rights: the API server forbids the manager no request.
 func TestRightsSuffice(t *testing.T) {
 	r := newRights(t)
 	t.Run("every group", func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestRightsSuffice(t *testing.T) {
 	})
 }
 
-// suffice plays something while a manager runs, and reports what that was forbidden.
+// suffice runs a scenario with a manager, and reports the requests that were forbidden.
 func (r *rights) suffice(t *testing.T, groups string, play func(*testing.T, *refusals)) {
 	t.Helper()
 	forbidden, ready, stop := r.run(r.install(t, groups))
@@ -280,7 +280,7 @@ func (r *rights) suffice(t *testing.T, groups string, play func(*testing.T, *ref
 	play(t, forbidden)
 }
 
-// day is a day's work with every kind that the cluster has.
+// day uses every kind that the cluster has.
 func (r *rights) day(t *testing.T, forbidden *refusals) {
 	t.Helper()
 	ctx := t.Context()
@@ -345,8 +345,8 @@ func (r *rights) day(t *testing.T, forbidden *refusals) {
 	})
 }
 
-// fenced is that access rules are not all that binds the account: it writes ConfigMaps and Secrets of TrainJobs only, and makes
-// no Secret that Kubernetes fills with the token of another account.
+// fenced: the policy binds the account beyond its access rules: it writes ConfigMaps and Secrets of TrainJobs only, and makes no Secret
+// that Kubernetes fills with the token of another account.
 func (r *rights) fenced(t *testing.T) {
 	t.Helper()
 	cfg := rest.CopyConfig(r.admin)
@@ -384,7 +384,7 @@ func (r *rights) fenced(t *testing.T) {
 	}
 }
 
-// unplayed are the roles that TestRightsAreNeeded cannot play, and why.
+// unplayed are the roles that TestRightsAreNeeded cannot test, and why.
 var unplayed = map[string]string{
 	"kueue-manager-framework-":  "the cluster has not the CRD, or the rule is part of the role of a whole controller",
 	"kueue-manager-elastic":     "pods of elastic Jobs: internal/job/jobtest",
@@ -393,7 +393,7 @@ var unplayed = map[string]string{
 	"kueue-manager-jobset-crds": "objects in older versions, of which there are none yet", "kueue-manager-training-crds": "objects in older versions, of which there are none yet",
 }
 
-// Each role is needed: without it, the API server forbids what docs/rights.md says.
+// Each role is needed: without it, the API server forbids the requests in docs/rights.md.
 func TestRightsAreNeeded(t *testing.T) {
 	r := newRights(t)
 	const without = "-jobset,-training"
@@ -472,7 +472,7 @@ func TestRightsAreNeeded(t *testing.T) {
 	}
 }
 
-// prepareQueues makes a queue, which takes a manager that answers.
+// prepareQueues makes a queue, which needs a manager that answers.
 func (r *rights) prepareQueues(t *testing.T, cfg wire.Config) {
 	t.Helper()
 	_, ready, stop := r.run(cfg)
@@ -483,7 +483,7 @@ func (r *rights) prepareQueues(t *testing.T, cfg wire.Config) {
 	}
 }
 
-// bindings are those of the manager's account, by name.
+// bindings are the bindings of the manager's account, by name.
 func (r *rights) bindings(t *testing.T) map[string]client.Object {
 	t.Helper()
 	out := map[string]client.Object{}

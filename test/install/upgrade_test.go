@@ -25,8 +25,8 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-// An installation of something else is there, with objects stored as v1beta1, its own Service behind the webhooks and one
-// webhook that Berth does not have. Installing over it, twice, loses nothing, and the manager reads what was stored.
+// Another installation exists, with objects stored as v1beta1, its own Service behind the webhooks and one webhook that Berth does not
+// have. Installing over it, twice, loses no object, and the manager reads the stored objects.
 func TestInstallOverAnother(t *testing.T) {
 	ctx := t.Context()
 	kubeconfig := embeddedtest.Start(t)
@@ -54,7 +54,7 @@ func TestInstallOverAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	account := rest.CopyConfig(cfg) // the manager has no more access than was installed for it
+	account := rest.CopyConfig(cfg) // the manager has only the installed rights
 	account.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + o.Namespace + ":kueue-controller-manager",
 		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
@@ -117,7 +117,7 @@ func TestInstallOverAnother(t *testing.T) {
 	}
 }
 
-// another installs a CRD and a webhook as an older release of something else has them, and makes an object.
+// another installs a CRD and a webhook like an older release of another system, and makes an object.
 func another(ctx context.Context, t *testing.T, c client.Client) *unstructured.Unstructured {
 	t.Helper()
 	crd := installed(t)["CustomResourceDefinition /clusterqueues.kueue.x-k8s.io"]
@@ -161,7 +161,7 @@ func another(ctx context.Context, t *testing.T, c client.Client) *unstructured.U
 	return queue
 }
 
-// What berth install prints can be applied by others, again and again, and berth install goes on from there.
+// The output of berth install can be applied by other tools, repeatedly, and berth install continues from there.
 func TestPrintedIsApplied(t *testing.T) {
 	ctx := t.Context()
 	kubeconfig := embeddedtest.Start(t)
@@ -216,7 +216,7 @@ func TestPrintedIsApplied(t *testing.T) {
 	}
 }
 
-// The arguments of the Deployment are those of the program that it runs.
+// The arguments of the Deployment are valid for its program.
 func TestDeploymentStarts(t *testing.T) {
 	var args []string
 	containers, _, _ := unstructured.NestedSlice(installed(t)[deployment].Object, "spec", "template", "spec", "containers")

@@ -63,7 +63,7 @@ func config(body string) string {
 		strings.ReplaceAll(body, "\n", "\n    ") + "\n"
 }
 
-// Each value does what it says. spec: 70 §5.8.
+// Each value has its documented effect. spec: 70 §5.8.
 func TestChartValues(t *testing.T) {
 	equal := func(key string, want any, path ...any) func(*testing.T, all) {
 		return func(t *testing.T, o all) {
@@ -297,7 +297,7 @@ func equalHook(t *testing.T, o all, name, want string) {
 	}
 }
 
-// What the chart cannot honour it refuses, and names it.
+// The chart refuses values that it cannot honour, and names them.
 func TestChartRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ values, want string }{
 		"a key that is not known": {"replicas: 3", "replicas"},

@@ -15,11 +15,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// running is what Serve answers in a cluster whose application runs.
+// running is Serve's answer in a cluster whose application runs.
 const running = `{"controller_info":{},"proxies":{},"applications":{"app":{"name":"app","route_prefix":"/","status":"RUNNING","message":"",
 "last_deployed_time_s":1,"deployed_app_config":{},"deployments":{"d":{"name":"d","status":"HEALTHY","message":""}}}}}`
 
-// dashboards stand in for the programs in the pods of Ray, which no simulated node runs: Serve runs whatever it is asked to.
+// dashboards stand in for the programs in the pods of Ray, which no simulated node runs: Serve runs whatever is deployed.
 type dashboards struct {
 	mu       sync.Mutex
 	deployed []string // what Serve was asked to run

@@ -233,7 +233,7 @@ func is(x *kueue.Workload, condition string) bool {
 	return false
 }
 
-// pods counts the pods of clusters whose names begin so, all of them, and those that run.
+// pods counts the pods of clusters whose names have this prefix, all of them, and the running ones.
 func (w *world) pods(cluster string) (all, running int) {
 	w.t.Helper()
 	var list corev1.PodList
@@ -249,7 +249,7 @@ func (w *world) pods(cluster string) (all, running int) {
 	return all, running
 }
 
-// using counts the pods of clusters whose names begin so that are not over: one that failed uses nothing, though it may be there still.
+// using counts the unfinished pods of clusters whose names have this prefix: a failed one uses nothing, though it may still exist.
 func (w *world) using(cluster string) (n int) {
 	w.t.Helper()
 	var list corev1.PodList
@@ -278,7 +278,7 @@ func (w *world) runs(o client.Object, n int) {
 	})
 }
 
-// waits waits until an object is queued, holds no quota and has no pods.
+// waits waits until an object is queued, has no quota reservation and has no pods.
 func (w *world) waits(o client.Object) {
 	w.t.Helper()
 	w.until(o.GetName()+" waits", func() error {
@@ -293,8 +293,8 @@ func (w *world) waits(o client.Object) {
 	})
 }
 
-// activate lets the Workload of an object hold quota, or not. Quota is given back when no pod is left; but KubeRay calls a RayJob
-// suspended when its cluster is deleted, and the pods take their time.
+// activate allows or forbids the Workload of an object to hold quota. Quota is released when no pod is left; but KubeRay calls a RayJob
+// suspended when its cluster is deleted, and the pods end later.
 func (w *world) activate(o client.Object, active bool) {
 	w.t.Helper()
 	x, err := w.workload(o)
@@ -329,7 +329,7 @@ func (w *world) remove(o client.Object) {
 	})
 }
 
-// TestRealOperator takes RayClusters, a RayJob and a RayService through their lives beside KubeRay as it is.
+// TestRealOperator takes RayClusters, a RayJob and a RayService through their lives beside the real KubeRay.
 func TestRealOperator(t *testing.T) {
 	w := newWorld(t)
 	a := w.make("RayCluster", "a", cluster, nil)
@@ -378,7 +378,7 @@ func TestRealOperator(t *testing.T) {
 	w.olderService(elastic)
 }
 
-// interactive is a RayJob that waits for a user who submits. KubeRay does not look at spec.suspend then.
+// interactive is a RayJob that waits for a user's submission. KubeRay ignores spec.suspend then.
 func (w *world) interactive() {
 	i := w.make("RayJob", "i", "  submissionMode: InteractiveMode\n  shutdownAfterJobFinishes: true\n  rayClusterSpec:CLUSTER", nil)
 	state := func(want string) func() error {
@@ -414,8 +414,8 @@ func (w *world) scale(o *unstructured.Unstructured, n int64) {
 	})
 }
 
-// olderService is a RayService of a KubeRay that has no spec.suspend: it is queued and stopped by its clusters, and what cannot be
-// kept from it is said.
+// olderService is a RayService of a KubeRay without spec.suspend: it is queued and stopped by its clusters, and the remaining gaps are
+// reported.
 func (w *world) olderService(elastic map[string]string) {
 	s := w.make("RayService", "s", "  serveConfigV2: \"\"\n  rayClusterConfig:CLUSTER", elastic)
 	w.mu.Lock()

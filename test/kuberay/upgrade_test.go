@@ -112,7 +112,7 @@ func named(all []unstructured.Unstructured, name string) *unstructured.Unstructu
 	return nil
 }
 
-// serves waits until a service serves with one cluster, and says which.
+// serves waits until a service serves with one cluster, and returns its name.
 func (s *stage) serves(o *unstructured.Unstructured) (active string) {
 	s.t.Helper()
 	s.until(o.GetName()+" serves", func() error {
@@ -156,7 +156,7 @@ func (s *stage) list(cluster string) []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !strings.HasPrefix(p.Labels["ray.io/cluster"], cluster) })
 }
 
-// uids are those of the pods of a cluster.
+// uids are the UIDs of a cluster's pods.
 func (s *stage) uids(cluster string) (out []types.UID) {
 	s.t.Helper()
 	for _, p := range s.list(cluster) {
@@ -171,8 +171,8 @@ const (
 	secondImage = "rayproject/ray:2.47.0"
 )
 
-// twin is what KubeRay does by itself, of a service that is not queued, whose upgrade waits because its pods do: taken back, it goes on as an
-// upgrade to the same again. It ends if the service names no pending cluster.
+// twin is KubeRay's own behaviour, for a service that is not queued, whose upgrade waits because its pods do: reverted, it continues as
+// an upgrade to the same state. It ends if the service names no pending cluster.
 func (s *stage) twin() {
 	s.t.Helper()
 	o := s.parse("RayService", "raw", strings.ReplaceAll(strings.ReplaceAll(service, "CLUSTER", cluster), "{containers", "{schedulingGates: [{name: "+kueue.ElasticJobSchedulingGate+"}], containers"))
@@ -220,8 +220,8 @@ func (s *stage) twin() {
 	s.remove(o)
 }
 
-// takenBack takes back an upgrade that waits for quota. The service is then as if there had been none: what it is to serve is deployed,
-// and quota that comes changes nothing.
+// takenBack reverts an upgrade that waits for quota. The service is then as before: its present application is deployed, and new quota
+// changes nothing.
 func (s *stage) takenBack() {
 	s.t.Helper()
 	o := s.make("RayService", "s", service, map[string]string{kueue.ElasticJobAnnotation: "true"})
@@ -260,7 +260,7 @@ func (s *stage) takenBack() {
 	}
 	s.resize("6")
 	b := s.make("RayCluster", "b", cluster, nil)
-	s.runs(b, 2) // whoever waited for quota before it has it, too
+	s.runs(b, 2) // a Workload that waited for quota before it is admitted, too
 	if again := s.serves(o); again != active || !slices.Equal(s.uids(again), pods) {
 		s.t.Errorf("%s served with the pods %v, and %s does, with %v", active, pods, again, s.uids(again))
 	}

@@ -36,12 +36,12 @@ const placeholder = "NAME-OF-THE-WORKLOAD"
 type owner struct {
 	shape  *shape
 	rest   rest.Interface
-	bodies [][2][]byte // of the workloads of a queue and class: what stands before and after the name
+	bodies [][2][]byte // of the workloads of a queue and class: the text before and after the name
 	// machine makes conditions as jobs' own controllers do.
 	machine lifecycle.Machine
 }
 
-// newScheme knows what the generator reads and writes.
+// newScheme has the types that the generator reads and writes.
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	return s, errors.Join(corev1.AddToScheme(s), kueue.AddToScheme(s))
@@ -107,12 +107,11 @@ func (o *owner) create(ctx context.Context, a *arrival) error {
 	return o.retry(ctx, "creating "+name, func() (bool, error) {
 		err := o.rest.Post().Namespace(cohortName(a.cohort)).Resource("workloads").
 			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-		return apierrors.IsAlreadyExists(err), err // it does if an answer was lost
+		return apierrors.IsAlreadyExists(err), err // true if an answer was lost
 	})
 }
 
-// finish says that the job of a workload has succeeded: it adds one condition, whatever
-// else the status says.
+// finish marks the job of a workload as succeeded: it adds one condition, whatever else the status has.
 func (o *owner) finish(ctx context.Context, a *arrival) error {
 	name := o.shape.workloadName(a)
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: cohortName(a.cohort), Name: name, Generation: 1}}
@@ -136,8 +135,8 @@ func (o *owner) finish(ctx context.Context, a *arrival) error {
 	})
 }
 
-// release gives the quota of an evicted workload back, in one write that is refused if
-// the workload has changed since; then it looks again (spec: 10 §4.11).
+// release releases the quota of an evicted workload, in one write that is refused if the workload has changed since; then it retries
+// (spec: 10 §4.11).
 func (o *owner) release(ctx context.Context, w *kueue.Workload) error {
 	return o.retry(ctx, "releasing "+w.Name, func() (bool, error) {
 		next := w.DeepCopy()
@@ -180,7 +179,7 @@ func (o *owner) count(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// retry tries until it succeeds, or is done anyway, or there is no sense in it.
+// retry retries until it succeeds, the work is done anyway, or an attempt is pointless.
 func (o *owner) retry(ctx context.Context, what string, try func() (done bool, err error)) error {
 	pause := firstPause
 	for n := 1; ; n++ {

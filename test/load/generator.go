@@ -25,8 +25,8 @@ const (
 	progressEvery = 5 * time.Second
 )
 
-// generator creates the workloads of a shape, runs the admitted ones for their time,
-// finishes them and gives back the quota of evicted ones. One goroutine owns the ledger;
+// generator creates the workloads of a shape, runs the admitted ones for their time, finishes them and releases the quota of evicted
+// ones. One goroutine owns the ledger; others only send requests and receive watch events.
 // others only send requests and receive what is watched.
 type generator struct {
 	owner    *owner
@@ -35,25 +35,24 @@ type generator struct {
 	stall    time.Duration // without any progress it gives up
 	say      func(format string, args ...any)
 
-	start   time.Time
-	created []atomic.Int64 // when the creation was sent, in ns after the start
-	next    atomic.Int64   // arrival to be created
-	timers  timers
-	ends    []chan ending // a workload always has the same ender, so its writes keep their order
-	sights  chan sight
-	failed  chan error
-	latest  *kueue.Workload // that waits and was seen last, to say why if nothing moves
+	start        time.Time
+	created      []atomic.Int64 // when the creation was sent, in ns after the start
+	next         atomic.Int64   // arrival to be created
+	timers       timers
+	ends         []chan ending // a workload always has the same ender, so its writes keep their order
+	observations chan observation
+	failed       chan error
+	latest       *kueue.Workload // that waits and was seen last, to say why if nothing moves
 }
 
-// sight is a workload as it was seen, or that it is gone.
-type sight struct {
+// observation is the state of a workload, or its deletion.
+type observation struct {
 	w    *kueue.Workload
 	gone bool
 	at   time.Duration
 }
 
-// ending is a write at the end of a run: of the release of an evicted workload if one is
-// given, otherwise of its finish.
+// ending is a write at the end of a run: the release of an evicted workload if one is given, otherwise its finish.
 type ending struct {
 	i       int
 	evicted *kueue.Workload
@@ -62,10 +61,10 @@ type ending struct {
 func newGenerator(o *owner, arrivals []arrival, stall time.Duration, say func(string, ...any)) *generator {
 	g := &generator{
 		owner: o, arrivals: arrivals, ledger: newLedger(o.shape, arrivals), stall: stall, say: say,
-		created: make([]atomic.Int64, len(arrivals)), sights: make(chan sight, 1024), failed: make(chan error, 1),
+		created: make([]atomic.Int64, len(arrivals)), observations: make(chan observation, 1024), failed: make(chan error, 1),
 	}
 	for range enders {
-		// Room for all that one ender can have to do unless it is evicted often: the owner of the ledger should not wait.
+		// Capacity for all writes of one ender, unless workloads are evicted often: the owner of the ledger should not wait.
 		g.ends = append(g.ends, make(chan ending, len(arrivals)/enders+1024))
 	}
 	return g
@@ -80,8 +79,7 @@ func (g *generator) watch(ctx context.Context, begun chan<- struct{}) {
 	cache.NewReflectorWithOptions(source, &kueue.Workload{}, to, cache.ReflectorOptions{}).RunWithContext(ctx)
 }
 
-// run does it all. It returns when the last workload is finished; the error says why
-// that will not happen.
+// run executes the load. It returns when the last workload is finished; the error is the reason why that will not happen.
 func (g *generator) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg, writers sync.WaitGroup
@@ -173,7 +171,7 @@ func (g *generator) loop(ctx context.Context) error {
 	moved := time.Now()
 	for g.ledger.done < len(g.arrivals) {
 		select {
-		case s := <-g.sights:
+		case s := <-g.observations:
 			g.see(s)
 		case <-alarm.C:
 		case err := <-g.failed:
@@ -198,7 +196,7 @@ func (g *generator) loop(ctx context.Context) error {
 	return nil
 }
 
-func (g *generator) see(s sight) {
+func (g *generator) see(s observation) {
 	i, ok := g.ledger.find(s.w)
 	if !ok {
 		return
@@ -245,7 +243,7 @@ func (g *generator) report() {
 		l.running, l.done, l.evictions, used, l.shape.quota()*int64(l.shape.cohorts))
 }
 
-// stuck returns an error that names the missing transitions.
+// stuck returns an error with the missing transitions.
 func (g *generator) stuck() error {
 	l := g.ledger
 	why := ""
@@ -264,7 +262,7 @@ func (g *generator) stuck() error {
 		strings.Join(some, ", "), why)
 }
 
-// tap hands on what a reflector receives, in its order.
+// tap passes on a reflector's events, in their order.
 type tap struct {
 	ctx   context.Context
 	g     *generator
@@ -278,7 +276,7 @@ func (t *tap) send(object any, gone bool) error {
 		return errors.New("not a workload")
 	}
 	select {
-	case t.g.sights <- sight{w, gone, time.Since(t.g.start)}:
+	case t.g.observations <- observation{w, gone, time.Since(t.g.start)}:
 	case <-t.ctx.Done():
 	}
 	return nil
@@ -293,8 +291,7 @@ func (t *tap) Update(object any) error { return t.send(object, false) }
 // Delete is a deletion.
 func (t *tap) Delete(object any) error { return t.send(object, true) }
 
-// Replace is a list: at the beginning, or after the watch broke. Who was deleted in
-// between is missing at the end.
+// Replace is a list: at the beginning, or after the watch broke. Workloads that were deleted in between are missing at the end.
 func (t *tap) Replace(objects []any, _ string) error {
 	t.once.Do(func() { close(t.begun) })
 	for _, o := range objects {

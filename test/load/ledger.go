@@ -10,7 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// phase is how far a workload has come, as the generator saw it.
+// phase is the observed progress of a workload.
 type phase int8
 
 const (
@@ -39,7 +39,7 @@ type point struct {
 	used int64 // cores, of all cohorts
 }
 
-// order is what the generator has to do about a workload.
+// order is the generator's next action for a workload.
 type order int8
 
 const (
@@ -48,7 +48,7 @@ const (
 	release       // give its quota back
 )
 
-// maxProblems is how many broken promises are kept in words; the rest are counted.
+// maxProblems bounds the violations that are kept as text; the rest are counted.
 const maxProblems = 20
 
 // ledger follows all workloads and checks the system's guarantees: no cohort and no queue
@@ -94,8 +94,7 @@ func (l *ledger) find(w *kueue.Workload) (int, bool) {
 	return i, true
 }
 
-// see notes a workload as it was at that time, created at the given one, and returns the
-// next action.
+// see records the state of a workload at that time, created at the given one, and returns the next action.
 func (l *ledger) see(i int, w *kueue.Workload, created, at time.Duration) order {
 	e := &l.entries[i]
 	if !e.seen {
@@ -126,7 +125,7 @@ func (l *ledger) see(i int, w *kueue.Workload, created, at time.Duration) order 
 
 func (l *ledger) evict(e *entry, at time.Duration) order {
 	if e.phase == leaving {
-		return nothing // told already
+		return nothing // reported already
 	}
 	if e.phase == running {
 		l.lost += float64(l.shape.classes[e.class].cpu) * (at - e.started).Seconds()
@@ -169,7 +168,7 @@ func (l *ledger) enter(e *entry, next phase) {
 	e.run++
 }
 
-// hold books what a workload has of the quota, and checks that there was as much.
+// hold records a workload's reservation, and checks that there was as much quota.
 func (l *ledger) hold(e *entry, w *kueue.Workload, holds bool, at time.Duration) {
 	if holds == e.holds {
 		return
@@ -210,7 +209,7 @@ func (l *ledger) gone(i int) {
 	l.problem("%s was deleted", l.shape.workloadName(&l.entries[i].arrival))
 }
 
-// problem takes note of a broken promise.
+// problem records a violation.
 func (l *ledger) problem(format string, args ...any) {
 	l.broken++
 	if len(l.problems) < maxProblems {

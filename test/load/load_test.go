@@ -50,7 +50,7 @@ func TestSmoke(t *testing.T) {
 	if got := figures["writes_per_workload[workloads POST]"]; got != 1 {
 		t.Errorf("a workload was created %v times", got)
 	}
-	// One finish each, and one release each eviction but of those that finished meanwhile. Figures have three digits.
+	// One finish each, and one release for each eviction, except of Workloads that finished meanwhile. Figures have three digits.
 	if got, most := figures["writes_per_workload[workloads/status PATCH]"], 1+figures["evictions"]/n; got < 1 || got > most+0.01 {
 		t.Errorf("%v patches of the status, want 1 to %v of the generator", got, most)
 	}

@@ -23,8 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// settle is how long after the last finish statuses and events may still be written
-// that belong to the load.
+// settle is how long after the last finish statuses and events of the load may still be written.
 const settle = 3 * time.Second
 
 // options are the command line.
@@ -43,7 +42,7 @@ type options struct {
 }
 
 func main() {
-	log.SetLogger(logr.Discard()) // of the clients: what goes wrong is returned
+	log.SetLogger(logr.Discard()) // of the clients: failures are returned
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -91,7 +90,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return nil
 }
 
-// measure starts everything, puts the load on, and stops everything.
+// measure starts everything, runs the load, and stops everything.
 func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *measurement, err error) {
 	began := time.Now()
 	say := func(format string, args ...any) {
@@ -125,7 +124,7 @@ func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *
 	return load(ctx, o, sys, s, say)
 }
 
-// load puts the load on and measures.
+// load runs the load and measures.
 func load(ctx context.Context, o *options, sys *system, s *shape, say func(string, ...any)) (*measurement, error) {
 	arrivals := s.arrivals(o.seed)
 	own, err := newOwner(sys.config, s)

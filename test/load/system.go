@@ -25,11 +25,11 @@ import (
 const (
 	readyLimit = 2 * time.Minute
 	stopLimit  = 20 * time.Second
-	// profilePiece is how long one processor profile takes: a server of profiles has to be told beforehand.
+	// profilePiece is the duration of one processor profile, which the server must know beforehand.
 	profilePiece = 20 * time.Second
 )
 
-// system is what is measured: a bare control plane, and a manager as a process of its own.
+// system is the measured system: a bare control plane, and a manager as a process of its own.
 type system struct {
 	plane     *embedded.ControlPlane
 	config    *rest.Config // of the administrator
@@ -67,7 +67,7 @@ func startSystem(ctx context.Context, dir, berth string, extra []string, profili
 	return s, s.startManager(ctx, dir, berth, extra, profiling)
 }
 
-// startManager installs first, by a process of its own: that work is not the manager's.
+// startManager installs first, in another process: that work is not the manager's.
 func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling bool) error {
 	var ports [4]int
 	for i := range ports {
@@ -174,8 +174,7 @@ func (s *system) lastWords() error {
 	return fmt.Errorf("the manager ended; the end of its log:\n%s", strings.TrimSpace(string(data[max(0, len(data)-4000):])))
 }
 
-// profileUntil fetches processor profiles, one after the other, until it is enough. It
-// does nothing without a name for them.
+// profileUntil fetches processor profiles, one after the other, until the channel is closed. Without a name it does nothing.
 func (s *system) profileUntil(ctx context.Context, enough <-chan struct{}, prefix string) error {
 	if prefix == "" {
 		return nil

@@ -63,7 +63,7 @@ func active(ctx context.Context, c client.Client) (n int, err error) {
 	return n, nil
 }
 
-// objects are what stands before the first workload, in the order of their creation.
+// objects are the objects before the first workload, in the order of their creation.
 func (s *shape) objects() []client.Object {
 	all := []client.Object{&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavorName}}}
 	for cohort := range s.cohorts {

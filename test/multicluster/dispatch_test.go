@@ -74,7 +74,7 @@ func (c *cluster) workload(j *batchv1.Job) (*kueue.Workload, error) {
 	return nil, fmt.Errorf("job %s has no workload", j.Name)
 }
 
-// on waits until a Job runs on a worker, and says on which.
+// on waits until a Job runs on a worker, and returns the worker.
 func (c *cluster) on(j *batchv1.Job, within time.Duration) string {
 	c.t.Helper()
 	name := ""
@@ -130,7 +130,7 @@ func (c *cluster) empty(within time.Duration) {
 	})
 }
 
-// deactivates is that a worker stops to want its copy of a Job: it says so, and gets another one by and by.
+// deactivates: a worker stops wanting its copy of a Job: it reports that, and gets another copy later.
 func (c *cluster) deactivates(hub *cluster, j *batchv1.Job) {
 	c.t.Helper()
 	local, err := hub.workload(j)
@@ -469,7 +469,7 @@ func TestDispatch(t *testing.T) {
 	})
 }
 
-// collects has a worker hold what nothing on the hub stands for, and what another manager made.
+// collects: a worker has an object without a counterpart on the hub, and an object of another manager.
 func collects(t *testing.T, hub, w1 *cluster) {
 	left := func(name string) (*kueue.Workload, *batchv1.Job) {
 		origin := map[string]string{kueue.MultiKueueOriginLabel: "multikueue"}

@@ -21,8 +21,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// elastic is what becomes of jobs that are resized on the hub while they run on the worker: the same objects there get the new size, and
-// pods that run go on.
+// elastic: jobs are resized on the hub while they run on the worker: the same objects there get the new size, and running pods continue.
 func (w kindWorld) elastic(t *testing.T) func(t *testing.T) {
 	t.Helper()
 	w.hub.create(parse(t, `
@@ -95,7 +94,7 @@ func (w kindWorld) resize(t *testing.T, apiVersion, kind, patch string) {
 	}
 }
 
-// elasticJob waits until the Job has so many pods on the worker, all of which run, those that did before among them. It returns them.
+// elasticJob waits until the Job has so many pods on the worker, all of which run, including the earlier ones. It returns them.
 func (w kindWorld) elasticJob(t *testing.T, n int32, before map[types.UID]string) map[types.UID]string {
 	t.Helper()
 	var run map[types.UID]string
@@ -157,8 +156,8 @@ func (w kindWorld) elasticCluster(t *testing.T, n int64) {
 	w.sameSlices(t, "ray.io/v1", "RayCluster")
 }
 
-// sameSlices waits until the slice that the job on the worker names is the same on both sides: what its user wrote, without what a start merged
-// into the templates of either.
+// sameSlices waits until the named slice of the job on the worker is the same on both sides: as its user wrote it, without the fields
+// that a start merges into the templates.
 func (w kindWorld) sameSlices(t *testing.T, apiVersion, kind string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "the slices of the "+kind+" are the same", func() error {

@@ -29,8 +29,8 @@ func template(seconds string) string {
 	return `{metadata: {labels: {app: x}, annotations: {berth.dev/run-seconds: "` + seconds + `"}}, spec: {restartPolicy: Never, containers: [{name: node, image: any, resources: {requests: {cpu: 100m}}}]}}`
 }
 
-// remoteKind is what the test knows of a kind: the spec of a job, and its status as the worker's operator would write it. A kind that
-// Berth itself runs has none.
+// remoteKind is a kind of the test: the spec of a job, and its status as the worker's operator would write it. A kind that Berth itself
+// runs has none.
 type remoteKind struct {
 	spec                  func(template string) string
 	active, stopped, done string
@@ -122,10 +122,10 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return out
 }
 
-// kindWorld is a hub with one worker, which runs no pods but those of kinds that Berth itself runs.
+// kindWorld is a hub with one worker, which runs only pods of kinds that Berth itself runs.
 type kindWorld struct{ hub, worker *cluster }
 
-// remoteRun is one job on the hub, and what becomes of it on the worker.
+// remoteRun is one job on the hub, and its course on the worker.
 type remoteRun struct {
 	kindWorld
 	t    *testing.T
@@ -193,7 +193,7 @@ func (r *remoteRun) runs() {
 	})
 }
 
-// isCopy checks what the worker got.
+// isCopy checks the copy on the worker.
 func (r *remoteRun) isCopy() {
 	r.t.Helper()
 	_, local, err := r.get(r.hub)
@@ -225,7 +225,8 @@ func (r *remoteRun) isCopy() {
 	}
 }
 
-// says writes the status of the remote job as its operator would, and waits until it is mirrored. A kind that Berth runs says it itself.
+// says writes the status of the remote job as its operator would, and waits until it is mirrored. Kinds that Berth runs write it
+// themselves.
 func (r *remoteRun) says(status string) {
 	r.t.Helper()
 	if status == "" {
@@ -255,7 +256,7 @@ func (r *remoteRun) says(status string) {
 	})
 }
 
-// leaves waits until nothing of the job is on the worker.
+// leaves waits until the worker has no object of the job.
 func (r *remoteRun) leaves() {
 	r.t.Helper()
 	eventually(r.t, 30*time.Second, "the worker holds nothing of it", func() error {

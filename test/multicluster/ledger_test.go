@@ -24,9 +24,9 @@ import (
 	"github.com/berth-project/berth/internal/install"
 )
 
-// ledger counts writes by what they changed: a watch shows every one of them.
+// ledger counts writes by the changed field: a watch shows every one of them.
 type ledger struct {
-	// seen, if it is set, is told how many writes there were.
+	// seen, if set, is called with the number of writes.
 	seen func(n int)
 	// life, if it is set, is part of the names of objects whose writes are kept one by one.
 	life string
@@ -47,7 +47,7 @@ type ledger struct {
 type entry struct {
 	at   time.Time
 	what string
-	by   string // the field manager; empty for a deletion, which leaves no trace of who asked for it
+	by   string // the field manager; empty for a deletion, which leaves no trace of its client
 }
 
 // follow begins to count the writes of a kind on a cluster.
@@ -132,14 +132,14 @@ func (l *ledger) reach(cluster, milestone, name string) {
 	l.reached[at][name] = true
 }
 
-// thatReached says how many objects have come to a milestone on a cluster.
+// thatReached returns how many objects have reached a milestone on a cluster.
 func (l *ledger) thatReached(c *cluster, milestone string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.reached[[2]string{c.name, milestone}])
 }
 
-// milestones are those to which a Workload or a Job has come.
+// milestones are the milestones that a Workload or a Job has reached.
 func milestones(o *unstructured.Unstructured) (out []string) {
 	if at, _, _ := unstructured.NestedString(o.Object, "status", "clusterName"); at != "" {
 		out = append(out, "dispatched")
@@ -164,7 +164,7 @@ func (l *ledger) close() {
 	l.wg.Wait()
 }
 
-// end stops counting and prints what there was, for each of so many jobs.
+// end stops counting and prints the result, for each of so many jobs.
 func (l *ledger) end(jobs int) {
 	l.close()
 	for _, what := range slices.Sorted(maps.Keys(l.counts)) {
@@ -175,7 +175,7 @@ func (l *ledger) end(jobs int) {
 	}
 }
 
-// author is the field manager of the last write of an object: the one whose entry is not what it was, the newest if that is nobody's.
+// author is the field manager of the last write of an object: the one whose entry changed, or the newest if none did.
 func author(old, next *unstructured.Unstructured) string {
 	before := map[string]time.Time{}
 	key := func(e metav1.ManagedFieldsEntry) string {
@@ -201,7 +201,7 @@ func author(old, next *unstructured.Unstructured) string {
 	return best.Manager
 }
 
-// changes names what is different in an object: parts of its metadata and spec, conditions with their new value, and other parts of its
+// changes names the differences of an object: parts of its metadata and spec, conditions with their new value, and other parts of its
 // status.
 func changes(old, next *unstructured.Unstructured) string {
 	if old == nil {

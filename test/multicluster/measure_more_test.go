@@ -32,8 +32,8 @@ var (
 	heap       = flag.String("heap", "", "file for a profile of what is alive in the manager's heap then")
 )
 
-// TestMeasureBlackHole prints how long Jobs take from their creation until a worker has them, while all of three workers answer and while one of
-// them takes what is sent and never answers. The moment at which it begins to do so is part of it.
+// TestMeasureBlackHole prints the time of Jobs from their creation until a worker has them, while all of three workers answer and while
+// one of them accepts requests and never answers. The moment at which it begins to do so is part of it.
 func TestMeasureBlackHole(t *testing.T) {
 	if !*measure {
 		t.Skip("not asked to measure")
@@ -73,7 +73,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// dispatchTimes creates so many Jobs, five in two seconds, and says how long each took until it had a cluster.
+// dispatchTimes creates so many Jobs, five in two seconds, and returns the time until each had a cluster.
 func (c *cluster) dispatchTimes(prefix string, n int) []time.Duration {
 	c.t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
@@ -129,7 +129,7 @@ func (c *cluster) dispatchTimes(prefix string, n int) []time.Duration {
 	return out
 }
 
-// clear deletes all jobs of a hub, and waits until nothing of them is left anywhere.
+// clear deletes all jobs of a hub, and waits until all their objects are deleted everywhere.
 func (c *cluster) clear(workers []*cluster) {
 	c.t.Helper()
 	if err := c.DeleteAllOf(c.t.Context(), &batchv1.Job{}, client.InNamespace("team"), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {

@@ -149,7 +149,7 @@ func (w kindWorld) deletePod(t *testing.T, c *cluster, name string) {
 	}
 }
 
-// singlePods are the lives of pods by themselves: one ends, one is taken back by its worker and comes again, one is deleted here.
+// singlePods are the lives of pods by themselves: one ends, one is evicted by its worker and comes again, one is deleted here.
 func (w kindWorld) singlePods(t *testing.T) func(t *testing.T) {
 	t.Helper()
 	w.pod(t, "brief", "", 0, "4")
@@ -166,7 +166,7 @@ func (w kindWorld) singlePods(t *testing.T) func(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		activate(t, w.worker, wl, false) // the worker takes it back
+		activate(t, w.worker, wl, false) // the worker evicts it
 		eventually(t, time.Minute, "another copy is there", func() error {
 			pod, err := podOn(t, w.worker, "long")
 			if err == nil && pod.UID == before.UID {
@@ -189,7 +189,7 @@ func (w kindWorld) singlePods(t *testing.T) func(t *testing.T) {
 	}
 }
 
-// podGroup is the life of a group: taken back and sent again, one pod deleted while the manager is away and replaced, one lost on the
+// podGroup is the life of a group: evicted and dispatched again, one pod deleted while the manager is away and replaced, one lost on the
 // worker, all finished.
 func (w kindWorld) podGroup(t *testing.T) func(t *testing.T) {
 	t.Helper()
@@ -234,7 +234,7 @@ func (w kindWorld) podGroup(t *testing.T) func(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.deletePod(t, w.worker, "crew-2") // somebody does, there
+		w.deletePod(t, w.worker, "crew-2") // a user of the worker does
 		eventually(t, time.Minute, "what was lost there runs again, or has failed here", func() error {
 			if pod, err := podOn(t, w.worker, "crew-2"); err == nil && pod.UID != lost.UID {
 				return nil
@@ -317,8 +317,8 @@ spec:
 	}
 }
 
-// quotaOutlastsPods takes the Workload of an object back, of which no status comes from the worker, while nobody there stops its pods: the quota
-// here is not given back before they have ended there. Then it is sent again.
+// quotaOutlastsPods evicts the Workload of an object without a status from the worker, while the pods there do not stop: the quota here
+// is not released before they have ended there. Then it is dispatched again.
 func (w kindWorld) quotaOutlastsPods(t *testing.T, kind, name string, pods ...string) {
 	t.Helper()
 	wl, err := workloadOf(t, w.hub, kind, name)
@@ -364,8 +364,8 @@ func (w kindWorld) quotaOutlastsPods(t *testing.T, kind, name string, pods ...st
 	activate(t, w.hub, wl, true)
 }
 
-// leaderWorkerSet is the life of one of two groups: both Workloads go to the worker, with one object, which stays as long as one of them
-// does.
+// leaderWorkerSet is the life of one of two groups: both Workloads are dispatched to the worker, with one object, which stays as long as
+// one of them does.
 func (w kindWorld) leaderWorkerSet(t *testing.T, d *planjob.Descriptor) func(t *testing.T) {
 	t.Helper()
 	w.hub.create(parse(t, `

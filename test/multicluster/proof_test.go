@@ -25,7 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestFailures is what goes wrong around one manager and two workers, of which the second is a manager itself, with an origin of its own.
+// TestFailures: failures around one manager and two workers, of which the second is a manager itself, with an origin of its own.
 func TestFailures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three control planes")
@@ -50,7 +50,7 @@ func TestFailures(t *testing.T) {
 
 var long = flag.Bool("long", false, "kill the manager at every write of a life, and not at some")
 
-// killAtEveryWrite kills the manager when the first write of a life was made on any cluster, when a later one was, and so on, until it lives.
+// killAtEveryWrite kills the manager at the first write of a run on any cluster, at a later one, and so on, until it survives.
 func killAtEveryWrite(t *testing.T, hub, w1, w2 *cluster) {
 	step := 6
 	if *long {
@@ -130,7 +130,7 @@ func runsOn(c *cluster, j *batchv1.Job) int {
 	return 1
 }
 
-// twoManagers has w2 send jobs to w1 as well, while the hub does.
+// twoManagers dispatches jobs from w2 to w1 as well, while the hub does.
 func twoManagers(t *testing.T, hub, w1, w2 *cluster) {
 	w2.workers(w1)
 	w2.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
@@ -165,7 +165,7 @@ func twoManagers(t *testing.T, hub, w1, w2 *cluster) {
 	w1.empty(30 * time.Second)
 }
 
-// revokedToken has the hub use a token, which ends, and then another one.
+// revokedToken uses a token on the hub, which expires, and then another one.
 func revokedToken(t *testing.T, hub, w1 *cluster) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hub"}}
 	w1.create(account, &rbacv1.ClusterRoleBinding{

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// proxy passes TCP connections on, or swallows what goes through them.
+// proxy passes TCP connections on, or holds their data back.
 type proxy struct {
 	port    string
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ func newProxy(t *testing.T, to string) *proxy {
 	go func() {
 		for t.Context().Err() == nil {
 			p.serve(l, to)
-			for t.Context().Err() == nil { // while there is nobody behind it, it refuses connections
+			for t.Context().Err() == nil { // without a target it refuses connections
 				time.Sleep(50 * time.Millisecond)
 				out, err := net.Dial("tcp", to)
 				if err != nil {
@@ -46,7 +46,7 @@ func newProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-// serve passes connections on until there is nobody to pass them to.
+// serve passes connections on while there is a target.
 func (p *proxy) serve(l net.Listener, to string) {
 	defer func() { _ = l.Close() }()
 	for {
@@ -86,7 +86,7 @@ func (p *proxy) pass(from, to net.Conn) {
 	}
 }
 
-// stall keeps everything back, or lets it go on.
+// stall holds all data back, or continues.
 func (p *proxy) stall(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

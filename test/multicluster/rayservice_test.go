@@ -22,12 +22,13 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// service is a RayService that is sent to the worker, where a stand-in for KubeRay runs it. Its queue here is all its own.
+// service is a RayService that is dispatched to the worker, where a stand-in for KubeRay runs it. It has a queue of its own here.
 type service struct{ kindWorld }
 
 const serviceImage = "ray:1"
 
-// upgrade is spec 30 §7.57 and what leads there: an upgrade is not sent before both sides have quota for it, what needs none is sent at once.
+// upgrade is spec 30 §7.57 and the steps before: an upgrade is dispatched only when both sides have quota for it; one that needs none, at
+// once.
 func (w kindWorld) upgrade(t *testing.T) func(*testing.T) {
 	t.Helper()
 	for _, c := range []*cluster{w.hub, w.worker} {
@@ -88,7 +89,7 @@ func (w kindWorld) upgrade(t *testing.T) func(*testing.T) {
 	}
 }
 
-// pods is how many a Workload is for.
+// pods is the number of pods of a Workload.
 func pods(wl *kueue.Workload) (n int32) {
 	for i := range wl.Spec.PodSets {
 		n += wl.Spec.PodSets[i].Count
@@ -108,7 +109,7 @@ func text(u *unstructured.Unstructured, path ...string) string {
 	return out
 }
 
-// images are those of a service's templates.
+// images are the images in a service's templates.
 func images(u *unstructured.Unstructured) string {
 	raw, _ := json.Marshal(u.Object["spec"])
 	for _, image := range []string{serviceImage, "ray:2", "ray:3"} {
@@ -119,7 +120,7 @@ func images(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// edit has the service here ask for another image and another configuration.
+// edit gives the service here another image and another configuration.
 func (s service) edit(t *testing.T, image, serve string) {
 	t.Helper()
 	eventually(t, 10*time.Second, "the service is changed", func() error {
@@ -141,7 +142,8 @@ func (s service) edit(t *testing.T, image, serve string) {
 	})
 }
 
-// serves waits until one cluster serves on the worker, of an image and with so many pods that run, and the service here says so. It returns its name.
+// serves waits until one cluster serves on the worker, with the image and so many running pods, and the service here reports it. It
+// returns its name.
 func (s service) serves(t *testing.T, image string, n int) string {
 	t.Helper()
 	name := ""
@@ -224,7 +226,7 @@ func (s service) list(t *testing.T, c *cluster) []kueue.Workload {
 	return out
 }
 
-// workloads is how those of the service are.
+// workloads describes the service's Workloads.
 func (s service) workloads(t *testing.T, c *cluster) string {
 	t.Helper()
 	var out strings.Builder
@@ -238,7 +240,7 @@ func (s service) workloads(t *testing.T, c *cluster) string {
 	return out.String()
 }
 
-// quota changes how much the service's queue here has.
+// quota changes the quota of the service's queue here.
 func (s service) quota(t *testing.T, cpus string) {
 	t.Helper()
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "serving"}}
@@ -248,7 +250,7 @@ func (s service) quota(t *testing.T, cpus string) {
 	}
 }
 
-// goes deletes the service, and waits until the worker has nothing of it.
+// goes deletes the service, and waits until the worker has no object of it.
 func (s service) goes(t *testing.T) {
 	t.Helper()
 	u, err := s.get(t, s.hub)

@@ -61,13 +61,13 @@ func Start(t testing.TB, kubeconfig string, args ...string) *Manager {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = m.cmd.Wait() // how it ended is the test's business
+		_ = m.cmd.Wait() // the test checks how it ended
 		close(m.Ended)
 	}()
 	t.Cleanup(func() {
 		killed := m.killed.Load()
 		m.Kill()
-		if t.Failed() && !killed { // what the test itself killed has nothing to say about what failed later
+		if t.Failed() && !killed { // its log explains no failure after the test has killed it
 			t.Logf("log of a manager:\n%s", m.log.tail())
 		}
 	})
@@ -144,7 +144,7 @@ func (m *Manager) proc() procfs.Proc {
 	return p
 }
 
-// log keeps what a process says.
+// log keeps the output of a process.
 type log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -156,7 +156,7 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// tail is the last lines, the long ones cut: what failed is said before them, and has to be in sight.
+// tail is the last lines, long ones cut: the reason of a failure comes before them, and has to be visible.
 func (l *log) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -102,7 +102,7 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	return k
 }
 
-// log keeps what the manager says and tells it if the test fails.
+// log keeps the manager's log and prints it if the test fails.
 func (k *cluster) log() logr.Logger {
 	var mu sync.Mutex
 	var lines []string
@@ -160,7 +160,7 @@ func (k *cluster) trainJob(name string) *trainerv1alpha1.TrainJob {
 	return &job
 }
 
-// pods are those of a TrainJob that have not ended, by the label that clients use.
+// pods are the unfinished pods of a TrainJob, by the label that clients use.
 func (k *cluster) pods(job string) []corev1.Pod {
 	k.t.Helper()
 	var list corev1.PodList
@@ -196,7 +196,7 @@ func (k *cluster) completes(job string) {
 	})
 }
 
-// seconds is a runtime patch that says how long the simulated pods of replicated jobs run.
+// seconds is a runtime patch with the run time of the simulated pods of replicated jobs.
 func seconds(run map[string]string) string {
 	jobs := []string{}
 	for _, name := range []string{"dataset-initializer", "model-initializer", "launcher", "node"} {
@@ -207,7 +207,7 @@ func seconds(run map[string]string) string {
 	return "{manager: acme.io/simulated, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [" + strings.Join(jobs, ", ") + "]}}}}"
 }
 
-// user is somebody who speaks HTTP and JSON, as clients without our types do.
+// user is a client that uses HTTP and JSON without Berth's types.
 type user struct {
 	*cluster
 	http *http.Client

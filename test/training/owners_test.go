@@ -44,8 +44,8 @@ func (k *cluster) apply(path string) {
 	}
 }
 
-// TestStartRefused has the optional policy refuse what the queue writes to start a TrainJob, since nobody made the manager an
-// owner. That is for good: the Workload fails, and says why (spec: 50 §4.10).
+// TestStartRefused: the optional policy refuses the queue's write that starts a TrainJob, since the manager is not configured as an
+// owner. That is final: the Workload fails, with the reason (spec: 50 §4.10).
 func TestStartRefused(t *testing.T) {
 	k := start(t)
 	k.queues()
@@ -161,7 +161,7 @@ func TestOwnersWithoutWebhook(t *testing.T) {
 	k.must(change(queue, fill("a")))
 	denied("changing it", change(ann, fill("b")))
 	denied("removing it", change(ann, func(j *trainerv1alpha1.TrainJob) { j.Spec.RuntimePatches = nil }))
-	k.must(change(ann, func(j *trainerv1alpha1.TrainJob) { // what is hers, and when the other was written
+	k.must(change(ann, func(j *trainerv1alpha1.TrainJob) { // her own entry, with the time of the other one
 		j.Spec.RuntimePatches[0].Time = &metav1.Time{Time: time.Now().Truncate(time.Second)}
 		j.Spec.RuntimePatches = append(j.Spec.RuntimePatches, entry("ann.io/x", "c"))
 	}))

@@ -25,14 +25,14 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
-// asPod is what training code in a pod has: the environment and the files that its volume would show.
+// asPod is the environment of training code in a pod, and the files of its volume.
 type asPod struct {
 	*cluster
 	url, token string
 	http       *http.Client
 }
 
-// inside takes the place of a training container. Nodes are simulated, so what their kubelet would mount is fetched here.
+// inside replaces a training container. Nodes are simulated, so the volume that a kubelet would mount is fetched here.
 func (k *cluster) inside(pod *corev1.Pod) *asPod {
 	k.t.Helper()
 	env := map[string]string{}
@@ -64,7 +64,7 @@ func (k *cluster) inside(pod *corev1.Pod) *asPod {
 	}}
 }
 
-// report says how much is done, and returns the status code.
+// report reports the progress, and returns the status code.
 func (p *asPod) report(percent int) int {
 	p.t.Helper()
 	body, err := json.Marshal(object{"trainerStatus": object{"progressPercentage": percent, "lastUpdatedTime": time.Now().Format(time.RFC3339Nano)}})
@@ -78,8 +78,8 @@ func (p *asPod) report(percent int) int {
 	return response.StatusCode
 }
 
-// TestProgress has the training code of a TrainJob report how far it is, from within its pods, and nobody else. What was
-// reported goes when the TrainJob is resumed (spec: 50 §4.8, §7.65).
+// TestProgress: the training code of a TrainJob reports its progress from within its pods, and no other client can. The progress is
+// cleared when the TrainJob is resumed (spec: 50 §4.8, §7.65).
 func TestProgress(t *testing.T) {
 	port := embeddedtest.FreePort(t)
 	k := start(t, func(o *options.Options) {
@@ -125,7 +125,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// TestNoProgress is 50 §7, 66: without the gate pods know nothing of the server, and nobody listens.
+// TestNoProgress is 50 §7, 66: without the gate pods get no address of the server, and no server listens.
 func TestNoProgress(t *testing.T) {
 	port := embeddedtest.FreePort(t)
 	k := start(t, func(o *options.Options) {

@@ -29,8 +29,8 @@ const (
 	ancestor = "trainer.kubeflow.org/trainjob-ancestor-step"
 )
 
-// TestSDK makes the requests of the Kubeflow SDK, 0.4 to 0.5, as somebody who may train and nothing else, and reads the
-// answers as it does (spec: 50 §4.12, §7.62 to 64).
+// TestSDK makes the requests of the Kubeflow SDK, 0.4 to 0.5, as a user with the training role only, and reads the answers as it does
+// (spec: 50 §4.12, §7.62 to 64).
 func TestSDK(t *testing.T) {
 	k := start(t)
 	u := k.user("ann")
@@ -101,7 +101,7 @@ func TestSDK(t *testing.T) {
 	})
 }
 
-// listRuntimes is list_runtimes: one runtime that does not look like one breaks the whole list.
+// listRuntimes is list_runtimes: one malformed runtime breaks the whole list.
 func (u *user) listRuntimes() {
 	u.t.Helper()
 	items, _ := at(u.get("/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"), "items").([]any)
@@ -141,7 +141,7 @@ func podsOf(job string) string {
 		",jobset.sigs.k8s.io/replicatedjob-name in (dataset-initializer,model-initializer,launcher,node)")
 }
 
-// steps are those of get_job: pods by the labels of JobSets and Jobs, with a container named as the step.
+// steps are the steps of get_job: pods by the labels of JobSets and Jobs, with a container named as the step.
 func (u *user) steps(name string) []string {
 	u.t.Helper()
 	u.get("/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/torch-distributed") // it fails without
@@ -161,7 +161,7 @@ func (u *user) steps(name string) []string {
 	return out
 }
 
-// status is what get_job makes of conditions and pods: any condition at all but the last ones hides Running.
+// status is get_job's result of conditions and pods: any condition at all but the last ones hides Running.
 func (u *user) status(name string) string {
 	u.t.Helper()
 	job := u.get(jobsPath + "/" + name)
@@ -362,7 +362,7 @@ func (u *user) fails() {
 	if reason := at(u.get(jobsPath+"/c0123456789a"), "status", "conditions", 0, "reason"); reason != "FailedJobs" {
 		u.t.Errorf("the reason is %v", reason)
 	}
-	gone := func() error { // its JobSet, whose time is over, and nobody makes it again (spec: 50 §7.29)
+	gone := func() error { // its JobSet, whose time is over, and it is not made again (spec: 50 §7.29)
 		if err := u.c.Get(u.ctx, client.ObjectKey{Namespace: "lab", Name: "c0123456789a"}, &jobsetv1alpha2.JobSet{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}

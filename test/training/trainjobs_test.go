@@ -151,8 +151,8 @@ func (k *cluster) zones(job string) map[string]int {
 	return out
 }
 
-// TestPreempted has a TrainJob preempted by one of higher priority that can only run where it is. It comes back elsewhere,
-// with the other flavor's node selector and nothing of the first one's.
+// TestPreempted: a TrainJob is preempted by one of higher priority that fits only there. It comes back elsewhere, with the other flavor's
+// node selector and without the first one's.
 func TestPreempted(t *testing.T) {
 	k := start(t)
 	k.queues()
@@ -193,8 +193,8 @@ func TestPreempted(t *testing.T) {
 	k.completes("low")
 }
 
-// TestStartRace has the queue start TrainJobs while users patch them. No pod ever starts without the flavor's node selector,
-// and what a user was told is stored is what runs.
+// TestStartRace: the queue starts TrainJobs while users patch them. No pod ever starts without the flavor's node selector, and every
+// acknowledged patch is in effect.
 func TestStartRace(t *testing.T) {
 	k := start(t)
 	k.queues()

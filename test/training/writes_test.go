@@ -25,8 +25,8 @@ import (
 
 var measuring = flag.Bool("measure", false, "take the figures of 1,000 TrainJobs; minutes")
 
-// ledger keeps what the manager writes for TrainJobs named many-0, many-1 and so on: everything but what makes up the
-// children of a JobSet, the JobSet's own status, the counters of queues, events and what is only tried.
+// ledger keeps the manager's writes for TrainJobs named many-0, many-1 and so on: everything but the children of a JobSet, the JobSet's
+// own status, the counters of queues, events and dry runs.
 type ledger struct {
 	mu     sync.Mutex
 	writes []write
@@ -118,7 +118,7 @@ func (k *cluster) moreNodes(n int) {
 	}
 }
 
-// manyJobs has a queue start TrainJobs that are created at once, and returns when each one's pods ran.
+// manyJobs lets a queue start TrainJobs that are created at once, and returns when the pods of each run.
 func (k *cluster) manyJobs(n, running int) (created time.Time, ran map[string]time.Time) {
 	k.t.Helper()
 	k.queues()
@@ -147,7 +147,7 @@ func (k *cluster) manyJobs(n, running int) (created time.Time, ran map[string]ti
 	return created, ran
 }
 
-// upTo counts, for each TrainJob, what was written until it ran, and all writes by what they are.
+// upTo counts, for each TrainJob, the writes until it ran, and all writes by their kind.
 func (l *ledger) upTo(ran map[string]time.Time) (each map[string]int, kinds map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *ledger) upTo(ran map[string]time.Time) (each map[string]int, kinds map[
 // figure is a line of the measurement.
 func figure(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }
 
-// TestWritesOfAQueue counts what the manager writes for TrainJobs from their creation to their running, and to their end.
+// TestWritesOfAQueue counts the manager's writes for TrainJobs from their creation to their running, and to their end.
 func TestWritesOfAQueue(t *testing.T) {
 	k := start(t)
 	const jobs = 50
@@ -172,7 +172,7 @@ func TestWritesOfAQueue(t *testing.T) {
 	for i := range jobs {
 		k.completes(fmt.Sprintf("many-%d", i))
 	}
-	time.Sleep(2 * time.Second) // what is held back, and the end of the Workload
+	time.Sleep(2 * time.Second) // delayed writes, and the end of the Workload
 	each, kinds := k.ledger.upTo(ran)
 	total := 0
 	for _, what := range slices.Sorted(maps.Keys(kinds)) {

@@ -1,15 +1,16 @@
-// Command render prints what the packages of Berth come to, for the tests that compare them with `berth install --print`:
+// Command render prints the rendered packages of Berth, for the tests that compare them with `berth install --print`:
 //
 //	render chart DIR [-n NAMESPACE] [-r RELEASE] [-f VALUES.yaml]
 //	render kustomize DIR
 //
-// It links the libraries of Helm and kustomize, so that neither program has to be installed.
+// It links the libraries of Helm and kustomize, so that neither program must be installed.
 package main
 
 import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func run(args []string) error {
 	return fmt.Errorf("%s is neither chart nor kustomize", args[0])
 }
 
-// chart prints the templates of a chart as an install of it would make them, in the order of their names.
+// chart prints the templates of a chart as an install renders them, in the order of their names.
 func chart(dir string, args []string) error {
 	flags := flag.NewFlagSet("chart", flag.ContinueOnError)
 	release := chartutil.ReleaseOptions{IsInstall: true, Revision: 1}
@@ -77,12 +78,7 @@ func chart(dir string, args []string) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(made))
-	for name := range made {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(made)) {
 		if text := strings.TrimSpace(made[name]); text != "" && strings.HasSuffix(name, ".yaml") {
 			fmt.Printf("---\n# Source: %s\n%s\n", name, text)
 		}

@@ -90,7 +90,7 @@ func act(t *testing.T, args ...string) *exec.Cmd {
 	return command
 }
 
-// wait returns the exit code, and fails the test when anything of the control plane still runs.
+// wait returns the exit code, and fails the test if a process of the control plane still runs.
 func (s *supervisor) wait(t *testing.T, children map[string]int) int {
 	t.Helper()
 	_ = s.command.Wait()
@@ -141,7 +141,7 @@ func (s *supervisor) children(t *testing.T) map[string]int {
 	return found
 }
 
-// ended reports whether a process no longer runs. An orphan may stay in the table of processes until init looks after it.
+// ended reports whether a process no longer runs. An orphan may stay in the process table until init reaps it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
@@ -169,8 +169,8 @@ func job(name string, annotations map[string]string, change ...func(*batchv1.Job
 	return job
 }
 
-// One control plane, from its start to the end: that it can be used, runs Jobs as their annotations say, survives a restart with all its
-// data, refuses a second one, and ends without a trace.
+// One control plane, from start to end: it can be used, runs Jobs as their annotations say, survives a restart with all its data, refuses
+// a second one, and ends completely.
 func TestUp(t *testing.T) {
 	ctx := context.Background()
 	dir := filepath.Join(t.TempDir(), "plane")
@@ -289,7 +289,7 @@ func onlyPod(t *testing.T, client *kubernetes.Clientset, job string) corev1.Pod 
 	return pods.Items[0]
 }
 
-// A pod with restartPolicy Always goes on past the time that others run for, and deleting it takes no time.
+// A pod with restartPolicy Always runs past the default time, and deleting it takes no time.
 func testRunsForEver(t *testing.T, client *kubernetes.Clientset) {
 	ctx := context.Background()
 	pods := client.CoreV1().Pods("default")
@@ -333,7 +333,7 @@ func testForeignNode(t *testing.T, client *kubernetes.Clientset) {
 	}), batchv1.JobComplete)
 }
 
-// When a program dies, everything stops and the last words say which one it was.
+// When a program ends unexpectedly, all are stopped and the error names it.
 func TestChildDies(t *testing.T) {
 	s := up(t, t.TempDir(), "--no-nodes")
 	children := s.children(t)
@@ -349,7 +349,7 @@ func TestChildDies(t *testing.T) {
 	}
 }
 
-// However the supervisor ends, nothing is left running.
+// However the supervisor ends, no program is left running.
 func TestNothingIsLeft(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end  func(*supervisor) error
@@ -375,7 +375,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// Without controllers a pod can still be created: nothing must wait for a service account.
+// Without controllers a pod can still be created: it does not wait for a service account.
 func TestBarePods(t *testing.T) {
 	s := up(t, t.TempDir(), "--bare")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
@@ -384,7 +384,7 @@ func TestBarePods(t *testing.T) {
 	}
 }
 
-// A link to the binary that is named like a program is that program.
+// A link to the binary with the name of a program is that program.
 func TestLinks(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package certs keeps the certificate that the manager serves with: made by the first replica that needs it, shared with
-// the others in a Secret, replaced long before its end, and made known to the API server wherever that has to trust it.
-// spec: 70 §4.4.
+// Package certs keeps the certificate that the manager serves with: made by the first replica that needs it, shared with the others in a
+// Secret, replaced long before its end, and announced to the API server. spec: 70 §4.4.
 //
-// A new certificate is served from memory as soon as it is made or seen in the Secret: nobody waits for a mounted volume,
-// and nothing restarts. That is why this is no library that rotates files in a folder.
+// A new certificate is served from memory as soon as it is made or seen in the Secret, without waiting for a mounted volume or a restart.
+// A library that rotates files in a folder could not do that.
 package certs
 
 import (
@@ -25,12 +24,12 @@ import (
 )
 
 const (
-	// checkEvery is how often all is looked at without a sign that something changed.
+	// checkEvery is the interval of checks without a sign of a change.
 	checkEvery = time.Minute
-	// settle is how long a replica goes on with a certificate of an authority that was replaced, so that every API server
-	// has heard of the new one before it meets it.
-	settle = 5 * time.Second
-	// watchAgain is how long to wait before watching the Secret again.
+	// settleTime is how long a replica keeps serving with a certificate of a replaced authority, so that every API server knows the new
+	// authority before it sees the new certificate.
+	settleTime = 5 * time.Second
+	// watchAgain is the pause before watching the Secret again.
 	watchAgain = 5 * time.Second
 )
 
@@ -41,17 +40,17 @@ type Keeper struct {
 	Secret types.NamespacedName
 	// Hosts are the names and addresses that the certificate has to serve.
 	Hosts []string
-	// Targets have to trust its authority; those that do not exist are left out.
+	// Targets have to trust its authority; missing ones are skipped.
 	Targets []Target
 	Now     func() time.Time
 	Log     logr.Logger
 
 	current atomic.Pointer[Pair]
-	seen    map[Target]string // resource versions that were looked at
-	trusted []byte            // what they trust
+	seen    map[Target]string // the resource versions that already trust it
+	trusted []byte            // the authority of seen
 }
 
-// Certificate is for tls.Config.GetCertificate. Prepare has to have been called.
+// Certificate implements tls.Config.GetCertificate. Prepare must have been called.
 func (k *Keeper) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	pair := k.current.Load()
 	if pair == nil {
@@ -60,7 +59,7 @@ func (k *Keeper) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &pair.Serving, nil
 }
 
-// CA is what the API server has to trust, in PEM; nil before Prepare.
+// CA returns the authorities that the API server has to trust, in PEM; nil before Prepare.
 func (k *Keeper) CA() []byte {
 	if pair := k.current.Load(); pair != nil {
 		return pair.CA
@@ -68,7 +67,7 @@ func (k *Keeper) CA() []byte {
 	return nil
 }
 
-// Prepare takes the certificate from the Secret, or makes one, before anything is served.
+// Prepare reads the certificate from the Secret, or makes one, before any request is served.
 func (k *Keeper) Prepare(ctx context.Context) error {
 	pair, err := k.ensure(ctx)
 	if err == nil {
@@ -99,7 +98,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// Check looks once whether the certificate is still the right one and whether it is trusted, and mends what is not.
+// Check verifies once that the certificate is right and trusted, and repairs it otherwise.
 func (k *Keeper) Check(ctx context.Context) error {
 	pair, err := k.ensure(ctx)
 	if err != nil {
@@ -117,7 +116,7 @@ func (k *Keeper) Check(ctx context.Context) error {
 		}
 	case !pair.serves(old.CA, k.Hosts, k.Now()) && old.serves(old.CA, k.Hosts, k.Now()):
 		select {
-		case <-time.After(settle):
+		case <-time.After(settleTime):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -127,8 +126,8 @@ func (k *Keeper) Check(ctx context.Context) error {
 	return nil
 }
 
-// ensure returns the certificate from the Secret, if it serves all hosts for long enough, and otherwise makes one and stores it
-// there. Of several replicas that make one at the same time, one wins and the others take its.
+// ensure returns the certificate from the Secret if it serves all hosts for long enough, and otherwise stores a new one there. If several
+// replicas make one at the same time, one wins and the others use its certificate.
 func (k *Keeper) ensure(ctx context.Context) (*Pair, error) {
 	for range 5 {
 		var have corev1.Secret
@@ -152,7 +151,7 @@ func (k *Keeper) ensure(ctx context.Context) (*Pair, error) {
 	return nil, fmt.Errorf("the serving certificate in Secret %s keeps changing; is something else writing it?", k.Secret)
 }
 
-// store makes a certificate and writes it over what was read.
+// store makes a certificate and writes it over the Secret that was read.
 func (k *Keeper) store(ctx context.Context, have *corev1.Secret, missing bool, now time.Time) (*Pair, error) {
 	data, err := renew(have.Data, k.current.Load(), k.Hosts, now)
 	if err != nil {

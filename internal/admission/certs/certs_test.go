@@ -105,7 +105,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// Managers that are called by different names share one certificate, instead of taking turns in replacing it.
+// Managers with different names share one certificate, instead of replacing it in turns.
 func TestHostsAddUp(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a, b := replica(c), replica(c)
@@ -117,7 +117,7 @@ func TestHostsAddUp(t *testing.T) {
 	}
 }
 
-// What a replaced authority signed stays trusted until it ends, and no longer.
+// Certificates of a replaced authority stay trusted until it expires, and no longer.
 func TestBundle(t *testing.T) {
 	long, now := time.Now().Add(-caLife), time.Now()
 	data, err := renew(nil, nil, hosts, long.Add(servingLife/2)) // an authority with half a year to go

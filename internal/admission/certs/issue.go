@@ -22,20 +22,20 @@ import (
 
 // Keys of the Secret. spec: 70 §4.4.
 const (
-	keyCA    = "ca.crt" // the authority in use, then those that it has replaced and that have not ended
+	keyCA    = "ca.crt" // the authority in use, then replaced authorities that have not expired
 	keyCAKey = "ca.key"
 	keyCert  = "tls.crt"
 	keyKey   = "tls.key"
 )
 
-// How long certificates last, and how long before the end they are replaced. spec: 70 §4.4.
+// How long certificates last, and how long before their end they are replaced. spec: 70 §4.4.
 const (
 	caLife      = 10 * 365 * 24 * time.Hour
 	servingLife = 365 * 24 * time.Hour
 	renewal     = 90 * 24 * time.Hour
-	// skew is how far the clocks of others may be behind.
+	// skew is how far other machines' clocks may be behind.
 	skew = time.Hour
-	// keptAuthorities is how many a bundle holds at most.
+	// keptAuthorities bounds the authorities of a bundle.
 	keptAuthorities = 4
 )
 
@@ -45,7 +45,7 @@ type Pair struct {
 	CA      []byte // PEM
 }
 
-// serves reports whether whoever trusts the bundle can call all hosts at a time.
+// serves reports whether a client that trusts the bundle can call all hosts at a time.
 func (p *Pair) serves(bundle []byte, hosts []string, at time.Time) bool {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -59,7 +59,7 @@ func (p *Pair) serves(bundle []byte, hosts []string, at time.Time) bool {
 	return true
 }
 
-// read takes the serving certificate out of the Secret; nil if there is none that belongs to its key.
+// read returns the serving certificate in the Secret; nil if there is none that belongs to its key.
 func read(data map[string][]byte) *Pair {
 	serving, err := tls.X509KeyPair(data[keyCert], data[keyKey])
 	if err != nil || serving.Leaf == nil || len(data[keyCA]) == 0 {
@@ -74,7 +74,7 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// readAuthority takes the authority out of the Secret; nil if there is none that can sign what lasts to the end.
+// readAuthority returns the authority in the Secret; nil if there is none that outlives a new serving certificate.
 func readAuthority(data map[string][]byte, now time.Time) *authority {
 	all := certificates(data[keyCA])
 	key, err := keyutil.ParsePrivateKeyPEM(data[keyCAKey])
@@ -89,7 +89,6 @@ func readAuthority(data map[string][]byte, now time.Time) *authority {
 	return &authority{cert: all[0], key: signer}
 }
 
-// newAuthority makes one.
 func newAuthority(now time.Time) (*authority, error) {
 	a := &authority{}
 	cert := &x509.Certificate{
@@ -128,7 +127,7 @@ func (a *authority) issue(hosts []string, now time.Time) (cert, key []byte, err 
 	return encode(signed), key, nil
 }
 
-// sign makes a key, and a certificate of it that the authority signs, or the key itself if by is nil.
+// sign makes a key and a certificate of it, signed by the authority, or self-signed if by is nil.
 func sign(wanted *x509.Certificate, by *authority) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -148,9 +147,8 @@ func sign(wanted *x509.Certificate, by *authority) (*x509.Certificate, crypto.Si
 	return made, key, err
 }
 
-// renew returns what a Secret is to hold in place of data: a new serving certificate, signed by the authority that is there
-// if it is any good. Those that signed what is in use stay trusted until they end: other replicas go on serving with it until
-// they have seen the Secret.
+// renew returns the new content of a Secret: a new serving certificate, signed by the present authority if that is usable. Authorities of
+// certificates in use stay trusted until they expire: other replicas serve with them until they have seen the Secret.
 func renew(data map[string][]byte, inUse *Pair, hosts []string, now time.Time) (map[string][]byte, error) {
 	if len(hosts) == 0 {
 		return nil, errors.New("a serving certificate needs at least one host")
@@ -162,7 +160,7 @@ func renew(data map[string][]byte, inUse *Pair, hosts []string, now time.Time) (
 			return nil, fmt.Errorf("making a certificate authority: %w", err)
 		}
 	}
-	// Managers outside of the cluster that are called by other names may share the Secret.
+	// Managers outside the cluster that are called by other names may share the Secret.
 	all := slices.Clone(hosts)
 	if stored := read(data); stored != nil {
 		all = append(all, stored.Serving.Leaf.DNSNames...)
@@ -211,7 +209,7 @@ func encode(certs ...*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// certificates reads PEM, without what is none.
+// certificates reads the certificates in PEM, and skips everything else.
 func certificates(text []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {

@@ -67,7 +67,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls.wait("a Secret that was deleted comes back, and both replicas serve what is in it", func() error { return moved(a, b, renewed) })
-	if time.Since(deleted) < settle {
+	if time.Since(deleted) < settleTime {
 		t.Error("no time was left for all API servers to hear of the new authority")
 	}
 	if certificates(a.CA())[0].Equal(certificates(renewed.CA)[0]) {
@@ -200,7 +200,7 @@ func callAll(ctx context.Context, t *testing.T, c client.Client) *caller {
 func (c *caller) wait(what string, check func() error) {
 	c.t.Helper()
 	err := check()
-	for deadline := time.Now().Add(3 * settle); err != nil && time.Now().Before(deadline); err = check() {
+	for deadline := time.Now().Add(3 * settleTime); err != nil && time.Now().Before(deadline); err = check() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if err != nil {

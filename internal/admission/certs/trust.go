@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,16 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Target is an object by which the API server knows how to call the manager: a webhook configuration, a CRD whose objects the
-// manager converts, or an APIService.
+// Target is an object that tells the API server how to call the manager: a webhook configuration, a CRD whose objects the manager
+// converts, or an APIService.
 type Target struct {
 	Kind schema.GroupVersionKind
 	Name string
-	// At is the Service or host that it leads to. An object of that name that leads elsewhere belongs to somebody else.
+	// At is the Service or host that it leads to. An object of that name that leads elsewhere belongs to another installation.
 	At string
 }
 
-// Targets picks them out of what is installed.
+// Targets selects the targets among installed objects.
 func Targets(installed []*unstructured.Unstructured) []Target {
 	var out []Target
 	for _, u := range installed {
@@ -34,8 +35,7 @@ func Targets(installed []*unstructured.Unstructured) []Target {
 	return out
 }
 
-// setCA writes the authority into an object, wherever that leads to the target's Service or host, and tells whether it was
-// not there.
+// setCA writes the authority into an object, wherever it leads to the target's Service or host, and reports whether that changed it.
 func (t *Target) setCA(u *unstructured.Unstructured, ca []byte) (changed bool) {
 	text := base64.StdEncoding.EncodeToString(ca)
 	for _, c := range clients(u) {
@@ -54,7 +54,7 @@ func (t *Target) setCA(u *unstructured.Unstructured, ca []byte) (changed bool) {
 	return changed
 }
 
-// clients are the parts of an object that may hold a caBundle, which are parts of the object itself.
+// clients returns the parts of an object that may hold a caBundle. They are shared with the object.
 func clients(u *unstructured.Unstructured) []map[string]any {
 	part := func(o map[string]any, path ...string) map[string]any {
 		for _, p := range path {
@@ -78,16 +78,10 @@ func clients(u *unstructured.Unstructured) []map[string]any {
 			out = append(out, spec)
 		}
 	}
-	kept := out[:0]
-	for _, c := range out {
-		if c != nil {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(out, func(c map[string]any) bool { return c == nil })
 }
 
-// leadsTo is the Service, or the host of the URL, that a client calls.
+// leadsTo returns the Service, or the host of the URL, that a client calls.
 func leadsTo(c map[string]any) string {
 	if service, ok := c["service"].(map[string]any); ok {
 		return fmt.Sprintf("%v/%v", service["namespace"], service["name"])
@@ -100,10 +94,9 @@ func leadsTo(c map[string]any) string {
 	return u.Host
 }
 
-// The rights for this are named, object by object, by internal/wire.
+// internal/wire grants the rights for this, object by object.
 
-// Trust makes the API server trust the authority: it is written into the targets, as far as they exist. One that has not changed
-// since it was looked at is not read again but for its metadata.
+// Trust writes the authority into the existing targets. Only the metadata of a target is read until that target changes.
 func (k *Keeper) Trust(ctx context.Context, ca []byte) error {
 	if !bytes.Equal(k.trusted, ca) || k.seen == nil {
 		k.trusted, k.seen = bytes.Clone(ca), map[Target]string{}

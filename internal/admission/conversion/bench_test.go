@@ -38,7 +38,7 @@ func BenchmarkWorkload(b *testing.B) {
 	}
 }
 
-// BenchmarkUsual answers the review of a Workload as they usually are, one pod with a reservation, in either way.
+// BenchmarkUsual answers the review of a typical Workload, one pod with a reservation, in both directions.
 func BenchmarkUsual(b *testing.B) {
 	managed := `{"apiVersion":"kueue.x-k8s.io/v1beta2","fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:admission":{"f:clusterQueue":{},` +
 		`"f:podSetAssignments":{"k:{\"name\":\"main\"}":{".":{},"f:count":{},"f:flavors":{"f:cpu":{}},"f:name":{},"f:resourceUsage":{"f:cpu":{}}}}},` +

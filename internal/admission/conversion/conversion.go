@@ -1,13 +1,12 @@
-// Package conversion turns objects of kueue.x-k8s.io from v1beta1 into v1beta2 and back: pure functions on decoded JSON,
-// the webhook that serves them, and what a CRD has to say for the API server to call it (spec: 10 §2.7, 70 §4.8).
+// Package conversion converts objects of kueue.x-k8s.io between v1beta1 and v1beta2: pure functions on decoded JSON, the webhook that
+// serves them, and the conversion section of the CRDs (spec: 10 §2.7, 70 §4.8).
 //
-// Only what differs between the versions is touched. All else passes as it was written, down to the spelling of a
-// quantity: were it written anew, the API server would take the writer of one version for the owner of fields that
-// another set.
+// Only fields that differ between the versions change. All others pass as they were written, down to the spelling of a quantity: if they
+// were encoded anew, the API server would make the writer of one version the owner of fields that another one set.
 //
-// v1beta1 has no place for some fields of v1beta2. They go into an annotation of the v1beta1 form (KeptAnnotation) and
-// come back from it, so that an old client which reads an object, changes it and writes it back loses nothing. What such
-// a client changed wins over what was kept.
+// Fields of v1beta2 without a place in v1beta1 go into an annotation of the v1beta1 form (KeptAnnotation) and
+// come back from it, so that an old client which reads, changes and writes an object loses none. Changes by such a client win over kept
+// fields.
 package conversion
 
 import (
@@ -24,20 +23,20 @@ import (
 // object is a decoded JSON object; whole numbers in it are int64.
 type object = map[string]any
 
-// kind says how the objects of one kind differ between the versions.
+// kind describes how the objects of one kind differ between the versions.
 type kind struct {
 	// plural is the resource name.
 	plural string
-	// up makes v1beta2 out of v1beta1 in place; kept is what the annotation holds, which may be nothing.
+	// up converts v1beta1 to v1beta2 in place; kept is the content of the annotation, which may be empty.
 	up func(o, kept object) error
-	// down makes v1beta1 out of v1beta2 in place and returns what has no place there, as a part of the v1beta2 object.
+	// down converts v1beta2 to v1beta1 in place and returns the fields without a place there, as a part of the v1beta2 object.
 	down func(o object) (kept object, err error)
-	// upFields and downFields are the names of the fields without which up and down change nothing, wherever they are.
+	// upFields and downFields name the fields without which up and down change nothing, wherever they are.
 	upFields, downFields []string
 }
 
-// kinds are those that the webhook converts. The others of the group differ in bounds and in fields that have no effect,
-// so that the API server converts them by itself; see docs/versions.md.
+// kinds are the kinds that the webhook converts. The others of the group differ only in bounds and in fields without effect, so that the
+// API server converts them by itself; see docs/versions.md.
 var kinds = map[string]kind{
 	"ClusterQueue": {
 		plural: "clusterqueues", up: clusterQueueUp, down: clusterQueueDown, downFields: []string{"cohortName", "concurrentAdmissionPolicy"},
@@ -62,7 +61,7 @@ var kinds = map[string]kind{
 	},
 }
 
-// CRDs are the names of the CRDs that use the webhook, sorted.
+// CRDs returns the sorted names of the CRDs that use the webhook.
 func CRDs() []string {
 	var names []string
 	for k := range maps.Values(kinds) {
@@ -72,8 +71,7 @@ func CRDs() []string {
 	return names
 }
 
-// Convert turns an object of the group into the version that is asked for, in place. Whole numbers in it must be int64. An
-// error leaves the object in between.
+// Convert converts an object of the group in place. Whole numbers in it must be int64. An error leaves the object half converted.
 func Convert(o object, to schema.GroupVersion) error {
 	apiVersion, _ := o["apiVersion"].(string)
 	name, _ := o["kind"].(string)
@@ -128,7 +126,7 @@ func at(o object, keys ...string) object {
 	return o
 }
 
-// items are the objects of a list.
+// items returns the objects of a list.
 func items(o object, key string) []object {
 	list, _ := o[key].([]any)
 	var out []object
@@ -140,7 +138,7 @@ func items(o object, key string) []object {
 	return out
 }
 
-// rename gives a field another name. o may be nil.
+// rename renames a field. o may be nil.
 func rename(o object, from, to string) {
 	value, ok := o[from]
 	if o == nil || !ok {
@@ -150,8 +148,8 @@ func rename(o object, from, to string) {
 	o[to] = value
 }
 
-// keep moves a field of o, if it is there, to the same field of the object at path in kept, and returns kept.
-func keep(kept, o object, field string, path ...string) object {
+// keepField moves a field of o, if present, to the same field of the object at path in kept, and returns kept.
+func keepField(kept, o object, field string, path ...string) object {
 	value, ok := o[field]
 	if !ok {
 		return kept
@@ -171,7 +169,7 @@ func keep(kept, o object, field string, path ...string) object {
 	return kept
 }
 
-// restore puts a kept field back into o, which must still be there.
+// restore copies a kept field back into o, if o still exists.
 func restore(o, kept object, field string) {
 	if value, ok := kept[field]; ok && o != nil {
 		o[field] = value

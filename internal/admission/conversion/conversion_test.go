@@ -30,7 +30,7 @@ func parsed(t *testing.T, version schema.GroupVersion, text string) object {
 	return o
 }
 
-// What is written in v1beta1 means this in v1beta2 and is read back so.
+// Objects of v1beta1, their v1beta2 form, and the v1beta1 form that is read back.
 func TestUp(t *testing.T) {
 	cases := map[string]struct{ old, want, back string }{
 		"cohort, plain list of checks and old words": { // spec: 10 §7 #63, 70 §7 #50
@@ -165,7 +165,7 @@ status:
 				- {domainCount: 1, valuesPerLevel: [{universal: h-1}], podCounts: {universal: 4}}
 				- {domainCount: 1, valuesPerLevel: [{universal: h-2}], podCounts: {universal: 4}}`
 
-// What is kept, and what becomes of it when an old client changes what it is about.
+// Kept fields, and their fate when an old client changes the objects that they belong to.
 func TestKept(t *testing.T) {
 	podSet := func(o object, i int) object { return items(at(o, "spec"), "podSets")[i] }
 	cases := map[string]struct{ change, want func(o object) }{
@@ -263,7 +263,7 @@ func TestKept(t *testing.T) {
 
 func swap(list []any) { list[0], list[1] = list[1], list[0] }
 
-// An annotation that somebody stored with a v1beta2 object is not taken for one of ours.
+// A stored annotation of a v1beta2 object is not taken for a generated one.
 func TestStoredAnnotationIsNotRestored(t *testing.T) {
 	o := parsed(t, kueue.GroupVersion, `{kind: MultiKueueConfig, spec: {clusters: [a]}}`)
 	o["metadata"] = object{"annotations": object{KeptAnnotation: `{"spec":{"quotaManagement":"Automated"}}`}}
@@ -274,7 +274,7 @@ func TestStoredAnnotationIsNotRestored(t *testing.T) {
 	}
 }
 
-// What the annotation holds obeys the bounds of v1beta2.
+// The content of the annotation must satisfy the bounds of v1beta2.
 func TestForgedAnnotation(t *testing.T) {
 	gates := func(n int) string { return strings.TrimSuffix(strings.Repeat(`{"name":"g%"},`, n), ",") }
 	cases := map[string]struct{ text, err string }{
@@ -302,7 +302,7 @@ func TestForgedAnnotation(t *testing.T) {
 	}
 }
 
-// Neither versions of others nor versions that do not exist are converted.
+// Versions of other groups and unknown versions are not converted.
 func TestOtherVersions(t *testing.T) {
 	o := parsed(t, kueue.GroupVersion, `{kind: ClusterQueue, spec: {cohortName: c}}`)
 	want := runtime.DeepCopyJSON(o)

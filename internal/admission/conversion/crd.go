@@ -10,10 +10,9 @@ import (
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 )
 
-// Configure completes the manifest of a CRD before it is installed: it says who converts its objects. The generated
-// manifests cannot say it, as they do not know where the manager will be. If nobody serves the webhook, v1beta1 is not
-// served either; the client stays, as a strategy cannot be taken back by an apply once the manager has added its authority
-// to it. CRDs of kinds that need no webhook are left as they are.
+// Configure completes the manifest of a CRD with its conversion webhook before it is installed; the generated manifests do not know the
+// manager's address. Without a served webhook v1beta1 is not served either. The client stays even then: an apply cannot remove a
+// conversion strategy after the manager has added its authority. CRDs that need no webhook are left unchanged.
 func Configure(crd *unstructured.Unstructured, client apiextensionsv1.WebhookClientConfig, served bool) error {
 	if !slices.Contains(CRDs(), crd.GetName()) {
 		return nil

@@ -8,11 +8,11 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// The API server asks for every object that is written, once for those who watch v1beta1. Most of them have none of the
-// fields that differ, so that their text stays the same but for the version in it. To see that takes much less than to
-// decode the text and to write it again. Whatever is not spelled as the API server spells it is left to those who decode.
+// The API server asks for the conversion of every written object, once for watchers of v1beta1. Most objects have none of the fields that
+// differ, so only the version in their text changes; detecting that is much cheaper than decoding and encoding. Any text that is not
+// spelled as the API server spells it is decoded.
 
-// relabelled appends the text of an object in the other version, if nothing but the version changes in it.
+// relabelled appends the text of an object in the other version, if only its version changes.
 func relabelled(out, raw []byte, to string) ([]byte, bool) {
 	from := kueue.GroupVersion.String()
 	if to == from {
@@ -37,7 +37,7 @@ func relabelled(out, raw []byte, to string) ([]byte, bool) {
 	return append(append(append(append(out, `{"apiVersion":"`...), to...), `",`...), rest...), true
 }
 
-// mentions is true if a text has a field of the name, or anything that looks like one.
+// mentions reports whether a text may have a field of the name.
 func mentions(raw []byte, name string) bool { return bytes.Contains(raw, []byte(`"`+name+`"`)) }
 
 // fast appends the answer to a ConversionReview of which all objects can be relabelled.
@@ -63,8 +63,8 @@ func fast(out, body []byte) ([]byte, bool) {
 	return append(out, `],"result":{"metadata":{},"status":"Success"}}}`...), true
 }
 
-// member finds the value of a key in the text of an object, without blanks between tokens; nil if there is none, or if the
-// text is anything else.
+// member returns the value of a key in the text of an object without blanks between tokens; nil if there is none, or if the text is not
+// an object.
 func member(object []byte, key string) []byte {
 	for i := 1; i < len(object); {
 		end := skip(object, i)
@@ -87,7 +87,7 @@ func member(object []byte, key string) []byte {
 	return nil
 }
 
-// each goes through the items of the text of a list; it is false if that is anything else, or if f is false for an item.
+// each calls f for the items of the text of a list. It returns false for any other text, or if f returns false for an item.
 func each(list []byte, f func(item []byte) bool) bool {
 	for i := 1; i < len(list); {
 		end := skip(list, i)
@@ -105,8 +105,8 @@ func each(list []byte, f func(item []byte) bool) bool {
 	return false
 }
 
-// skip returns where the value ends that begins at i, or -1. It counts brackets and minds strings; that what is between
-// them is JSON it takes for granted.
+// skip returns the end of the value that begins at i, or -1. It counts brackets and respects strings, and assumes valid JSON between
+// them.
 func skip(text []byte, i int) int {
 	depth := 0
 	for ; i < len(text); i++ {

@@ -16,7 +16,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// without drops fields wherever they are.
+// without drops fields at any depth.
 func without(value any, fields []string) {
 	switch v := value.(type) {
 	case object:
@@ -34,7 +34,7 @@ func without(value any, fields []string) {
 	}
 }
 
-// either draws a direction, and an object that is to be converted in it, with or without the fields that differ.
+// either draws a direction, and an object to convert, with or without the fields that differ.
 func either(t *rapid.T, scheme *runtime.Scheme, name string) (raw []byte, to schema.GroupVersion, same bool) {
 	from, to, fields := kueue.GroupVersion, kueuev1beta1.GroupVersion, kinds[name].downFields
 	if rapid.Bool().Draw(t, "up") {
@@ -51,7 +51,7 @@ func either(t *rapid.T, scheme *runtime.Scheme, name string) (raw []byte, to sch
 	return raw, to, same
 }
 
-// An object is relabelled if it has none of the fields that differ, and only if decoding it leads to the same.
+// An object is relabelled if it has none of the fields that differ, and only if decoding gives the same result.
 func TestRelabelled(t *testing.T) {
 	forEachKind(t, func(t *rapid.T, scheme *runtime.Scheme, kind string) {
 		raw, to, same := either(t, scheme, kind)
@@ -72,7 +72,7 @@ func TestRelabelled(t *testing.T) {
 	})
 }
 
-// A review is answered the same, whichever way.
+// Both paths give the same answer to a review.
 func TestFast(t *testing.T) {
 	scheme := newScheme(t)
 	names := allKinds(scheme)
@@ -114,7 +114,7 @@ func TestFast(t *testing.T) {
 	})
 }
 
-// Whatever comes, it is answered or left to the others.
+// Any input is answered or left to the decoder.
 func TestFastOnAnything(t *testing.T) {
 	scheme := newScheme(t)
 	rapid.Check(t, func(t *rapid.T) {

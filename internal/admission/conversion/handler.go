@@ -50,7 +50,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// envelope is what an answer may take beside its objects, in bytes.
+// envelope is an upper bound for an answer without its objects, in bytes.
 const envelope = 256
 
 // maxBody is the largest review, in bytes. An API server stores objects of at most 1.5 MiB, and sends them one by one.
@@ -59,20 +59,20 @@ const maxBody = 16 << 20
 // review is the memory of one review.
 type review struct{ question, answer bytes.Buffer }
 
-// texts keep the memory of reviews, which are as many as writes.
+// texts reuses the memory of reviews: every write causes one.
 var texts = sync.Pool{New: func() any { return new(review) }}
 
 // maxPooled is the largest buffer that is kept for the next review, in bytes. Few reviews are larger.
 const maxPooled = 256 << 10
 
-// free keeps the memory of a review, unless it is large.
+// free returns the memory of a review to the pool, unless it is large.
 func (r *review) free() {
 	if max(r.question.Cap(), r.answer.Cap()) <= maxPooled {
 		texts.Put(r)
 	}
 }
 
-// decode answers a ConversionReview whatever is in it.
+// decode answers any ConversionReview.
 func decode(body []byte) ([]byte, error) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(body, &review); err != nil || review.Request == nil {
@@ -110,7 +110,7 @@ func convertRaw(raw []byte, to schema.GroupVersion) ([]byte, error) {
 	return json.Marshal(o)
 }
 
-// recode turns a value into another of the same JSON.
+// recode converts a value into another one of the same JSON.
 func recode(from, into any) error {
 	raw, err := json.Marshal(from)
 	if err != nil {

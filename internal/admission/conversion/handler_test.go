@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLargeReviews is that a review is read up to its limit only, and that the memory of a large one is not kept.
+// TestLargeReviews: a review is read up to its limit only, and the memory of a large one is not pooled.
 func TestLargeReviews(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string

@@ -11,16 +11,16 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// KeptAnnotation is on the v1beta1 form of an object and holds, as JSON, the part of the v1beta2 form that v1beta1 has no
-// field for, in the places that it has there. It is never stored: it is made when an object is read as v1beta1 and taken
-// off when one is written. A client that removes it removes those fields.
+// KeptAnnotation is on the v1beta1 form of an object and holds, as JSON, the v1beta2 fields that v1beta1 lacks, at their v1beta2 paths.
+// It is never stored: it is made when an object is read as v1beta1 and removed when one is written. A client that removes it removes
+// those fields.
 const KeptAnnotation = "berth.dev/v1beta2-fields"
 
-// maxShapes is how much of the encoding of topology assignments is kept, in bytes. An object may have 256 KiB of
-// annotations, and without the shape the same domains are only written in another way.
+// maxShapes bounds the kept encoding of topology assignments, in bytes: an object may have 256 KiB of annotations. Without the shape the
+// same domains are encoded differently.
 const maxShapes = 96 << 10
 
-// takeKept takes the annotation off and returns what it holds.
+// takeKept removes the annotation and returns its content.
 func takeKept(o object) (object, error) {
 	text, ok := at(o, "metadata", "annotations")[KeptAnnotation].(string)
 	dropKept(o)
@@ -51,7 +51,7 @@ func dropKept(o object) {
 	}
 }
 
-// putKept adds the annotation if there is something to keep.
+// putKept adds the annotation if kept has fields.
 func putKept(o, kept object) error {
 	if len(kept) == 0 {
 		return nil
@@ -94,8 +94,7 @@ type keptFields struct {
 	} `json:"status"`
 }
 
-// check holds what is kept against the bounds of v1beta2. The API server checks an object in the version that it was
-// written in, so nobody else does.
+// check enforces the bounds of v1beta2 on kept fields. The API server validates an object only in the version in which it was written.
 func check(text []byte) error {
 	var f keptFields
 	strict, err := kjson.UnmarshalStrict(text, &f)

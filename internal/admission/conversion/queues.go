@@ -20,9 +20,8 @@ func clusterQueueUp(o, kept object) error {
 	return cohortUp(o, nil)
 }
 
-// checksUp makes one strategy out of the two ways to list admission checks: the plain list wins over a strategy given at
-// the same time (spec: 10 §2.7). A check that is listed twice counts once, and a strategy without checks is none, as
-// v1beta2 allows neither.
+// checksUp makes one strategy of the two ways to list admission checks: the plain list wins over a strategy given at the same time (spec:
+// 10 §2.7). Duplicate checks and a strategy without checks are dropped, as v1beta2 allows neither.
 func checksUp(spec object) {
 	list, isList := spec["admissionChecks"].([]any)
 	if isList {
@@ -49,10 +48,10 @@ func checksUp(spec object) {
 func clusterQueueDown(o object) (object, error) {
 	spec := at(o, "spec")
 	rename(spec, "cohortName", "cohort")
-	return keep(nil, spec, "concurrentAdmissionPolicy", "spec"), nil
+	return keepField(nil, spec, "concurrentAdmissionPolicy", "spec"), nil
 }
 
-// cohortUp drops a field that has a meaning for LocalQueues only.
+// cohortUp drops a field that is meaningful for LocalQueues only.
 func cohortUp(o, _ object) error {
 	delete(at(o, "status", "fairSharing"), "admissionFairSharingStatus")
 	return nil
@@ -70,8 +69,8 @@ func localQueueDown(o object) (object, error) {
 	return nil, nil
 }
 
-// workerClusterUp moves the credentials into clusterSource. v1beta1 cannot leave kubeConfig out, so one without a location
-// is none (spec: 40 §2.1).
+// workerClusterUp moves the credentials into clusterSource. v1beta1 requires kubeConfig, so an empty location means that there is none
+// (spec: 40 §2.1).
 func workerClusterUp(o, _ object) error {
 	spec := at(o, "spec")
 	if spec == nil {
@@ -108,5 +107,5 @@ func workerConfigUp(o, kept object) error {
 }
 
 func workerConfigDown(o object) (object, error) {
-	return keep(nil, at(o, "spec"), "quotaManagement", "spec"), nil
+	return keepField(nil, at(o, "spec"), "quotaManagement", "spec"), nil
 }

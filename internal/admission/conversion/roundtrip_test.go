@@ -33,7 +33,7 @@ func newScheme(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// allKinds are the kinds of the group, not only those that the webhook converts.
+// allKinds are all kinds of the group, including those without conversion.
 func allKinds(scheme *runtime.Scheme) []string {
 	var out []string
 	for name, t := range scheme.KnownTypes(kueue.GroupVersion) {
@@ -51,8 +51,7 @@ type source struct{ *rand.Rand }
 func (s source) Int63() int64 { return s.Int64() }
 func (source) Seed(int64)     {}
 
-// random makes an object of the kind in that version with random content in every field, as far as the schema allows it
-// where a conversion looks.
+// random makes an object of the kind and version with random content in every field, within the schema where a conversion reads it.
 func random(t *rapid.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind) object {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	typed, err := scheme.New(gvk)
@@ -144,7 +143,7 @@ func legalWorkload(r *rand.Rand, o *kueue.Workload) {
 	}
 }
 
-// legalAssignment is any legal encoding, not only what a scheduler would write.
+// legalAssignment is any legal encoding, including ones that no scheduler writes.
 func legalAssignment(r *rand.Rand) *kueue.TopologyAssignment {
 	word := func() string { return []string{"", "a", "n-1", "n-11", "node-7"}[r.IntN(5)] }
 	out := &kueue.TopologyAssignment{Slices: []kueue.TopologyAssignmentSlice{}}
@@ -201,8 +200,8 @@ func legalOldWorkload(r *rand.Rand, o *kueuev1beta1.Workload) {
 	}
 }
 
-// normal is the form in which v1beta1 is read back: without what has no effect, and with one of two ways to say a thing
-// (spec: 10 §2.7, 70 §4.8).
+// normal is the form in which v1beta1 is read back: without fields that have no effect, and with one of two equivalent forms (spec: 10
+// §2.7, 70 §4.8).
 func normal(o object) object {
 	spec, status := at(o, "spec"), at(o, "status")
 	switch o["kind"] {
@@ -284,7 +283,7 @@ func forEachKind(t *testing.T, property func(t *rapid.T, scheme *runtime.Scheme,
 	}
 }
 
-// What is stored and read as v1beta1 is written back unchanged.
+// A stored object that is read as v1beta1 is written back unchanged.
 func TestStoredObjectSurvivesV1beta1(t *testing.T) {
 	forEachKind(t, func(t *rapid.T, scheme *runtime.Scheme, kind string) {
 		o := random(t, scheme, kueue.GroupVersion.WithKind(kind))
@@ -298,7 +297,7 @@ func TestStoredObjectSurvivesV1beta1(t *testing.T) {
 	})
 }
 
-// What is written as v1beta1 is read back as it was written, in its normal form.
+// An object that is written as v1beta1 is read back in its normal form.
 func TestV1beta1IsReadBack(t *testing.T) {
 	forEachKind(t, func(t *rapid.T, scheme *runtime.Scheme, kind string) {
 		o := random(t, scheme, kueuev1beta1.GroupVersion.WithKind(kind))
@@ -315,7 +314,7 @@ func TestV1beta1IsReadBack(t *testing.T) {
 	})
 }
 
-// Whatever an annotation keeps, the fields that v1beta1 knows are those that were written.
+// Kept fields never change the fields that v1beta1 has.
 func TestChangeInV1beta1Wins(t *testing.T) {
 	forEachKind(t, func(t *rapid.T, scheme *runtime.Scheme, kind string) {
 		old := random(t, scheme, kueue.GroupVersion.WithKind(kind))

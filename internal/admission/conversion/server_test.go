@@ -215,7 +215,7 @@ func TestServer(t *testing.T) {
 	t.Run("reviews without an old client", s.testReviews)
 	t.Run("warnings", s.testWarnings)
 	t.Run("without the webhook", s.testDown)
-	t.Run("nobody converts", s.testNobody)
+	t.Run("nobody converts", s.testUnserved)
 }
 
 func (s *server) testReadModifyWrite(t *testing.T) {
@@ -235,8 +235,8 @@ func (s *server) testReadModifyWrite(t *testing.T) {
 	}
 }
 
-// testCreate creates copies of what was read as v1beta1, with what is kept of the spec. A new object has no status yet, so
-// nothing is kept of that.
+// testCreate creates copies of v1beta1 objects, including kept fields of the spec. A new object has no status yet, so no field of the
+// status is kept.
 func (s *server) testCreate(t *testing.T) {
 	for _, o := range fullObjects(t, "old") {
 		t.Run(o.GetKind(), func(t *testing.T) {
@@ -272,7 +272,7 @@ func (s *server) testStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	at(stored.Object, "status")["accumulatedPastExecutionTimeSeconds"] = int64(99)
-	// and a reserved one can be stopped, whatever else the client does not know (spec: 10 §2.7)
+	// and a reserved one can be stopped by a client that does not know the other fields (spec: 10 §2.7)
 	at(old.Object, "spec")["active"] = true
 	delete(at(old.Object, "metadata"), "annotations")
 	delete(at(old.Object, "spec"), "priorityClassName")
@@ -294,8 +294,8 @@ func (s *server) testForged(t *testing.T) {
 	}
 }
 
-// testApply applies one object from two sides, each in its version. Nobody becomes the owner of what another applied, and
-// nobody meets a conflict over what nobody else wants.
+// testApply applies one object from two sides, each in its version. Neither side becomes the owner of fields that the other applied, and
+// conflicts arise only over fields that both set.
 func (s *server) testApply(t *testing.T) {
 	const name = "applied"
 	apply := func(version, manager, text string) error {
@@ -322,7 +322,7 @@ spec:
 		must(apply("v1beta1", "old", cohort))
 	}
 	before := s.get(t, "ClusterQueue", "v1beta2", name)
-	// a client of v1beta1 that knows nothing of applying
+	// a client of v1beta1 that does not use apply
 	old := s.get(t, "ClusterQueue", "v1beta1", name)
 	at(old.Object, "spec")["stopPolicy"] = "Hold"
 	_, err := s.resource("ClusterQueue", "v1beta1").Update(t.Context(), old, metav1.UpdateOptions{FieldManager: "editor"})
@@ -342,12 +342,12 @@ spec:
 	}
 	must(apply("v1beta2", "new", quota))
 	must(apply("v1beta1", "old", cohort))
-	// what one side stops to apply is gone, in both versions
+	// fields that one side no longer applies are removed, in both versions
 	must(apply("v1beta1", "old", `{kind: ClusterQueue, spec: {flavorFungibility: {whenCanBorrow: Borrow}}}`))
 	if at(s.get(t, "ClusterQueue", "v1beta2", name).Object, "spec")["cohortName"] != nil {
 		t.Error("the cohort is still there")
 	}
-	// and what the other side owns is a conflict, by its name in the version of whom it meets
+	// and a field of the other side is a conflict, named in the version of the client that causes it
 	err = apply("v1beta1", "old", `{kind: ClusterQueue, spec: {resourceGroups: [{coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 5}]}]}]}}`)
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), ".spec.resourceGroups") {
 		t.Errorf("error %v, want a conflict", err)
@@ -366,8 +366,8 @@ func owned(u *unstructured.Unstructured) map[string]string {
 	return out
 }
 
-// testReviews holds what conversion costs while nobody asks for v1beta1 to one review for each write: the API server keeps
-// a cache of each version.
+// testReviews limits the cost of conversion without clients of v1beta1 to one review for each write: the API server keeps a cache of each
+// version.
 func (s *server) testReviews(t *testing.T) {
 	const writes = 50
 	u := &unstructured.Unstructured{Object: parsed(t, kueue.GroupVersion, `{kind: Cohort, spec: {}}`)}
@@ -398,7 +398,7 @@ func (s *server) testWarnings(t *testing.T) {
 	}
 }
 
-// testDown stops the webhook: v1beta2 does not need it.
+// testDown stops the webhook: v1beta2 works without it.
 func (s *server) testDown(t *testing.T) {
 	for _, o := range fullObjects(t, "down") {
 		s.create(t, o)
@@ -418,7 +418,7 @@ func (s *server) testDown(t *testing.T) {
 	}
 }
 
-// asOld is some object of the kind, converted here.
+// asOld is any object of the kind, converted here.
 func (s *server) asOld(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	list, err := s.resource(kind, "v1beta2").List(t.Context(), metav1.ListOptions{})
@@ -431,9 +431,9 @@ func (s *server) asOld(t *testing.T, kind string) *unstructured.Unstructured {
 	return o
 }
 
-// testNobody installs without a webhook, where there was one to which the manager has added its authority: v1beta1 is there
-// only where nothing needs to be converted.
-func (s *server) testNobody(t *testing.T) {
+// testUnserved installs without a webhook after a manager has added its authority to one: v1beta1 is served only for kinds that need no
+// conversion.
+func (s *server) testUnserved(t *testing.T) {
 	for _, name := range CRDs() {
 		crd, err := s.Resource(crdResource).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {

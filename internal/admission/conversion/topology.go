@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -10,16 +11,16 @@ import (
 const (
 	// maxRun is the most domains that one slice can hold.
 	maxRun = 100_000
-	// maxDomains bounds what a few bytes of slices may grow to. An object of more different domains cannot be stored.
+	// maxDomains bounds the expansion of a few bytes of slices. An object with more different domains cannot be stored.
 	maxDomains = 1 << 18
 	// maxSlices is the most slices of one assignment.
 	maxSlices = 1000
 	// maxLevels is the most levels of a topology.
 	maxLevels = 16
-	// maxText is how many bytes the values of all domains of one object may have as v1beta1, where each is spelled out: a few
-	// bytes of slices may stand for any number of them.
+	// maxText bounds the values of all domains of one object as v1beta1, in bytes. v1beta1 spells each out, and a few bytes of slices may
+	// stand for any number of them.
 	maxText = 32 << 20
-	// perDomain and perValue are what a domain and each of its values add to the text.
+	// perDomain and perValue are the bytes that a domain and each of its values add to the text.
 	perDomain, perValue = 32, 4
 )
 
@@ -29,13 +30,13 @@ type domain struct {
 	count  int32
 }
 
-// space is what is left of the bounds of one object while its topology assignments are expanded.
+// space is the part of the bounds of one object that is left while its topology assignments are expanded.
 type space struct{ domains, text int }
 
 func newSpace() *space { return &space{domains: maxDomains, text: maxText} }
 
-// take charges the domains of a slice before any memory is taken for them.
-func (left *space) take(i int, s *kueue.TopologyAssignmentSlice) error {
+// charge deducts the domains of a slice before memory is allocated for them.
+func (left *space) charge(i int, s *kueue.TopologyAssignmentSlice) error {
 	n := int(s.DomainCount)
 	if n < 0 || n > left.domains {
 		return fmt.Errorf("more than %d domains", maxDomains)
@@ -61,12 +62,12 @@ func (left *space) take(i int, s *kueue.TopologyAssignmentSlice) error {
 	return nil
 }
 
-// expand reads every legal form of slices (spec: 20 §2.4). It refuses what the rules of v1beta2 forbid, and what needs more than
-// is left of the bounds of the object.
+// expand reads every legal form of slices (spec: 20 §2.4). It refuses slices that violate the rules of v1beta2 or exceed the space that
+// is left.
 func expand(slices []kueue.TopologyAssignmentSlice, left *space) ([]domain, error) {
 	var out []domain
 	for i, s := range slices {
-		if err := left.take(i, &s); err != nil {
+		if err := left.charge(i, &s); err != nil {
 			return nil, err
 		}
 		for j := range int(s.DomainCount) {
@@ -102,7 +103,7 @@ func text(p *string) string {
 	return *p
 }
 
-// compress writes domains as one slice, or as few as their bound allows: encoder A of spec 20 §2.4.
+// compress writes domains as one slice, or as few as the bound of a slice allows: encoder A of spec 20 §2.4.
 func compress(domains []domain) []kueue.TopologyAssignmentSlice {
 	out := []kueue.TopologyAssignmentSlice{}
 	for len(domains) > 0 {
@@ -125,14 +126,7 @@ func compress(domains []domain) []kueue.TopologyAssignmentSlice {
 			}
 			s.ValuesPerLevel = append(s.ValuesPerLevel, values)
 		}
-		s.PodCounts = counts(run, func() bool {
-			for _, d := range run {
-				if d.count != run[0].count {
-					return false
-				}
-			}
-			return true
-		}())
+		s.PodCounts = counts(run, !slices.ContainsFunc(run, func(d domain) bool { return d.count != run[0].count }))
 		out = append(out, s)
 	}
 	return out
@@ -148,7 +142,7 @@ func individual(run []domain, level int, prefix, suffix *string) kueue.TopologyA
 	return kueue.TopologyAssignmentSliceLevelValues{Individual: out}
 }
 
-// counts writes the pods of each domain, as one number if that is wanted.
+// counts writes the pods of each domain, or one number for all of them.
 func counts(run []domain, universal bool) kueue.TopologyAssignmentSlicePodCounts {
 	if universal {
 		return kueue.TopologyAssignmentSlicePodCounts{Universal: &run[0].count}
@@ -160,7 +154,7 @@ func counts(run []domain, universal bool) kueue.TopologyAssignmentSlicePodCounts
 	return kueue.TopologyAssignmentSlicePodCounts{Individual: out}
 }
 
-// shapeOf is what slices have besides their domains: where each begins, and what is written once.
+// shapeOf returns slices without their domains: sizes, universal values, prefixes and suffixes.
 func shapeOf(slices []kueue.TopologyAssignmentSlice) []kueue.TopologyAssignmentSlice {
 	out := make([]kueue.TopologyAssignmentSlice, len(slices))
 	for i, s := range slices {
@@ -178,8 +172,7 @@ func shapeOf(slices []kueue.TopologyAssignmentSlice) []kueue.TopologyAssignmentS
 	return out
 }
 
-// refill writes domains as slices of a shape. It reports false if they do not fit, because the domains were changed since
-// the shape was taken.
+// refill writes domains as slices of a shape. It reports false if they do not fit, because the domains changed after the shape was taken.
 func refill(shape []kueue.TopologyAssignmentSlice, domains []domain) ([]kueue.TopologyAssignmentSlice, bool) {
 	if len(shape) == 0 || len(shape) > maxSlices {
 		return nil, false
@@ -213,7 +206,7 @@ func refill(shape []kueue.TopologyAssignmentSlice, domains []domain) ([]kueue.To
 	return out, len(domains) == 0
 }
 
-// fits reports whether the values of one level can be written in the way that v says.
+// fits reports whether v can encode the values of one level.
 func fits(run []domain, level int, v kueue.TopologyAssignmentSliceLevelValues) bool {
 	if (v.Universal == nil) == (v.Individual == nil) {
 		return false

@@ -56,7 +56,7 @@ func TestCompress(t *testing.T) {
 	}
 }
 
-// Whatever the domains, what is compressed expands to them.
+// Compressed domains expand to themselves.
 func TestCompressExpands(t *testing.T) {
 	word := rapid.StringMatching(`[ab-]{0,4}`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -74,7 +74,7 @@ func TestCompressExpands(t *testing.T) {
 	})
 }
 
-// A shape that was taken of other slices changes how domains are written, never which they are.
+// The shape of other slices changes the encoding of domains, never the domains.
 func TestRefillOtherDomains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -175,7 +175,7 @@ func TestExpandRefuses(t *testing.T) {
 	}
 }
 
-// TestExpandShares is that the pod sets of one object share its bounds.
+// TestExpandShares: the pod sets of one object share its bounds.
 func TestExpandShares(t *testing.T) {
 	many := []kueue.TopologyAssignmentSlice{{
 		DomainCount: maxDomains / 2, ValuesPerLevel: []kueue.TopologyAssignmentSliceLevelValues{{Universal: new("h")}},
@@ -189,7 +189,7 @@ func TestExpandShares(t *testing.T) {
 	}
 }
 
-// Thousands of domains survive, and the annotation stays far from what an object may hold (spec: 70 §7 #53).
+// Thousands of domains survive, and the annotation stays far below its limit (spec: 70 §7 #53).
 func TestManyDomains(t *testing.T) {
 	list := func(n int) []any {
 		var out []any
@@ -215,7 +215,7 @@ func TestManyDomains(t *testing.T) {
 			t.Error("an annotation for what comes back by itself")
 		}
 	}
-	// a slice for each of 1000 domains: their shape is too much to keep, and is not kept
+	// a slice for each of 1000 domains: their shape is too large and is dropped
 	var slices []any
 	for i := range maxSlices {
 		host := object{"universal": fmt.Sprintf("%s-%d", strings.Repeat("h", 50), i)}
@@ -235,7 +235,7 @@ func TestManyDomains(t *testing.T) {
 	}
 }
 
-// A domain without a value for each level is nothing that v1beta2 can say.
+// v1beta2 cannot represent a domain without a value for each level.
 func TestRaggedDomains(t *testing.T) {
 	for _, values := range [][]any{{"x"}, {"x", "y", "z"}} {
 		o := object{"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "status": object{"admission": object{"podSetAssignments": []any{

@@ -9,14 +9,13 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// sources are the words of v1beta1 for what a priority class is.
+// sources maps the priority class sources of v1beta1 to groups and kinds.
 var sources = map[string]object{
 	"kueue.x-k8s.io/workloadpriorityclass": {"group": string(kueue.WorkloadPriorityClassGroup), "kind": string(kueue.WorkloadPriorityClassKind)},
 	"scheduling.k8s.io/priorityclass":      {"group": string(kueue.PodPriorityClassGroup), "kind": string(kueue.PodPriorityClassKind)},
 }
 
-// constraintsField is the field of a topology request that v1beta1 does not have; sliceFields are those that it takes the
-// place of.
+// constraintsField is a field of a topology request that v1beta1 lacks. In v1beta2 it replaces sliceFields.
 const constraintsField = "podsetSliceRequiredTopologyConstraints"
 
 var sliceFields = []string{"podSetSliceRequiredTopology", "podSetSliceSize"}
@@ -44,7 +43,7 @@ func workloadUp(o, kept object) error {
 func workloadDown(o object) (object, error) {
 	spec, status := at(o, "spec"), at(o, "status")
 	priorityClassDown(spec)
-	kept := keep(nil, spec, "preemptionGates", "spec")
+	kept := keepField(nil, spec, "preemptionGates", "spec")
 	var podSets []any
 	for _, podSet := range items(spec, "podSets") {
 		if request := constraintsDown(at(podSet, "topologyRequest")); request != nil {
@@ -52,18 +51,18 @@ func workloadDown(o object) (object, error) {
 		}
 	}
 	if podSets != nil {
-		kept = keep(kept, object{"podSets": podSets}, "podSets", "spec")
+		kept = keepField(kept, object{"podSets": podSets}, "podSets", "spec")
 	}
 	rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
-	kept = keep(kept, status, "preemptionGates", "status")
+	kept = keepField(kept, status, "preemptionGates", "status")
 	shapes, err := topologiesDown(at(status, "admission"))
 	if err != nil || shapes == nil {
 		return kept, err
 	}
-	return keep(kept, object{"podSetAssignments": shapes}, "podSetAssignments", "status", "admission"), nil
+	return keepField(kept, object{"podSetAssignments": shapes}, "podSetAssignments", "status", "admission"), nil
 }
 
-// byName indexes the entries of a list; of several of one name it has the first.
+// byName indexes the entries of a list; the first of equal names wins.
 func byName(list []object) map[string]object {
 	out := make(map[string]object, len(list))
 	for _, item := range slices.Backward(list) {
@@ -77,7 +76,7 @@ func nameOf(item object) string {
 	return name
 }
 
-// priorityClassUp makes a reference of a source and a name. A name without a source refers to nothing (spec: 10 §2.7).
+// priorityClassUp makes a reference from a source and a name. A name without a source refers to nothing (spec: 10 §2.7).
 func priorityClassUp(spec object) {
 	source, _ := spec["priorityClassSource"].(string)
 	name, _ := spec["priorityClassName"].(string)
@@ -99,10 +98,10 @@ func priorityClassDown(spec object) {
 	}
 }
 
-// constraintsDown takes the layers of slices out of a topology request and returns them together with the fields that they
-// take the place of, which v1beta1 has: by them it can be seen whether a client changed its mind.
+// constraintsDown removes the layers of slices from a topology request. It returns them with the v1beta1 fields that they replace: these
+// show later whether a client changed the slices.
 func constraintsDown(request object) (kept object) {
-	kept = keep(nil, request, constraintsField)
+	kept = keepField(nil, request, constraintsField)
 	for _, field := range sliceFields {
 		if value, ok := request[field]; ok && kept != nil {
 			kept[field] = value
@@ -111,7 +110,7 @@ func constraintsDown(request object) (kept object) {
 	return kept
 }
 
-// constraintsUp puts the layers back, unless the client set, changed or removed slices in its own words.
+// constraintsUp restores the layers, unless the client set, changed or removed slices in the fields of v1beta1.
 func constraintsUp(request, kept object) {
 	for _, field := range sliceFields {
 		if request[field] != kept[field] {
@@ -121,8 +120,8 @@ func constraintsUp(request, kept object) {
 	restore(request, kept, constraintsField)
 }
 
-// topologiesDown writes the topology assignments of an admission as lists of domains. It returns, by pod set, the shapes
-// of those that would not come back as they were.
+// topologiesDown writes the topology assignments of an admission as lists of domains. It returns, by pod set, the shapes that compress
+// would not restore.
 func topologiesDown(admission object) ([]any, error) {
 	var shapes []any
 	left := newSpace()
@@ -170,7 +169,7 @@ func topologyDown(assignment object, left *space) (shape any, err error) {
 	return shape, recode(shapeOf(written), &shape)
 }
 
-// topologyUp turns domains into slices, of the given shape if they fit into it.
+// topologyUp turns domains into slices, in the given shape if they fit into it.
 func topologyUp(assignment object, shape any) error {
 	list, ok := assignment["domains"].([]any)
 	if !ok {
@@ -190,7 +189,7 @@ func topologyUp(assignment object, shape any) error {
 	domains := make([]domain, len(wire))
 	for i, d := range wire {
 		domains[i] = domain{d.Values, d.Count}
-		if len(d.Values) != len(levels) { // the schema says nothing of it, as it bounds the number of domains by none
+		if len(d.Values) != len(levels) { // the schema does not check it, because it does not bound the number of domains
 			return fmt.Errorf("domains[%d].values must have one entry for each of levels", i)
 		}
 	}

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	completed       = 100             // names at most. spec: 70 §4.9
-	completionLimit = 3 * time.Second // a shell that waits is worse than one that does not know
+	completed       = 100             // maximum number of names. spec: 70 §4.9
+	completionLimit = 3 * time.Second // a waiting shell is worse than one without completion
 )
 
-// complete offers the names of a kind's objects, of which keep takes some (nil takes all): for the first argument, or for each
-// of several Workloads to delete.
+// complete offers the names of a kind's objects, filtered by keep (nil: all): for the first argument, or for each of several Workloads to
+// delete.
 func (t *tool) complete(k *cluster.Kind, keep func(client.Object) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && k != cluster.Workload {

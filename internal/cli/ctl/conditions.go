@@ -3,6 +3,8 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +30,7 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 	if a := w.Status.Admission; a != nil {
 		out.ClusterQueue = string(a.ClusterQueue)
 		for _, ps := range a.PodSetAssignments {
-			for _, name := range sortedResources(ps.ResourceUsage) {
+			for _, name := range slices.Sorted(maps.Keys(ps.ResourceUsage)) {
 				amount := ps.ResourceUsage[name]
 				out.Flavors = append(out.Flavors, berthv1alpha1.FlavorChoice{
 					PodSet: string(ps.Name), Resource: string(name), Flavor: string(ps.Flavors[name]), Amount: amount, Mode: "held",
@@ -64,7 +66,7 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 	return out
 }
 
-// life are the facts of the status, a line each, the one that matters most first.
+// life lists the facts of the status, one in a line, the most important one first.
 func (s *session) life(w *kueue.Workload) (lines []string) {
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if !running(w) {
@@ -106,7 +108,7 @@ func (s *session) life(w *kueue.Workload) (lines []string) {
 	return lines
 }
 
-// wayIn looks for what is wrong with the queues of a Workload.
+// wayIn describes problems of a Workload's queues.
 func (s *session) wayIn(ctx context.Context, w *kueue.Workload) (clusterQueue string, lines []string) {
 	if w.Spec.QueueName == "" {
 		return "", []string{"it names no LocalQueue (spec.queueName)"}
@@ -132,7 +134,7 @@ func (s *session) wayIn(ctx context.Context, w *kueue.Workload) (clusterQueue st
 	return cq.Name, lines
 }
 
-// asAQueue is the line about a queue that could not be read: that it does not exist matters, that one may not look does not.
+// asAQueue is the line about a queue that could not be read, if it does not exist. Missing permission is not reported.
 func asAQueue(kind, name string, err error) []string {
 	if apierrors.IsNotFound(err) {
 		return []string{fmt.Sprintf("%s %s does not exist", kind, name)}

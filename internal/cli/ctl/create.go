@@ -30,13 +30,13 @@ func (t *tool) newCreate() *cobra.Command {
 	return cmd
 }
 
-// creation is what the commands that create have in common.
+// creation is shared by the commands that create objects.
 type creation struct {
 	output
 	dryRun dryRun
 }
 
-// command makes the command; check finds what is wrong with its flags, prepare makes the object.
+// command makes the command; check validates its flags, prepare makes the object.
 func (c *creation) command(t *tool, k *cluster.Kind, help string, prepare func(ctx context.Context, s *session, name string) (client.Object, error), check func() error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: k.Name + " NAME", Aliases: k.Aliases, Short: "create a " + k.Kind, Long: help, Args: exactly("NAME"),

@@ -19,7 +19,7 @@ import (
 // group is the GroupID of the commands of this package in the help of their parent.
 const group = "queues"
 
-// tool is what the commands share.
+// tool is shared by all commands.
 type tool struct {
 	version    string
 	connection cluster.Connection
@@ -47,7 +47,7 @@ func addTo(root *cobra.Command, t *tool) {
 	finish(root)
 }
 
-// finish gives the commands that only hold others an answer to a name that is unknown, and every command its manners.
+// finish makes parent commands report unknown names.
 func finish(parent *cobra.Command) {
 	for _, command := range parent.Commands() {
 		command.Flags().SortFlags = false
@@ -64,7 +64,7 @@ func finish(parent *cobra.Command) {
 	}
 }
 
-// unknown is the error of `berth list clusterqueus`.
+// unknown is the error for a misspelt kind, as in `berth list clusterqueus`.
 func unknown(cmd *cobra.Command, name string) error {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -77,10 +77,10 @@ func unknown(cmd *cobra.Command, name string) error {
 	return cluster.Usage("%s: unknown kind %q: see %s --help", cmd.CommandPath(), name, cmd.CommandPath())
 }
 
-// session is one command at work.
+// session is a running command.
 type session struct{ *cluster.Session }
 
-// open makes a session. It sends nothing yet.
+// open makes a session. It sends no request yet.
 func (t *tool) open(cmd *cobra.Command) (*session, error) {
 	s, err := t.connection.Open(cmd, t.version, t.now)
 	return &session{s}, err
@@ -102,7 +102,7 @@ func (t *tool) run(cmd *cobra.Command, work func(ctx context.Context, s *session
 	return s.Advise(cmd.Context(), err)
 }
 
-// exactly wants as many arguments as there are names, and says which is missing.
+// exactly requires as many arguments as there are names, and reports the missing one.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -115,7 +115,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// noNames is for commands that list: kubectl's users expect to name an object.
+// noNames is for list commands: users of kubectl expect that an argument names an object.
 func noNames(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

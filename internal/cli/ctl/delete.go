@@ -66,14 +66,14 @@ func (t *tool) newDelete() *cobra.Command {
 	return cmd
 }
 
-// doomed is something to delete: a job, or a Workload of no job.
+// doomed is an object to delete: a job, or a Workload without a job.
 type doomed struct {
 	gvk       schema.GroupVersionKind
 	resource  string // jobs.batch
 	namespace string
 	name      string
 	uid       types.UID
-	workload  string // whose job it is, "" if it is a Workload itself
+	workload  string // the job's Workload, "" for a Workload itself
 }
 
 func (d *deleteWorkload) run(ctx context.Context, s *session, names []string) error {
@@ -110,7 +110,7 @@ func (d *deleteWorkload) run(ctx context.Context, s *session, names []string) er
 	return nil
 }
 
-// find reads the Workloads. A name that there is not is told and passed over. spec: 70 §4.9.
+// find reads the Workloads. Missing names are reported and skipped. spec: 70 §4.9.
 func (d *deleteWorkload) find(ctx context.Context, s *session, names []string) ([]kueue.Workload, error) {
 	if d.all {
 		var list kueue.WorkloadList
@@ -156,7 +156,7 @@ func (s *session) jobsOf(w *kueue.Workload) ([]doomed, error) {
 	return out, nil
 }
 
-// agreed lists the jobs and asks.
+// agreed lists the jobs and asks for confirmation.
 func (s *session) agreed(list []doomed) bool {
 	fmt.Fprintln(s.Out, "This deletes jobs, too:")
 	for _, one := range list {
@@ -166,7 +166,7 @@ func (s *session) agreed(list []doomed) bool {
 	}
 	fmt.Fprint(s.Out, "Delete them (y/n)? ")
 	var word string
-	_, _ = fmt.Fscan(bufio.NewReader(s.In), &word) // the end of the input is a no
+	_, _ = fmt.Fscan(bufio.NewReader(s.In), &word) // the end of the input means no
 	return word == "y" || word == "Y"
 }
 

@@ -108,7 +108,7 @@ func (e *explain) job(ctx context.Context, s *session, word string, job *unstruc
 	return err
 }
 
-// without says why a job has no Workload, as far as the job and the policy about queue labels tell.
+// without returns the reason why a job has no Workload, as far as the job and the policy about queue labels show it.
 func (s *session) without(ctx context.Context, job *unstructured.Unstructured) string {
 	gvk := job.GroupVersionKind()
 	if mapping, err := s.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err == nil {
@@ -161,7 +161,7 @@ func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1a
 	return out, nil
 }
 
-// reason is why the manager cannot be asked, in a clause.
+// reason describes why the manager's answer is missing.
 func reason(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -178,7 +178,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// inWords is the trace, its sentence, and the place in the queue.
+// inWords is the trace, its sentence, and the position in the queue.
 func inWords(e *berthv1alpha1.Explanation) string {
 	var b strings.Builder
 	for line := range strings.Lines(e.Text) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -15,7 +14,7 @@ import (
 // pair is a resource of a flavor.
 type pair struct{ flavor, resource string }
 
-// share is the owned and used quota of a flavor and resource. Reserved is used by QuotaReserved Workloads; admitted is the part of
+// share is the nominal and used quota of a flavor and resource. Reserved is used by QuotaReserved Workloads; admitted is the part of
 // Admitted ones.
 type share struct {
 	pair
@@ -28,8 +27,7 @@ func (s *share) add(other *share) {
 	s.admitted.Add(other.admitted)
 }
 
-// sharesOf are the pairs of quotas and usages, in the order of the spec. Usage of a flavor that the queue has no quota of any more
-// comes last.
+// sharesOf returns the quotas and usages, in the order of the spec. Usage of a flavor without quota comes last.
 func sharesOf(groups []kueue.ResourceGroup, st *kueue.ClusterQueueStatus) []share {
 	var out []share
 	at := func(p pair) *share {
@@ -66,22 +64,22 @@ func sharesOf(groups []kueue.ResourceGroup, st *kueue.ClusterQueueStatus) []shar
 // node is a cohort in the forest.
 type node struct {
 	name, parent      string
-	explicit          bool // it has an object of its own
+	explicit          bool // has an object
 	children          []string
-	queues            []*kueue.ClusterQueue // directly in it
-	allQueues         []*kueue.ClusterQueue // in it and below
-	own               []share               // quota of its own
-	shares            []share               // with all below
+	queues            []*kueue.ClusterQueue // direct members
+	allQueues         []*kueue.ClusterQueue // members at any depth
+	own               []share               // the cohort's own quota
+	shares            []share               // including everything below
 	pending, admitted int32
 }
 
-// forest is how ClusterQueues and Cohorts belong together.
+// forest is the hierarchy of ClusterQueues and Cohorts.
 type forest struct {
 	nodes map[string]*node
 	alone []*kueue.ClusterQueue // in no cohort
 }
 
-// grow makes the forest. Cohorts that only members name are in it, and so are cohorts in a circle, which the manager refuses.
+// grow makes the forest, including cohorts without an object, and cohorts in a cycle, which the manager refuses.
 func grow(cohorts []kueue.Cohort, queues []kueue.ClusterQueue) *forest {
 	f := &forest{nodes: map[string]*node{}}
 	at := func(name string) *node {
@@ -116,7 +114,7 @@ func grow(cohorts []kueue.Cohort, queues []kueue.ClusterQueue) *forest {
 	return f
 }
 
-// sum adds all that is in and below a node to another.
+// sum adds a node and everything below it to another.
 func (f *forest) sum(to, n *node, seen map[string]bool) {
 	if seen[n.name] {
 		return
@@ -142,7 +140,7 @@ func (f *forest) sum(to, n *node, seen map[string]bool) {
 	}
 }
 
-// sort puts what is summed up from many queues, each with an order of its own, into one.
+// sort orders shares that are the sum of several queues.
 func (n *node) sort() {
 	slices.SortFunc(n.shares, func(a, b share) int {
 		return cmp.Or(strings.Compare(a.flavor, b.flavor), strings.Compare(a.resource, b.resource))
@@ -151,7 +149,7 @@ func (n *node) sort() {
 
 func (f *forest) names() []string { return slices.Sorted(maps.Keys(f.nodes)) }
 
-// roots are the cohorts without a parent, and one of each circle.
+// roots returns the cohorts without a parent, and one of each cycle.
 func (f *forest) roots() []*node {
 	var out []*node
 	seen := map[string]bool{}
@@ -179,8 +177,4 @@ func (f *forest) roots() []*node {
 		}
 	}
 	return out
-}
-
-func sortedResources(list corev1.ResourceList) []corev1.ResourceName {
-	return slices.Sorted(maps.Keys(list))
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// queueLabels is what the policy about queue labels says of the manager: which namespaces it manages, and which kinds it does
-// not queue. berth install writes the policy from the same configuration as the manager reads.
+// queueLabels is the content of the policy about queue labels: the managed namespaces and the kinds that are not queued. berth install
+// writes the policy from the manager's configuration.
 type queueLabels struct {
 	managed  *cel.Expression
 	unlisted map[string]any  // frameworks by kind, as in the policy
-	known    map[string]bool // namespaces that were asked for: whether they are managed
+	known    map[string]bool // whether namespaces are managed, by name
 }
 
-// queueLabels reads the policy. It returns nil where there is none, or where the caller may not read it.
+// queueLabels reads the policy. It returns nil if the policy does not exist, or the caller may not read it.
 func (s *session) queueLabels(ctx context.Context) *queueLabels {
 	var policy admissionv1.ValidatingAdmissionPolicy
 	if err := s.Get(ctx, client.ObjectKey{Name: webhook.QueueLabelPolicyName}, &policy); err != nil {
@@ -60,7 +60,7 @@ func (s *session) queueLabels(ctx context.Context) *queueLabels {
 	return out
 }
 
-// manages reports whether the manager looks after a namespace with these labels.
+// manages reports whether a namespace with these labels is managed.
 func (q *queueLabels) manages(labels map[string]string) bool {
 	plain := map[string]any{}
 	for k, v := range labels {
@@ -70,7 +70,7 @@ func (q *queueLabels) manages(labels map[string]string) bool {
 	return err != nil || managed == true
 }
 
-// ignored says why nothing acts upon the queue label of an object of a resource; empty if something does, or if that is not known.
+// ignored returns the reason why the queue label of an object is ignored; empty if it is not, or if that is unknown.
 func (s *session) ignored(ctx context.Context, q *queueLabels, resource schema.GroupResource, object metav1.Object) string {
 	if q == nil || planjob.QueueName(object) == "" || object.GetDeletionTimestamp() != nil || hasKnownOwner(object) {
 		return ""
@@ -84,7 +84,7 @@ func (s *session) ignored(ctx context.Context, q *queueLabels, resource schema.G
 	return ""
 }
 
-// isManaged reports whether the manager looks after a namespace. One that cannot be read counts as managed.
+// isManaged reports whether a namespace is managed. An unreadable one counts as managed.
 func (s *session) isManaged(ctx context.Context, q *queueLabels, namespace string) bool {
 	if managed, known := q.known[namespace]; known {
 		return managed
@@ -108,14 +108,14 @@ func hasKnownOwner(object metav1.Object) bool {
 	return slices.ContainsFunc(options.Frameworks(), func(f options.Framework) bool { return f.GVK == gvk })
 }
 
-// Limits of what is printed and asked.
+// Limits of output and requests.
 const (
-	maxIgnored    = 10 // objects that are named one by one
-	maxNamespaces = 20 // that are asked for one by one
+	maxIgnored    = 10 // objects that are listed individually
+	maxNamespaces = 20 // that are read individually
 )
 
-// tellIgnored prints a line on stderr for each object of the namespaces that are listed whose queue label is ignored: it has no
-// Workload, and so no row.
+// tellIgnored prints a line on stderr for each object in the listed namespaces whose queue label is ignored: it has no Workload, and so
+// no row.
 func (l *listing) tellIgnored(ctx context.Context, s *session) {
 	q := s.queueLabels(ctx)
 	if q == nil {
@@ -126,7 +126,7 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 	for _, f := range options.Frameworks() {
 		mapping, err := s.RESTMapper().RESTMapping(f.GVK.GroupKind(), f.GVK.Version)
 		if err != nil {
-			continue // such as one that is not installed
+			continue // not installed, for example
 		}
 		resource := mapping.Resource.GroupResource()
 		in := unmanaged
@@ -139,7 +139,7 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 			list := &metav1.PartialObjectMetadataList{}
 			list.SetGroupVersionKind(f.GVK.GroupVersion().WithKind(f.GVK.Kind + "List"))
 			if err := s.Pages(ctx, list, o); err != nil {
-				break // such as a kind that the user may not list
+				break // the user may not list the kind, for example
 			}
 			for i := range list.Items {
 				item := &list.Items[i]
@@ -158,7 +158,7 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 	}
 }
 
-// scope is the namespace that is listed, or "" for all.
+// scope returns the listed namespace, or "" for all.
 func (l *listing) scope(s *session) []string {
 	if l.everywhere {
 		return []string{""}
@@ -166,8 +166,8 @@ func (l *listing) scope(s *session) []string {
 	return []string{s.Namespace}
 }
 
-// unmanaged lists the unmanaged namespaces among the listed ones: only there the label of a listed kind may be ignored, so that
-// most objects need not be read. If there are many, it is "" for all.
+// unmanaged returns the unmanaged ones of the listed namespaces: only there the label of a listed kind may be ignored, so that most
+// objects need not be read. If there are many, it returns "" for all.
 func (l *listing) unmanaged(ctx context.Context, s *session, q *queueLabels) (out []string) {
 	if !l.everywhere {
 		if s.isManaged(ctx, q, s.Namespace) {

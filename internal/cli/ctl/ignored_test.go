@@ -17,8 +17,8 @@ import (
 	"github.com/berth-project/berth/internal/job/webhook"
 )
 
-// Objects whose queue label is ignored are named by list and explained by explain, as the policy says which they are. Without the
-// policy, which another controller does not have, nothing is claimed of them.
+// Objects whose queue label is ignored according to the policy are listed by list and explained by explain. Without the policy, as with
+// another controller, no object is reported.
 func TestIgnoredLabels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs an API server")

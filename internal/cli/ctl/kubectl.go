@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
-// newKubectl is a command that runs kubectl, so that users need one program only. spec: 70 §4.9.
+// newKubectl makes a command that runs kubectl, so that users need one program only. spec: 70 §4.9.
 func (t *tool) newKubectl(verb string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb, Short: verb + " an object of the queueing API, with kubectl",
@@ -41,7 +41,7 @@ func kubectlCommands(verb string, of ...*cluster.Kind) []*cobra.Command {
 	return out
 }
 
-// kubectl hands over to kubectl, and ends as it ends.
+// kubectl runs kubectl, and returns its exit code.
 func kubectl(cmd *cobra.Command, args []string) error {
 	path, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -57,7 +57,7 @@ func kubectl(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// exited is the exit code of another program that has said itself what went wrong.
+// exited is the exit code of another program that has printed its own error.
 type exited int
 
 func (exited) Error() string   { return "" }

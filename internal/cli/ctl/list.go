@@ -27,7 +27,7 @@ func (t *tool) newList() *cobra.Command {
 	return cmd
 }
 
-// listing is what the commands that list have in common.
+// listing is shared by the list commands.
 type listing struct {
 	output
 	labels, fields string
@@ -36,7 +36,7 @@ type listing struct {
 	after func()
 }
 
-// command makes the command; fetch gives the list and its table.
+// command makes the command; fetch returns the list and its table.
 func (l *listing) command(t *tool, k *cluster.Kind, help string, fetch func(context.Context, *session) (client.ObjectList, *table, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: k.Plural(), Aliases: append([]string{k.Name}, k.Aliases[:len(k.Aliases)-1]...),
@@ -93,7 +93,7 @@ func (l *listing) none(ctx context.Context, s *session, namespaced bool) error {
 	return nil
 }
 
-// options are the selectors and the namespace, for the API server.
+// options returns the selectors and the namespace for the API server.
 func (l *listing) options(s *session, namespaced bool) (*client.ListOptions, error) {
 	var out client.ListOptions
 	var err error
@@ -109,7 +109,7 @@ func (l *listing) options(s *session, namespaced bool) (*client.ListOptions, err
 	return &out, nil
 }
 
-// fetch reads all of a kind that the selectors choose.
+// fetch reads all objects of a kind that the selectors match.
 func (l *listing) fetch(ctx context.Context, s *session, list client.ObjectList, namespaced bool) error {
 	o, err := l.options(s, namespaced)
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *listing) fetch(ctx context.Context, s *session, list client.ObjectList,
 	return s.Pages(ctx, list, o)
 }
 
-// namespace puts the column NAMESPACE in front with -A.
+// columns adds the column NAMESPACE with -A.
 func (l *listing) columns(headers ...string) []column {
 	if l.everywhere {
 		headers = append([]string{"NAMESPACE"}, headers...)

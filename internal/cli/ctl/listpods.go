@@ -86,7 +86,7 @@ func (l *listPods) run(ctx context.Context, s *session) error {
 	return out.write(s.Out, l.format == "wide", !l.noHeaders)
 }
 
-// rows reads the table of pods that the API server makes.
+// rows reads the table of pods that the API server renders.
 func (l *listPods) rows(ctx context.Context, s *session, out *table, o *client.ListOptions) error {
 	size, err := cluster.PageSize()
 	if err != nil {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -19,7 +20,7 @@ import (
 
 func count(n int32) string { return strconv.Itoa(int(n)) }
 
-// active is the condition Active in a column, and why it is not true.
+// active returns the condition Active as a column, and its message unless it is true.
 func active(conditions []metav1.Condition) (text, why string) {
 	c := apimeta.FindStatusCondition(conditions, kueue.ClusterQueueActive)
 	switch {
@@ -31,12 +32,7 @@ func active(conditions []metav1.Condition) (text, why string) {
 	return "false", c.Message
 }
 
-func stopPolicy(p kueue.StopPolicy) string {
-	if p == "" {
-		return string(kueue.StopPolicyNone)
-	}
-	return string(p)
-}
+func stopPolicy(p kueue.StopPolicy) string { return string(cmp.Or(p, kueue.StopPolicyNone)) }
 
 func (t *tool) newListClusterQueues() *cobra.Command {
 	var l listing
@@ -121,7 +117,7 @@ func (t *tool) newListResourceFlavors() *cobra.Command {
 	})
 }
 
-// newListCohorts lists also the cohorts that have no object, but members that name them: those have no age.
+// newListCohorts also lists cohorts without an object, which members name: these have no age.
 func (t *tool) newListCohorts() *cobra.Command {
 	var l listing
 	return l.command(t, cluster.Cohort, `Lists Cohorts with the number of ClusterQueues in them and below, and those queues' Workloads. A cohort without an object of its own,

@@ -85,7 +85,7 @@ func (l *listWorkloads) fetch(ctx context.Context, s *session) (client.ObjectLis
 	return list, out, err
 }
 
-// read reads the Workloads that the selectors and --for choose.
+// read reads the Workloads that the selectors and --for match.
 func (l *listWorkloads) read(ctx context.Context, s *session) (*kueue.WorkloadList, error) {
 	o, err := l.options(s, true)
 	if err != nil {
@@ -152,7 +152,7 @@ func (l *listWorkloads) wants(w *kueue.Workload) bool {
 	return len(l.statuses) == 0 || slices.Contains(l.statuses, statusAll) || slices.Contains(l.statuses, statusOf(w))
 }
 
-// statusOf goes by the conditions alone. spec: 70 §4.9.
+// statusOf depends on the conditions alone. spec: 70 §4.9.
 func statusOf(w *kueue.Workload) string {
 	for _, is := range []struct{ condition, status string }{
 		{kueue.WorkloadFinished, statusFinished}, {kueue.WorkloadAdmitted, statusAdmitted}, {kueue.WorkloadQuotaReserved, statusQuotaReserved},
@@ -183,7 +183,7 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 			why = pendingBecause(w)
 			if at, ok := places[client.ObjectKeyFromObject(w)]; ok {
 				position = count(at)
-				if why == "" { // as one is that is like another that does not fit: that is looked at, and this is not (spec: 10 §4.4)
+				if why == "" { // only the first of identical Workloads is evaluated (spec: 10 §4.4)
 					why = kueue.ReasonPendingEvaluation + ": in line; berth explain says what would be short"
 				}
 			}
@@ -199,7 +199,7 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 	return out, nil
 }
 
-// clusterQueues is where the LocalQueues lead.
+// clusterQueues maps the LocalQueues to their ClusterQueues.
 func (l *listWorkloads) clusterQueues(ctx context.Context, s *session) (map[types.NamespacedName]kueue.ClusterQueueReference, error) {
 	o := &client.ListOptions{}
 	if !l.everywhere {
@@ -216,7 +216,7 @@ func (l *listWorkloads) clusterQueues(ctx context.Context, s *session) (map[type
 	return out, nil
 }
 
-// pendingBecause is why a Workload waits, as its conditions say.
+// pendingBecause returns the reason in a pending Workload's conditions.
 func pendingBecause(w *kueue.Workload) string {
 	if !lifecycle.IsActive(w) {
 		return "stopped (spec.active is false)"
@@ -228,10 +228,10 @@ func pendingBecause(w *kueue.Workload) string {
 	return c.Reason + ": " + c.Message
 }
 
-// longType is how much of JOB TYPE is shown. spec: 70 §4.9.
+// longType bounds the displayed length of JOB TYPE. spec: 70 §4.9.
 const longType = 20
 
-// owners are the columns JOB TYPE and JOB NAME.
+// owners returns the columns JOB TYPE and JOB NAME.
 func (s *session) owners(w *kueue.Workload) (kinds, names string) {
 	var k, n []string
 	for _, owner := range w.OwnerReferences {
@@ -245,7 +245,7 @@ func (s *session) owners(w *kueue.Workload) (kinds, names string) {
 	return kinds, strings.Join(n, ", ")
 }
 
-// ran is for how long a Workload has been admitted.
+// ran returns how long a Workload has been admitted.
 func (s *session) ran(w *kueue.Workload) string {
 	admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted)
 	if admitted == nil || admitted.Status != metav1.ConditionTrue {
@@ -288,7 +288,7 @@ func named(err error) bool {
 	return ok && apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name != ""
 }
 
-// pending asks the manager who waits in a queue.
+// pending asks the manager for the pending list of a queue.
 func (s *session) pending(ctx context.Context, queue string) (*visibilityv1beta2.PendingWorkloadsSummary, error) {
 	data, err := s.Raw(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
 	if err != nil {

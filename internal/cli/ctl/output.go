@@ -22,7 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
-// output is how objects are printed: -o and its company.
+// output has the flags of the output format, such as -o.
 type output struct {
 	format    string
 	formats   []string // allowed formats besides templates
@@ -30,10 +30,10 @@ type output struct {
 	noHeaders bool
 }
 
-// Formats with something after them: jsonpath={.metadata.name}.
+// templates are the formats with an argument, such as jsonpath={.metadata.name}.
 var templates = []string{"jsonpath", "jsonpath-as-json", "jsonpath-file", "go-template", "go-template-file"}
 
-// add adds -o with the formats that have a meaning for the command.
+// add adds -o with the formats of the command.
 func (o *output) add(cmd *cobra.Command, formats ...string) {
 	o.formats = formats
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "how to print: "+strings.Join(formats, ", ")+", or "+strings.Join(templates, ", ")+" with =…")
@@ -46,7 +46,7 @@ func (o *output) addTable(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print the table without its header")
 }
 
-// check finds a format that there is not.
+// check refuses unknown formats.
 func (o *output) check() error {
 	name, argument, _ := strings.Cut(o.format, "=")
 	switch {
@@ -95,7 +95,7 @@ func (o *output) print(to io.Writer, object runtime.Object) error {
 	return o.fill(to, data)
 }
 
-// complete sets the kinds, which a typed client leaves out, and leaves out who set which field.
+// complete sets the kinds, which a typed client omits, and removes the managed fields unless they are requested.
 func (o *output) complete(object runtime.Object) error {
 	gvk, err := apiutil.GVKForObject(object, cluster.Scheme)
 	if err != nil {
@@ -112,7 +112,7 @@ func (o *output) complete(object runtime.Object) error {
 	})
 }
 
-// eachItem calls do for the object, or for each of a list, which sees its changes.
+// eachItem calls do for the object, or for each item of a list; changes of an item change the list.
 func eachItem(object runtime.Object, do func(client.Object) error) error {
 	if !apimeta.IsListType(object) {
 		if single, ok := object.(client.Object); ok {
@@ -129,7 +129,7 @@ func eachItem(object runtime.Object, do func(client.Object) error) error {
 	})
 }
 
-// fill fills in a template. spec: 70 §4.9.
+// fill executes a template. spec: 70 §4.9.
 func (o *output) fill(to io.Writer, data any) error {
 	name, text, _ := strings.Cut(o.format, "=")
 	if base, ok := strings.CutSuffix(name, "-file"); ok {
@@ -198,7 +198,7 @@ func (d dryRun) check() error {
 	return cluster.Usage("--dry-run %q: must be none, client or server", string(d))
 }
 
-// note goes behind the line about a change.
+// note follows the line about a change.
 func (d dryRun) note() string {
 	if d == dryNone {
 		return ""
@@ -206,7 +206,7 @@ func (d dryRun) note() string {
 	return " (" + string(d) + " dry run)"
 }
 
-// all are the options of the request for metav1.DryRunAll.
+// all returns the request's dry-run options.
 func (d dryRun) all() []string {
 	if d == dryServer {
 		return []string{metav1.DryRunAll}
@@ -214,7 +214,7 @@ func (d dryRun) all() []string {
 	return nil
 }
 
-// changed prints the object that was changed, or the line that says so.
+// changed prints the changed object, or a line about it.
 func (s *session) changed(o *output, d dryRun, object client.Object, verb string) error {
 	if o.format != "" {
 		return o.print(s.Out, object)

@@ -31,8 +31,8 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 )
 
-// TestCommands tries every command on a real API server: first without the API, then with it and no manager, whose part in the
-// statuses is played here, then with a manager. spec: 70 §4.9, §7 examples 43 to 49.
+// TestCommands runs every command on a real API server: first without the API, then with it but no manager, whose statuses the test
+// writes, then with a manager. spec: 70 §4.9, §7 examples 43 to 49.
 func TestCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs an API server")
@@ -66,7 +66,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// populate makes two teams in a cohort in a cohort, a queue of its own, and Workloads in every state.
+// populate makes two teams in nested cohorts, a queue without a cohort, and Workloads in every state.
 func (w *world) populate() {
 	for _, ns := range []string{"team-a", "team-b"} {
 		w.create(&corev1.Namespace{ObjectMeta: meta("", ns)})
@@ -155,7 +155,7 @@ func (w *world) lists() {
 	w.transcript("pods", "list pods --for job/train -n team-a -o name", "list pods --for job/train -n team-b", "list pods --for job/none -n team-a", "list pods --for pod/train-0 -n team-a", "list pods --for namespace/team-a", "list pods")
 }
 
-// pages: what comes in many answers looks as if it came in one.
+// pages: a list in many pages is printed like one in a single page.
 func (w *world) pages() {
 	_, whole, _ := berth(w.Context(), "", "list", "wl", "-A", "-o", "wide")
 	w.Setenv("KUEUECTL_LIST_REQUEST_LIMIT", "2")
@@ -218,7 +218,7 @@ func (w *world) errors() {
 	}
 }
 
-// explain without a manager: the conditions have to do.
+// explain without a manager uses the conditions.
 func (w *world) explain() {
 	w.transcript("explain",
 		"explain workload job-train -n team-a", "explain job train -n team-a", "explain wl/reserved -n team-a", "explain workload runs -n team-a", "explain workload done -n team-a", "explain workload stopped -n team-a",
@@ -311,7 +311,7 @@ func (w *world) versions() {
 	w.transcript("version", "version", "version --client", "version --as nobody", "version -s https://127.0.0.1:1", "version more")
 }
 
-// manager: with a manager, positions are known, and explanations are the decision's own.
+// manager: with a manager, positions are known, and explanations are decision traces.
 func (w *world) manager() {
 	w.create(&rbacv1.ClusterRole{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{{APIGroups: []string{"kueue.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}}}},
 		&rbacv1.ClusterRoleBinding{
@@ -378,7 +378,7 @@ func (w *world) manage() {
 	}
 }
 
-// A silent server is told about, and a limit ends the wait.
+// A slow server is reported, and a limit ends the wait.
 func TestSlowServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer server.Close()

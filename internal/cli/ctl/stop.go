@@ -40,7 +40,7 @@ func (t *tool) newResume() *cobra.Command {
 	return cmd
 }
 
-// newSwitch makes the command that turns an object on or off.
+// newSwitch makes the command that stops or resumes an object.
 func (t *tool) newSwitch(verb string, k *cluster.Kind, on bool) *cobra.Command {
 	var o output
 	var d dryRun
@@ -93,7 +93,7 @@ func running(object client.Object) bool {
 	return false
 }
 
-// turn turns an object on or off by a merge patch.
+// setActive stops or resumes an object by a merge patch.
 func (s *session) setActive(ctx context.Context, k *cluster.Kind, name string, on, keep bool, o *output, d dryRun) error {
 	policy := kueue.StopPolicyHoldAndDrain
 	switch {
@@ -103,7 +103,7 @@ func (s *session) setActive(ctx context.Context, k *cluster.Kind, name string, o
 		policy = kueue.StopPolicyHold
 	}
 	patch := `{"spec":{"stopPolicy":"` + string(policy) + `"}}`
-	verb := "" // queues have none, as scripts expect
+	verb := "" // none for queues: scripts depend on the output
 	if k == cluster.Workload {
 		patch, verb = `{"spec":{"active":false}}`, "stopped"
 		if on {
@@ -135,5 +135,5 @@ func (s *session) setActive(ctx context.Context, k *cluster.Kind, name string, o
 	return s.changed(o, d, object, verb)
 }
 
-// fieldOwner says in metadata.managedFields who set a field.
+// fieldOwner is the CLI's field manager.
 const fieldOwner = client.FieldOwner("berth-cli")

@@ -24,7 +24,7 @@ func columns(headers ...string) []column {
 	return out
 }
 
-// table is text in columns, as kubectl lays it out.
+// table is text in columns, laid out like kubectl's.
 type table struct {
 	columns []column
 	rows    [][]string
@@ -58,7 +58,7 @@ func (t *table) write(w io.Writer, wide, headers bool) error {
 	return lines.Flush()
 }
 
-// printable keeps a text of somebody else's on its line, and from driving the terminal.
+// printable keeps foreign text on one line, and away from control sequences of the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -35,9 +35,9 @@ type top struct {
 	interval  time.Duration
 	resource  string
 	noHeaders bool
-	what      string   // the names are of
-	names     []string // empty are all
-	seen      []string // names that there are
+	what      string   // kind of the names
+	names     []string // empty for all
+	seen      []string // existing names
 	view      func(*top, *forest, *table)
 }
 
@@ -94,7 +94,7 @@ func (o *top) run(ctx context.Context, s *session) error {
 		case err != nil:
 			fmt.Fprintf(s.Errs, "%v; trying again\n", s.Advise(ctx, err))
 		case terminal:
-			// Home, every line with the rest of it cleared, and all below cleared: nothing flickers.
+			// Moves the cursor home, and clears the rest of each line and of the screen, which avoids flicker.
 			fmt.Fprintf(s.Out, "\x1b[H%s\x1b[J", strings.ReplaceAll(s.title(o)+string(text), "\n", "\x1b[K\n"))
 		default:
 			fmt.Fprintf(s.Out, "%s%s\n", s.title(o), text)
@@ -105,7 +105,7 @@ func (o *top) run(ctx context.Context, s *session) error {
 		case <-tick.C:
 		}
 		if text, err = o.look(ctx, s); ctx.Err() != nil {
-			return nil // Ctrl-C is how this ends
+			return nil // Ctrl-C ends the command
 		}
 	}
 }
@@ -119,7 +119,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// look reads all queues and cohorts and draws them.
+// look reads all queues and cohorts and renders them.
 func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 	var queues kueue.ClusterQueueList
 	if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
@@ -145,7 +145,7 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// missing finds a name that nothing has.
+// missing refuses a name that does not exist.
 func (o *top) missing() error {
 	for _, name := range o.names {
 		if !slices.Contains(o.seen, name) {
@@ -155,7 +155,7 @@ func (o *top) missing() error {
 	return nil
 }
 
-// draw adds the lines of one thing; the first has its name.
+// draw adds the lines of one object; the first has its name.
 func (o *top) draw(out *table, name string, shares []share, workloads string, borrows bool) {
 	shares = slices.DeleteFunc(slices.Clone(shares), func(s share) bool { return o.resource != "" && s.resource != o.resource })
 	if len(shares) == 0 && o.resource == "" {
@@ -173,7 +173,7 @@ func (o *top) draw(out *table, name string, shares []share, workloads string, bo
 	}
 }
 
-// tally is the column WORKLOADS.
+// tally returns the column WORKLOADS.
 func tally(admitted, pending int32) string {
 	return fmt.Sprintf("%d admitted, %d pending", admitted, pending)
 }
@@ -239,7 +239,7 @@ func (o *top) cohorts(f *forest, out *table) {
 	}
 }
 
-// flavors adds up all roots, in the order of the names.
+// flavors sums all roots, in the order of the names.
 func (o *top) flavors(f *forest, out *table) {
 	total := &node{}
 	total.queues = append(total.queues, f.alone...)
@@ -260,10 +260,10 @@ func (o *top) flavors(f *forest, out *table) {
 	}
 }
 
-// barWidth is how many cells a full quota has.
+// barWidth is the number of cells of a full quota.
 const barWidth = 20
 
-// bar draws a share of its quota, and says it in percent. More than the quota ends in a plus.
+// bar draws a share of its quota, and its percentage. Above the quota it ends in a plus.
 func bar(s *share) (drawn, percent string) {
 	quota, reserved, admitted := s.nominal.AsApproximateFloat64(), s.reserved.AsApproximateFloat64(), s.admitted.AsApproximateFloat64()
 	if quota <= 0 {
@@ -275,7 +275,7 @@ func bar(s *share) (drawn, percent string) {
 	cells := func(amount float64) int { return min(barWidth, int(amount/quota*barWidth+0.5)) }
 	full, about := cells(min(admitted, reserved)), cells(reserved)
 	if reserved > 0 && about == 0 {
-		full, about = 1, 1 // a little is not nothing
+		full, about = 1, 1 // small amounts stay visible
 	}
 	drawn = strings.Repeat("█", full) + strings.Repeat("▒", about-full) + strings.Repeat("░", barWidth-about)
 	if reserved > quota {

@@ -16,12 +16,12 @@ const versionHelp = `Prints the version of this program and, where the manager r
   berth version
   berth version --client`
 
-// The manager's Deployment, wherever it is installed under whatever name. spec: 70 §4.14, §6 #17.
+// managerLabels select the manager's Deployment in any namespace and under any name. spec: 70 §4.14, §6 #17.
 var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
 
 const managerContainer = "manager"
 
-// managerHomes are the default places, for users who may not list all namespaces.
+// managerHomes are the default places, for users that may not list all namespaces.
 var managerHomes = []client.ObjectKey{
 	{Namespace: "kueue-system", Name: "kueue-controller-manager"}, {Namespace: "berth-system", Name: "kueue-controller-manager"},
 }
@@ -37,7 +37,7 @@ func (t *tool) newVersion() *cobra.Command {
 			}
 			s, err := t.open(cmd)
 			if err != nil {
-				return nil // without an API server the version of this program is all there is
+				return nil // without an API server only the version of this program is known
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 			defer cancel()
@@ -55,7 +55,7 @@ func (t *tool) newVersion() *cobra.Command {
 	return cmd
 }
 
-// managers are the images of the managers in the cluster.
+// managers returns the images of the managers in the cluster.
 func (s *session) managers(ctx context.Context) ([]string, error) {
 	var list appsv1.DeploymentList
 	err := s.List(ctx, &list, managerLabels)

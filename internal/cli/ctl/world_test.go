@@ -31,7 +31,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the commands print into testdata instead of comparing it")
 
-// world is an API server and somebody who types commands.
+// world is an API server and a user that types commands.
 type world struct {
 	*testing.T
 	kubeconfig string
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t, kubeconfig, cfg, c}
 }
 
-// later is so long after all that tests do that ages are the same in every run.
+// later is so much later than the test that ages are the same in every run.
 func later() time.Time { return time.Now().AddDate(20, 1, 0) }
 
 // berth runs a command line.
@@ -81,7 +81,7 @@ func berth(ctx context.Context, input string, args ...string) (code int, stdout,
 	return 1, out.String(), errs.String()
 }
 
-// split splits a command line as a shell does, with single quotes.
+// split splits a command line like a shell, with single quotes.
 func split(line string) (args []string) {
 	for i, part := range strings.Split(line, "'") {
 		if i%2 == 1 {
@@ -118,7 +118,9 @@ var unstable = []struct {
 	{regexp.MustCompile(`KUBECONFIG=\S+kubeconfig`), "KUBECONFIG=FILE"},
 }
 
-// transcript runs commands and compares all they print with testdata/NAME.txt. A line "y | delete …" is typed into the command.
+// transcript runs commands and compares their output with testdata/NAME.txt. A line "y
+//
+// delete …" is typed into the command.
 func (w *world) transcript(name string, lines ...string) {
 	w.Helper()
 	var b strings.Builder
@@ -176,7 +178,7 @@ func (w *world) create(objects ...client.Object) {
 		switch with := status.(type) {
 		case *kueue.ClusterQueue:
 			if len(with.Status.Conditions) == 0 {
-				continue // a manager may be at work
+				continue // a manager may be writing
 			}
 			o.(*kueue.ClusterQueue).Status = with.Status
 		case *kueue.LocalQueue:

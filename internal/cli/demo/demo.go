@@ -1,5 +1,5 @@
-// Package demo is `berth demo`: two teams share GPUs on a real control plane with simulated nodes, and one sees their jobs wait,
-// borrow, give back, be preempted and finish.
+// Package demo is `berth demo`: two teams share GPUs on a real control plane with simulated nodes, and the screen shows their jobs wait,
+// borrow, return quota, be preempted and finish.
 package demo
 
 import (
@@ -31,25 +31,25 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// limit is the time for all jobs, about three times the usual.
+// limit bounds the time of all jobs, about three times the usual time.
 const limit = 90 * time.Second
 
-// aftermath is the time in which the last writes come to their end.
+// aftermath is the time for the last writes to finish.
 const aftermath = 500 * time.Millisecond
 
 // Config of the demo.
 type Config struct {
-	// Dir is where everything runs; it is left to the caller to remove it.
+	// Dir is the directory of the cluster; the caller removes it.
 	Dir     string
 	Version string
-	// Out gets the table, or lines when it is no terminal, and the summary.
+	// Out gets the table, or lines if it is no terminal, and the summary.
 	Out io.Writer
 	// Log makes the manager's log, written to a file in Dir.
 	Log func(io.Writer) (logr.Logger, error)
 }
 
-// Run runs the demo from the start of the control plane to its end. Nothing runs any more when it returns. An error says that a
-// job did not finish, that more quota was used than there is, or that something broke.
+// Run runs the demo from the start of the control plane to its end, and leaves no process running. The error is about an unfinished job,
+// more used quota than there is, or a failure.
 func Run(ctx context.Context, cfg Config) error { return run(ctx, cfg, scenario) }
 
 func run(ctx context.Context, cfg Config, steps []step) error {
@@ -100,7 +100,7 @@ func run(ctx context.Context, cfg Config, steps []step) error {
 	return shown
 }
 
-// preface passes on how the control plane starts, and nothing of how it stops.
+// preface passes on the control plane's progress until it is ready.
 type preface struct {
 	out  io.Writer
 	over atomic.Bool
@@ -113,10 +113,10 @@ func (p *preface) Write(data []byte) (int, error) {
 	return p.out.Write(data)
 }
 
-// errEnded is when the control plane or the manager went away in the middle.
+// errEnded is the error for a control plane or manager that ended during the demo.
 var errEnded = errors.New("the demo's cluster ended")
 
-// show plays the scenario and prints what became of it.
+// show plays the scenario and prints its outcome.
 func show(ctx context.Context, out io.Writer, record local.Record, meter *meter, ended chan error, steps []step) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
 	if err != nil {
@@ -167,7 +167,7 @@ func show(ctx context.Context, out io.Writer, record local.Record, meter *meter,
 	return nil
 }
 
-// watch brings every change of a Job or a Workload of the teams.
+// watch returns every change of the teams' Jobs and Workloads.
 func watch(ctx context.Context, cfg *rest.Config) (<-chan client.Object, error) {
 	namespaces := map[string]cache.Config{}
 	for _, team := range teams {
@@ -197,14 +197,14 @@ func watch(ctx context.Context, cfg *rest.Config) (<-chan client.Object, error) 
 			return nil, err
 		}
 	}
-	go func() { _ = informers.Start(ctx) }() // it ends with ctx
+	go func() { _ = informers.Start(ctx) }() // ends with ctx
 	if !informers.WaitForCacheSync(ctx) {
 		return nil, fmt.Errorf("watch the jobs: %w", context.Cause(ctx))
 	}
 	return seen, nil
 }
 
-// play is a scenario under way.
+// play is a running scenario.
 type play struct {
 	client client.Client
 	seen   <-chan client.Object
@@ -213,13 +213,13 @@ type play struct {
 	story  *story
 }
 
-// run submits the jobs at their times and shows what happens until all are over.
+// run submits the jobs at their times and shows their progress until all are over.
 func (p *play) run(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		p.story.total += len(s.orders)
 	}
 	defer p.view.close()
-	began, taken := time.Now(), time.Duration(0) // when Berth had taken in all that was submitted
+	began, taken := time.Now(), time.Duration(0) // taken: when Berth had observed all submitted jobs
 	refresh := time.NewTicker(100 * time.Millisecond)
 	defer refresh.Stop()
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/local"
 )
 
-// TestRun plays a short scenario on a real control plane: a borrower, and the owner who returns.
+// TestRun plays a short scenario on a real control plane: a team borrows, and the owner of the quota returns.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A demo that cannot start says why.
+// A demo that cannot start returns the reason.
 func TestRunFails(t *testing.T) {
 	t.Setenv("BERTH_CONTROLPLANE", "/nonexistent")
 	err := Run(context.Background(), Config{Dir: t.TempDir(), Out: io.Discard, Log: func(io.Writer) (logr.Logger, error) { return logr.Discard(), nil }})

@@ -26,7 +26,7 @@ const (
 	podGPUs    = 4      // GPUs of each pod; all jobs are multiples of it
 )
 
-// teams are namespaces and ClusterQueues at the same time.
+// teams are the names of namespaces and of ClusterQueues.
 var teams = []string{"team-a", "team-b"}
 
 // priorities are WorkloadPriorityClasses with their values.
@@ -39,14 +39,14 @@ type order struct {
 	runs                 time.Duration
 }
 
-// step is something that happens some time after Berth has taken in the jobs of the step before: a slow machine sees the same story.
+// step is submitted some time after Berth has observed the jobs of the step before, so that a slow machine plays the same scenario.
 type step struct {
 	after  time.Duration
-	says   string // one sentence about what is to be seen now
+	says   string // one sentence about the expected effect
 	orders []order
 }
 
-// scenario is the whole demo. All of it fits into half a minute.
+// scenario is the whole demo. It takes half a minute.
 var scenario = []step{
 	{0, "team-a trains on its whole quota of 16 GPUs", []order{
 		{"team-a", "pretrain", "normal", 16, 18 * time.Second},
@@ -93,7 +93,7 @@ func stage(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// clusterQueue gives a team its quota, lets it borrow the other's, and take its own back.
+// clusterQueue has a team's quota, can borrow the other team's, and reclaims its own.
 func clusterQueue(team string) *kueue.ClusterQueue {
 	return &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: team}, Spec: kueue.ClusterQueueSpec{
 		CohortName:        cohort,
@@ -111,7 +111,7 @@ func clusterQueue(team string) *kueue.ClusterQueue {
 	}}
 }
 
-// job is the Job of an order: any Job with a queue's name as a label.
+// job is the Job of an order: any Job with a LocalQueue's name as a label.
 func (o order) job() *batchv1.Job {
 	pods := o.gpus / podGPUs
 	return &batchv1.Job{
@@ -133,7 +133,7 @@ func (o order) job() *batchv1.Job {
 	}
 }
 
-// Sample is the manifest of a Job for `kubectl create`, as often as one likes: three of them do not fit at once.
+// Sample is the manifest of a Job for `kubectl create`, for repeated use: three of them do not fit at once.
 func Sample() ([]byte, error) {
 	j := order{teams[0], "", "normal", quota, time.Minute}.job()
 	j.APIVersion, j.Kind, j.GenerateName = batchv1.SchemeGroupVersion.String(), "Job", "hello-"

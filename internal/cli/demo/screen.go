@@ -10,15 +10,15 @@ import (
 	"golang.org/x/term"
 )
 
-// view shows the story while it happens.
+// view displays the story.
 type view interface {
-	// says is the beginning of a new step.
+	// says begins a new step.
 	says(at time.Duration, sentence string)
-	// tells is a change of a job.
+	// tells displays a change of a job.
 	tells(n news)
 	// draw is called after changes, and from time to time.
 	draw(s *story, at time.Duration)
-	// close leaves the last picture.
+	// close leaves the last picture on the screen.
 	close()
 }
 
@@ -59,9 +59,9 @@ func (v *screen) draw(s *story, at time.Duration) {
 	var b strings.Builder
 	switch {
 	case v.drawn == 0:
-		b.WriteString("\x1b[?25l\n") // without a cursor
+		b.WriteString("\x1b[?25l\n") // hides the cursor
 	case width != v.width || height != v.height:
-		// The terminal has moved our lines around: only a fresh screen is certain.
+		// The terminal has rewrapped the lines: only clearing the screen is reliable.
 		b.WriteString("\x1b[2J\x1b[H")
 	default:
 		fmt.Fprintf(&b, "\x1b[%dA\r", v.drawn)

@@ -11,15 +11,15 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// phase is what a job does at a moment.
+// phase is the state of a job in the demo.
 type phase int
 
 const (
-	submitted phase = iota // Berth has not seen it yet
+	submitted phase = iota // not observed by Berth yet
 	waiting                // for quota
 	starting               // holds a quota reservation; its pods start
 	running
-	stopping // lost its quota to somebody; its pods go
+	stopping // preempted; its pods stop
 	finished
 	failed
 )
@@ -33,17 +33,17 @@ func (p phase) holds() bool { return p == starting || p == running || p == stopp
 
 func (p phase) over() bool { return p == finished || p == failed }
 
-// span is a time, since the beginning, in one phase. The last of a job goes on.
+// span begins at a time, since the beginning of the demo, with a phase. The last span of a job is open.
 type span struct {
 	phase
 	from time.Duration
 }
 
-// life is all that is known of a job.
+// life is the history of a job.
 type life struct {
 	order
 	spans       []span // at least one
-	why         string // the sentence of the condition, while it waits or stops
+	why         string // the condition's message, while it waits or stops
 	preemptions int
 
 	workload *kueue.Workload // as seen last
@@ -52,7 +52,7 @@ type life struct {
 
 func (l *life) now() span { return l.spans[len(l.spans)-1] }
 
-// at is the phase at a time; false before it was submitted.
+// at returns the phase at a time; false before the submission.
 func (l *life) at(t time.Duration) (phase, bool) {
 	for _, s := range slices.Backward(l.spans) {
 		if s.from <= t {
@@ -69,29 +69,24 @@ type news struct {
 	from phase
 }
 
-// story is what has happened to all jobs, in the order of their submission. Times are since the beginning.
+// story is the history of all jobs, in the order of their submission. Times are since the beginning.
 type story struct {
 	jobs  []*life
-	total int // jobs that there will be
+	total int // number of jobs in the scenario
 }
 
 func (s *story) submit(o order, at time.Duration) {
 	s.jobs = append(s.jobs, &life{order: o, spans: []span{{submitted, at}}})
 }
 
-// ahead reports whether there are jobs that Berth has not seen yet.
+// ahead reports whether there are jobs that Berth has not observed yet.
 func (s *story) ahead() bool {
 	return slices.ContainsFunc(s.jobs, func(l *life) bool { return l.now().phase == submitted })
 }
 
-// done reports whether all jobs have come and gone.
+// done reports whether all jobs were submitted and are over.
 func (s *story) done() bool {
-	for _, l := range s.jobs {
-		if !l.now().over() {
-			return false
-		}
-	}
-	return len(s.jobs) == s.total
+	return len(s.jobs) == s.total && !slices.ContainsFunc(s.jobs, func(l *life) bool { return !l.now().over() })
 }
 
 func (s *story) find(team, name string) *life {
@@ -103,7 +98,7 @@ func (s *story) find(team, name string) *life {
 	return nil
 }
 
-// sawJob takes in a Job. The second result reports whether something is new.
+// sawJob processes a Job. The second result reports whether anything changed.
 func (s *story) sawJob(j *batchv1.Job, at time.Duration) (news, bool) {
 	l := s.find(j.Namespace, j.Name)
 	if l == nil {
@@ -116,7 +111,7 @@ func (s *story) sawJob(j *batchv1.Job, at time.Duration) (news, bool) {
 	return l.advance(at)
 }
 
-// sawWorkload takes in a Workload of the job with the given name.
+// sawWorkload processes a Workload of the named job.
 func (s *story) sawWorkload(w *kueue.Workload, job string, at time.Duration) (news, bool) {
 	l := s.find(w.Namespace, job)
 	if l == nil {
@@ -126,12 +121,12 @@ func (s *story) sawWorkload(w *kueue.Workload, job string, at time.Duration) (ne
 	return l.advance(at)
 }
 
-// advance brings the phase and the reason up to date.
+// advance updates the phase and the reason.
 func (l *life) advance(at time.Duration) (news, bool) {
 	was, why := l.now(), l.why
 	is := l.phase()
 	if is == starting && was.phase == running {
-		is = running // its pods have ended, and Berth is about to see that
+		is = running // its pods have ended, and Berth has not observed that yet
 	}
 	l.why = l.reason(is)
 	if is == was.phase {
@@ -144,7 +139,7 @@ func (l *life) advance(at time.Duration) (news, bool) {
 	return news{at, l, was.phase}, true
 }
 
-// phase reads the Workload and, for whether the pods are there, the Job.
+// phase derives the phase from the Workload and, for running pods, from the Job.
 func (l *life) phase() phase {
 	if l.workload == nil {
 		return submitted
@@ -185,7 +180,7 @@ func (l *life) reason(p phase) string {
 	return ""
 }
 
-// uids are for programs that read the sentence of a preemption, and only make it long for a human.
+// uids matches the UIDs that the message of a preemption has for programs.
 var uids = regexp.MustCompile(` \(UID: [^)]*\)`)
 
 // inUse is how many GPUs of quota are charged to a team at a time.
@@ -199,7 +194,7 @@ func (s *story) inUse(team string, t time.Duration) int32 {
 	return sum
 }
 
-// peak is the most that was ever charged to the given teams together.
+// peak is the highest quota that was ever charged to the given teams together.
 func (s *story) peak(of ...string) int32 {
 	var most int32
 	for _, l := range s.jobs {
@@ -222,7 +217,7 @@ func (s *story) preemptions() int {
 	return n
 }
 
-// admissions is how often quota was given to a job.
+// admissions is how often a job got quota.
 func (s *story) admissions() int {
 	n := 0
 	for _, l := range s.jobs {
@@ -235,7 +230,7 @@ func (s *story) admissions() int {
 	return n
 }
 
-// end is when the last thing happened.
+// end is the time of the last change.
 func (s *story) end() time.Duration {
 	var last time.Duration
 	for _, l := range s.jobs {
@@ -244,7 +239,7 @@ func (s *story) end() time.Duration {
 	return last
 }
 
-// spent is how long the job was in phases that are picked.
+// spent is how long the job was in the picked phases.
 func (l *life) spent(pick func(phase) bool) time.Duration {
 	var sum time.Duration
 	for i, s := range l.spans[:len(l.spans)-1] {

@@ -61,7 +61,7 @@ const (
 
 func at(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// told is a story with two jobs: one borrows and is preempted, the other takes its quota back.
+// told is a story with two jobs: one borrows and is preempted, the other reclaims its quota.
 func told(t *testing.T) *story {
 	t.Helper()
 	s := &story{total: 2}
@@ -152,7 +152,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// Pods that have ended do not make a job start again before Berth has seen that it finished.
+// Ended pods do not make a job start again before Berth has observed that it finished.
 func TestNoWayBackFromRunning(t *testing.T) {
 	s := told(t)
 	if _, changed := s.sawJob(ready("team-b", "train", 0), at(9)); changed {
@@ -177,7 +177,7 @@ func TestFailedJob(t *testing.T) {
 	}
 }
 
-// What is not in the story is somebody else's.
+// Objects of other jobs are ignored.
 func TestStrangers(t *testing.T) {
 	s := told(t)
 	if _, changed := s.sawJob(ready("team-a", "other", 1), 0); changed {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// columns is how many columns a time line has at most.
+// columns bounds the columns of a time line.
 const columns = 62
 
-// scales are the times that a column may stand for.
+// scales are the possible durations of a column.
 var scales = []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, time.Minute}
 
-// scale is the time of a column, and how many columns there are.
+// scale returns the duration of a column, and the number of columns.
 func scale(end time.Duration) (time.Duration, int) {
 	for _, s := range scales {
 		if n := int((end + s - 1) / s); n <= columns {
@@ -24,7 +24,7 @@ func scale(end time.Duration) (time.Duration, int) {
 	return last, int((end + last - 1) / last)
 }
 
-// summary is the end of the demo: a time line for each job, and the use of GPUs over time.
+// summary is the last output of the demo: a time line for each job, and the use of GPUs over time.
 func summary(s *story) []string {
 	step, n := scale(s.end())
 	lines := []string{fmt.Sprintf("Timeline (a column is %s; · waits, ░ starts, █ runs, x is preempted)", step), ""}
@@ -43,7 +43,7 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) 
 // symbols of the phases in a time line.
 var symbols = map[phase]string{submitted: "·", waiting: "·", starting: "░", running: "█", stopping: "x"}
 
-// gantt is the time line of a job. A column shows what took most of it, but no preemption is lost.
+// gantt is the time line of a job. A column shows the longest phase in it, but every preemption is shown.
 func gantt(l *life, step time.Duration, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -58,7 +58,7 @@ func gantt(l *life, step time.Duration, n int) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// during is the phase that a job was in for most of a time; false if it was not there yet.
+// during returns the longest phase of a job in a time; false before its submission.
 func during(l *life, from, to time.Duration) (most phase, there bool) {
 	var longest time.Duration
 	for i, s := range l.spans {
@@ -87,7 +87,7 @@ func legend() string {
 	return strings.Join(parts, ", ") + fmt.Sprintf("; each has a quota of %d", quota)
 }
 
-// plot stacks the use of the teams, a cell high for the GPUs of a pod. A column shows the middle of its time.
+// plot stacks the teams' use, one cell for the GPUs of a pod. A column shows the middle of its time.
 func plot(s *story, step time.Duration, n int) []string {
 	total := quota * len(teams)
 	rows := make([][]string, total/podGPUs)

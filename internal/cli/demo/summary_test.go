@@ -40,7 +40,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// A preemption is seen however short it is, and however coarse the columns are.
+// A preemption is shown however short it is, and however coarse the columns are.
 func TestGanttKeepsPreemptions(t *testing.T) {
 	l := &life{spans: []span{{submitted, 0}, {running, at(1)}, {stopping, at(5.1)}, {waiting, at(5.11)}, {running, at(5.2)}, {finished, at(9)}}}
 	if got, want := gantt(l, time.Second, 10), "·████x███"; got != want {

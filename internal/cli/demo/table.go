@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxWidth is the widest that anything is drawn.
+// maxWidth bounds the width of the table.
 const maxWidth = 100
 
-// paint colours a text; plain leaves it alone.
+// paint colours a text; plain does not.
 type paint func(text string, p phase) string
 
 func plain(text string, _ phase) string { return text }
@@ -23,10 +23,10 @@ func ansi(text string, p phase) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// indent is where the sentences begin in the table.
+// indent is the position of sentences in the table.
 const indent = "         "
 
-// table draws everything at a moment, at most height lines of at most width columns. What is over is left out first.
+// table draws the story at a time, in at most height lines of at most width columns. Jobs that are over are dropped first.
 func table(s *story, says string, at time.Duration, width, height int, colour paint) []string {
 	width = min(width, maxWidth)
 	lines := []string{
@@ -64,7 +64,7 @@ func table(s *story, says string, at time.Duration, width, height int, colour pa
 	return lines
 }
 
-// row is a line about a job and, when it waits, lines about why.
+// row is a line about a job and, while it waits, lines with the reason.
 func row(l *life, at time.Duration, width int, colour paint) []string {
 	now := l.now()
 	state := now.phase.String()
@@ -85,7 +85,7 @@ func row(l *life, at time.Duration, width int, colour paint) []string {
 	return lines
 }
 
-// bar shows what is charged to a team, a cell a GPU, and how much of it is borrowed.
+// bar shows a team's use, one cell for each GPU, and the borrowed part.
 func bar(s *story, team string, at time.Duration, colour paint) string {
 	used := int(s.inUse(team, at))
 	own := min(used, quota)
@@ -115,7 +115,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// cut shortens a line to width columns. Colours take no room.
+// cut shortens a line to width columns. Colours take none.
 func cut(line string, width int) string {
 	column, coloured, escape := 0, false, false
 	for i, r := range line {

@@ -36,7 +36,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Whatever the terminal's size, the picture fits.
+// The picture fits into any terminal.
 func TestTableFits(t *testing.T) {
 	s := told(t)
 	rapid.Check(t, func(r *rapid.T) {
@@ -171,7 +171,7 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// Plain lines tell each change once.
+// Plain lines show each change once.
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
 	v := newView(&out)

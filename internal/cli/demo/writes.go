@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// target is what a write changes: a resource, or a part of it such as workloads/status.
+// target is the written resource, or a part of it such as workloads/status.
 type target string
 
 // counts are writes by target.
@@ -29,7 +29,7 @@ func (c counts) sum(of ...target) int {
 	return sum
 }
 
-// since is what came after an earlier count.
+// since returns the difference to an earlier count.
 func (c counts) since(earlier counts) counts {
 	out := maps.Clone(c)
 	for t, n := range earlier {
@@ -38,7 +38,7 @@ func (c counts) since(earlier counts) counts {
 	return out
 }
 
-// meter counts the writes that go through a connection, whatever becomes of them.
+// meter counts the writes of a connection, including failed ones.
 type meter struct {
 	mutex  sync.Mutex
 	writes counts
@@ -91,10 +91,10 @@ func resourceOf(path string) target {
 	return target(parts[0])
 }
 
-// requestsMetric is the API server's own count of requests.
+// requestsMetric is the API server's request counter.
 const requestsMetric = "apiserver_request_total"
 
-// serverWrites is how many writes of each target the API server has counted, whoever made them.
+// serverWrites returns the writes that the API server has counted for each target, by all clients.
 func serverWrites(ctx context.Context, client rest.Interface) (counts, error) {
 	stream, err := client.Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").Stream(ctx)
 	if err != nil {
@@ -126,11 +126,11 @@ func serverWrites(ctx context.Context, client rest.Interface) (counts, error) {
 	return out, nil
 }
 
-// perJob are the writes that a job costs; the others depend on the clock, not on the jobs.
+// perJob are the writes per job; the others depend on the clock, not on the jobs.
 var perJob = []target{"workloads", "workloads/status", "jobs", "jobs/status"}
 
-// report shows the writes of the manager by its own count, and those of Workloads as the API server counted them: only the manager
-// writes Workloads.
+// report shows the manager's writes by its own count, and the writes of Workloads as the API server counted them: only the manager writes
+// Workloads.
 func report(manager, server counts, s *story) []string {
 	jobs := len(s.jobs)
 	sum := manager.sum(perJob...)
@@ -156,7 +156,7 @@ func report(manager, server counts, s *story) []string {
 	return append(lines, fmt.Sprintf("%s, while the manager sent %d.", text, ours))
 }
 
-// others lists what is not counted as the price of a job.
+// others lists the writes that are not per job.
 func others(c counts) string {
 	var parts []string
 	for _, t := range slices.SortedFunc(maps.Keys(c), func(a, b target) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) }) {

@@ -1,13 +1,13 @@
-// Package importer takes pods that run already into queues: each gets a Workload that is admitted as it is, so that a manager that
-// queues pods finds nothing left to do with it.
+// Package importer takes running pods into queues: each gets a Workload that is admitted unchanged, so that a manager that queues pods
+// has no changes to make.
 //
-//	pods, page by page ─► mapping.Rules ─► plan (what is there to write?) ─► report
+//	pods, page by page ─► mapping.Rules ─► plan (writes to make) ─► report
 //	                                         │ all pods can be planned, and no dry run
 //	                                         ▼
 //	pods, once more ──────────────────────► plan ─► Workload, admission, labels of the pod
 //
-// It needs an API server with the queueing API, and neither a manager nor webhooks. Every write leaves alone what is there already, so a
-// run that broke off is simply repeated. spec: 70 §4.11.
+// It needs an API server with the queueing API, but neither a manager nor webhooks. Writes do not change existing imports, so an
+// interrupted run can be repeated. spec: 70 §4.11.
 package importer
 
 import (
@@ -32,28 +32,28 @@ import (
 
 // Import is one run.
 type Import struct {
-	// Client reaches the API server, with its limits, and not by way of a cache.
+	// Client reaches the API server, with its rate limits, and without a cache.
 	Client client.Client
-	// Namespaces are those whose pods are imported.
+	// Namespaces whose pods are imported.
 	Namespaces []string
 	Rules      *mapping.Rules
-	// AddLabels go on the pods and on their Workloads.
+	// AddLabels are added to the pods and their Workloads.
 	AddLabels map[string]string
 	// ExcludePrefixes begin the names of resources that need no quota.
 	ExcludePrefixes []string
-	// Workers is how many pods are imported at a time.
+	// Workers is the number of concurrent imports.
 	Workers int
-	// DryRun ends after the check.
+	// DryRun stops after the check.
 	DryRun bool
 	// Verbosity 1 reports every imported pod, 2 also skipped pods and pods imported before.
 	Verbosity int
 	// Now is the time of the admissions.
 	Now func() metav1.Time
-	// Out gets the report, Errs how far it is.
+	// Out gets the report, Errs the progress.
 	Out, Errs io.Writer
 }
 
-// pageSize is how many pods are read at a time. spec: 70 §4.11.
+// pageSize is the number of pods in one request. spec: 70 §4.11.
 const pageSize = 100
 
 // Run checks all pods and, if each of them can be imported, imports them. The error has the number of refused pods; the report names them.
@@ -88,21 +88,21 @@ func (i *Import) Run(ctx context.Context) error {
 	return nil
 }
 
-// findNamespaces refuses namespaces that do not exist: they have no pods, and all would seem well.
+// findNamespaces refuses namespaces that do not exist: without pods the import would seem to succeed.
 func (i *Import) findNamespaces(ctx context.Context) error {
 	for _, name := range i.Namespaces {
 		err := i.Client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{})
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("--namespace: there is no namespace %q", name)
 		}
-		if err != nil && !apierrors.IsForbidden(err) { // who may not read it may still read its pods
+		if err != nil && !apierrors.IsForbidden(err) { // users without this permission may still read the pods
 			return fmt.Errorf("reading namespace %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// check makes the plan of every pod, and writes nothing.
+// check plans every pod, and writes nothing to the cluster.
 func (i *Import) check(ctx context.Context) (*report, error) {
 	w, err := read(ctx, i.Client, i.Namespaces)
 	if err != nil {
@@ -124,7 +124,8 @@ func (i *Import) check(ctx context.Context) (*report, error) {
 	return r, err
 }
 
-// importAll makes the plans anew, since the world may have changed, and carries them out. planned is how many there were before.
+// importAll plans the pods again, since the cluster may have changed, and executes the plans. planned is the number of plans of the
+// check.
 func (i *Import) importAll(ctx context.Context, planned int) (*report, error) {
 	w, err := read(ctx, i.Client, i.Namespaces)
 	if err != nil {
@@ -152,13 +153,13 @@ func (i *Import) importAll(ctx context.Context, planned int) (*report, error) {
 	return r, err
 }
 
-// silent reports whether a pod is not reported; ordinary pods are unchanged.
+// silent reports whether a pod is not reported; ordinary means that the import does not change it.
 func (i *Import) silent(ordinary bool) bool {
 	return i.Verbosity == 0 || (ordinary && i.Verbosity < 2)
 }
 
-// pages reads the pods that have not ended, and calls f for each page of them. more says that it is not the last one. Every pod comes
-// once, also when the list expires and is read from its beginning.
+// pages reads the running pods, and calls f for each page; more means that further pages follow. Every pod comes once, also if the list
+// expires and is read again.
 func (i *Import) pages(ctx context.Context, f func(pods []corev1.Pod, more bool)) error {
 	running := fields.ParseSelectorOrDie("status.phase!=Succeeded,status.phase!=Failed")
 	for at, namespace := range i.Namespaces {
@@ -199,5 +200,5 @@ func count(n int) string {
 	return fmt.Sprintf("%d pods", n)
 }
 
-// oneLine keeps a text of somebody else's on its line.
+// oneLine puts foreign text on one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

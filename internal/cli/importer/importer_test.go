@@ -37,14 +37,14 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the reports into testdata instead of comparing them")
 
-// server is an API server on which pods run, and no manager.
+// server is an API server with running pods, and no manager.
 type server struct {
 	*testing.T
 	cfg *rest.Config
 	c   client.Client
 }
 
-// TestImport is the import on a real API server: spec 70 §7 examples 58, 59, 68 and 69, and what can go wrong on the way.
+// TestImport is the import on a real API server: spec 70 §7 examples 58, 59, 68 and 69, and failures on the way.
 func TestImport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs an API server")
@@ -92,13 +92,13 @@ func (s *server) create(objects ...client.Object) {
 	}
 }
 
-// space makes a namespace with a LocalQueue of the name of each ClusterQueue.
+// space makes a namespace with a LocalQueue for each ClusterQueue, of its name.
 func (s *server) space(name string) {
 	s.Helper()
 	s.create(&corev1.Namespace{ObjectMeta: meta("", name)}, localQueue(name, "main", "main"), localQueue(name, "pods", "pods"))
 }
 
-// runPods makes pods that run.
+// runPods makes running pods.
 func (s *server) runPods(pods ...*corev1.Pod) {
 	s.Helper()
 	for _, p := range pods {
@@ -117,7 +117,7 @@ func (s *server) phase(p *corev1.Pod, phase corev1.PodPhase) {
 	}
 }
 
-// run imports, and gives the report and the error in one text.
+// run imports, and returns the report and the error in one text.
 func (s *server) run(edit func(*Import)) (string, error) {
 	s.Helper()
 	var out bytes.Buffer
@@ -244,7 +244,7 @@ func (s *server) coverage() {
 	}
 }
 
-// named puts the names of pods in the place of the names that their Workloads have, which depend on UIDs.
+// named replaces the names of Workloads, which depend on UIDs, by the names of their pods.
 func (s *server) named(namespace, text string) string {
 	for _, w := range s.workloads(namespace) {
 		text = strings.ReplaceAll(text, w.Name, "WORKLOAD-OF-"+w.OwnerReferences[0].Name)
@@ -252,7 +252,7 @@ func (s *server) named(namespace, text string) string {
 	return text
 }
 
-// through gives an import a connection of its own, on which refuse may answer in the place of the API server.
+// through gives an import a connection of its own, on which refuse may answer instead of the API server.
 func (s *server) through(refuse func(*http.Request) (answer string, code int)) client.Client {
 	s.Helper()
 	cfg := rest.CopyConfig(s.cfg)
@@ -271,12 +271,12 @@ func (s *server) through(refuse func(*http.Request) (answer string, code int)) c
 	return c
 }
 
-// refusal is what the API server says when it refuses.
+// refusal is a refusal of the API server.
 func refusal(reason metav1.StatusReason, code, seconds int) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"refused in a test","details":{"retryAfterSeconds":%d}}`, reason, code, seconds)
 }
 
-// othersWrite: conflicts are tried a few times, what the API server asks to be done later is done later, and a run that breaks off
+// othersWrite: conflicts are retried a few times, delays that the API server asks for are respected, and a run that is interrupted
 // between any two writes is repeated.
 func (s *server) othersWrite() {
 	s.space("others")
@@ -342,7 +342,7 @@ func (s *server) othersWrite() {
 	}
 }
 
-// foreign: a Workload that another object has, or that does not describe the pod, is never admitted for it.
+// foreign: a Workload of another object, or one that does not describe the pod, is never admitted for it.
 func (s *server) foreign() {
 	s.space("foreign")
 	s.runPods(running("foreign", "p", map[string]string{"to": "main"}, "cpu", "1"))
@@ -398,8 +398,8 @@ func (s *server) names() {
 	}
 }
 
-// twiceThenManager is examples 68 and 59: what is imported twice is there once, the manager keeps it, above the quota, and what is new
-// waits until there is room.
+// twiceThenManager is examples 68 and 59: repeated imports make one Workload, the manager keeps it, above the quota, and new Workloads
+// wait until there is room.
 func (s *server) twiceThenManager() {
 	s.space("twice")
 	var pods []*corev1.Pod
@@ -469,7 +469,7 @@ func (s *server) twiceThenManager() {
 	})
 }
 
-// finishAll has pods succeed.
+// finishAll makes pods succeed.
 func (s *server) finishAll(pods []*corev1.Pod) {
 	var wait sync.WaitGroup
 	for _, p := range pods {

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// world is what decides about a pod beside the pod itself.
+// world has all objects besides the pod that a plan depends on.
 type world struct {
 	localQueues   map[types.NamespacedName]*kueue.LocalQueue
 	clusterQueues map[kueue.ClusterQueueReference]*kueue.ClusterQueue
@@ -29,19 +29,19 @@ type world struct {
 	classes       job.Classes
 }
 
-// plan is what a pod gets.
+// plan is the import of one pod.
 type plan struct {
 	skip         bool
 	queue        string
 	clusterQueue kueue.ClusterQueueReference
 	labels       map[string]string // new and changed labels of the pod
-	observed     *job.Observed     // with the pod as it is going to be
+	observed     *job.Observed     // with the pod after the import
 	workload     *kueue.Workload
 	admission    *kueue.Admission
 	checks       []kueue.AdmissionCheckReference
 }
 
-// line tells of a pod.
+// line is the report about a pod.
 func (p *plan) line(pod *corev1.Pod, said string) string {
 	if p.skip {
 		return fmt.Sprintf("%s/%s: skipped", pod.Namespace, pod.Name)
@@ -51,15 +51,15 @@ func (p *plan) line(pod *corev1.Pod, said string) string {
 
 var (
 	descriptor = pod.Descriptor()
-	// settings are the defaults of a manager: the flags say all that matters for the Workload of a pod.
+	// settings are the defaults of a manager: only the flags matter for the Workload of a pod.
 	settings = func() *job.Config {
 		o := options.Default()
 		return lookup.NewConfig(&o)
 	}()
 )
 
-// plan goes through the checks of spec 70 §4.11 in their order; the error is the first that fails. It writes nothing, and changes
-// neither the pod nor the world.
+// plan does the checks of spec 70 §4.11 in their order; the error is the first failure. It writes nothing, and modifies neither the pod
+// nor the world.
 func (i *Import) plan(w *world, original *corev1.Pod) (*plan, error) {
 	target, err := i.Rules.Of(original)
 	if err != nil {
@@ -103,7 +103,7 @@ func (i *Import) plan(w *world, original *corev1.Pod) (*plan, error) {
 	return p, nil
 }
 
-// clusterQueue is the one behind a LocalQueue of the pod's namespace, if it is fit for an import.
+// clusterQueue returns the ClusterQueue of a LocalQueue in the pod's namespace, if it is fit for an import.
 func (w *world) clusterQueue(p *corev1.Pod, queue string) (*kueue.ClusterQueue, error) {
 	lq := w.localQueues[types.NamespacedName{Namespace: p.Namespace, Name: queue}]
 	if lq == nil {
@@ -129,7 +129,7 @@ func (w *world) clusterQueue(p *corev1.Pod, queue string) (*kueue.ClusterQueue, 
 	return cq, nil
 }
 
-// compose makes the Workload of a pod as the integration of pods would, and adds labels to it.
+// compose makes the Workload of a pod as the pod integration does, and adds labels to it.
 func compose(o *job.Observed, labels map[string]string) (*kueue.Workload, error) {
 	if group := settings.GroupName(o.Job); group != "" {
 		return nil, fmt.Errorf("it belongs to the pod group %s, and only pods on their own can be imported", group)
@@ -146,8 +146,8 @@ func compose(o *job.Observed, labels map[string]string) (*kueue.Workload, error)
 	return w, nil
 }
 
-// admission has for each resource that the pod asks for the first flavor of the group that covers it. A ClusterQueue that covers pods
-// is charged one, as the scheduler does.
+// admission assigns to each requested resource the first flavor of the group that covers it. A ClusterQueue that covers pods is charged
+// one, as by the scheduler.
 func (i *Import) admission(cq *kueue.ClusterQueue, p *corev1.Pod) (*kueue.Admission, error) {
 	a := kueue.PodSetAssignment{
 		Name: "main", Count: new(int32(1)),
@@ -175,7 +175,7 @@ func (i *Import) isExcluded(name corev1.ResourceName) bool {
 	return slices.ContainsFunc(i.ExcludePrefixes, func(prefix string) bool { return strings.HasPrefix(string(name), prefix) })
 }
 
-// firstFlavor is that of the group that covers a resource, empty if none does.
+// firstFlavor returns the first flavor of the group that covers a resource, empty if there is none.
 func firstFlavor(cq *kueue.ClusterQueue, name corev1.ResourceName) kueue.ResourceFlavorReference {
 	for _, group := range cq.Spec.ResourceGroups {
 		if slices.Contains(group.CoveredResources, name) && len(group.Flavors) > 0 {

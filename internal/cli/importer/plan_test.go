@@ -21,7 +21,7 @@ func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// group is a resource group; each flavor has ten of everything.
+// group is a resource group; each flavor has ten of every resource.
 func group(flavors []string, resources ...corev1.ResourceName) kueue.ResourceGroup {
 	g := kueue.ResourceGroup{CoveredResources: resources}
 	for _, f := range flavors {
@@ -56,7 +56,7 @@ func running(namespace, name string, labels map[string]string, requests ...strin
 	}
 }
 
-// smallWorld is one of two good queues, and bad ones.
+// smallWorld has two valid queues, and invalid ones.
 func smallWorld() *world {
 	cpu := func(flavors ...string) kueue.ResourceGroup { return group(flavors, "cpu", "memory") }
 	w := &world{
@@ -100,7 +100,7 @@ func byLabel(t *testing.T) *mapping.Rules {
 	return r
 }
 
-// TestPlanRefuses: the first check that fails counts, in the order of the specification. Each pod fails all later ones that it can.
+// TestPlanRefuses: the first failing check counts, in the order of the specification. Each pod fails all later checks that it can.
 func TestPlanRefuses(t *testing.T) {
 	to := func(queue string, more ...string) map[string]string {
 		out := map[string]string{"to": queue}
@@ -212,7 +212,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestWorkload: the Workload is the one that a manager makes of such a pod while it waits, and has the labels that are added.
+// TestWorkload: the Workload is the one that a manager makes of such a pending pod, plus the added labels.
 func TestWorkload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels, add, want map[string]string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,10 +15,10 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// report counts what becomes of pods.
+// report counts the outcomes of pods.
 type report struct {
 	namespaces []string
-	pods       int // all that were looked at
+	pods       int // all pods
 	planned    int // pods that can be imported, or were
 	unchanged  int // planned pods that needed no write
 	skipped    int
@@ -38,7 +39,7 @@ func newReport(namespaces []string) *report {
 	return &report{namespaces: namespaces, queues: map[queue]int{}}
 }
 
-// note counts a pod that was looked at.
+// note counts a planned pod.
 func (r *report) note(pod *corev1.Pod, p *plan, err error) {
 	r.pods++
 	switch {
@@ -52,7 +53,7 @@ func (r *report) note(pod *corev1.Pod, p *plan, err error) {
 	}
 }
 
-// noteResult counts a pod that was imported, or not.
+// noteResult counts a pod after its import.
 func (r *report) noteResult(pod *corev1.Pod, got *result) {
 	if got.gone && got.err == nil {
 		r.pods++
@@ -65,17 +66,13 @@ func (r *report) noteResult(pod *corev1.Pod, got *result) {
 	}
 }
 
-// printCheck writes what the check has found.
+// printCheck prints the result of the check.
 func (r *report) printCheck(out io.Writer, dry bool) {
 	fmt.Fprintf(out, "Checked %s of %s: %d can be imported, %d skipped, %d cannot be imported.\n",
 		count(r.pods), strings.Join(r.namespaces, ", "), r.planned, r.skipped, len(r.failures))
 	if len(r.queues) > 0 {
 		rows := [][]string{{"NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", "PODS"}}
-		var names []queue
-		for q := range r.queues {
-			names = append(names, q)
-		}
-		slices.SortFunc(names, func(a, b queue) int {
+		names := slices.SortedFunc(maps.Keys(r.queues), func(a, b queue) int {
 			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.clusterQueue, b.clusterQueue))
 		})
 		for _, q := range names {
@@ -89,7 +86,7 @@ func (r *report) printCheck(out io.Writer, dry bool) {
 	}
 }
 
-// printImport writes what the import has done.
+// printImport prints the result of the import.
 func (r *report) printImport(out io.Writer) {
 	fmt.Fprintf(out, "\nImported %s: %d now, %d before.", count(r.planned), r.planned-r.unchanged, r.unchanged)
 	if r.gone > 0 {
@@ -102,7 +99,7 @@ func (r *report) printImport(out io.Writer) {
 	r.printFailures(out)
 }
 
-// printFailures writes each pod that cannot be imported, with the reason, and before them how many there are for each reason.
+// printFailures prints the number of pods for each reason, and then each pod that cannot be imported.
 func (r *report) printFailures(out io.Writer) {
 	if len(r.failures) == 0 {
 		return
@@ -113,11 +110,7 @@ func (r *report) printFailures(out io.Writer) {
 		pods[f.reason]++
 		rows = append(rows, []string{f.namespace, f.pod, f.reason})
 	}
-	var reasons []string
-	for reason := range pods {
-		reasons = append(reasons, reason)
-	}
-	slices.SortFunc(reasons, func(a, b string) int { return cmp.Or(cmp.Compare(pods[b], pods[a]), cmp.Compare(a, b)) })
+	reasons := slices.SortedFunc(maps.Keys(pods), func(a, b string) int { return cmp.Or(cmp.Compare(pods[b], pods[a]), cmp.Compare(a, b)) })
 	counts := [][]string{{"PODS", "REASON"}}
 	for _, reason := range reasons {
 		counts = append(counts, []string{strconv.Itoa(pods[reason]), reason})
@@ -126,12 +119,12 @@ func (r *report) printFailures(out io.Writer) {
 	table(out, rows)
 }
 
-// table writes rows in columns below an empty line, as kubectl lays them out.
+// table writes rows in columns below an empty line, laid out like kubectl's.
 func table(out io.Writer, rows [][]string) {
 	fmt.Fprintln(out)
 	lines := tabwriter.NewWriter(out, 6, 1, 3, ' ', 0)
 	for _, cells := range rows {
 		fmt.Fprintln(lines, strings.Join(cells, "\t"))
 	}
-	_ = lines.Flush() // as any other line of the report
+	_ = lines.Flush() // errors are ignored, as for other lines of the report
 }

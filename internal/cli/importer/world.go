@@ -12,7 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 )
 
-// read reads the world: it is small beside the pods.
+// read reads the world: it is small compared to the pods.
 func read(ctx context.Context, c client.Client, namespaces []string) (*world, error) {
 	var (
 		clusterQueues   kueue.ClusterQueueList

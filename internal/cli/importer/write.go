@@ -20,13 +20,13 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// maxTries is how often a write is tried that others come before. spec: 70 §4.11.
+// maxTries bounds the attempts of a write with conflicts. spec: 70 §4.11.
 const maxTries = 5
 
 // podManager is the field manager of the labels of pods.
 const podManager = client.FieldOwner("berth-import")
 
-// writer carries plans out. Safe for concurrent use.
+// writer executes plans. Safe for concurrent use.
 type writer struct {
 	client   client.Client
 	status   *reconcile.WorkloadStatus
@@ -34,7 +34,7 @@ type writer struct {
 	world    *world
 }
 
-// result is what became of a pod.
+// result is the outcome of a pod.
 type result struct {
 	plan    *plan // nil if there is none
 	changed bool  // something was written
@@ -49,8 +49,8 @@ func (r *result) said() string {
 	return "was imported before"
 }
 
-// importPod plans the import of a pod and carries it out: its Workload, the admission, the pod's labels, in this order. The labels come
-// last because a manager stops pods that have them and no admission: what a broken run leaves behind is never such a pod.
+// importPod plans the import of a pod and executes it: its Workload, the admission, the pod's labels, in this order. The labels are
+// written last because a manager stops labeled pods without an admission: an interrupted run must leave no such pod.
 func (t *writer) importPod(ctx context.Context, pod *corev1.Pod) (r result) {
 	if r.plan, r.err = t.importer.plan(t.world, pod); r.err != nil || r.plan.skip {
 		return r
@@ -81,7 +81,7 @@ func (t *writer) importPod(ctx context.Context, pod *corev1.Pod) (r result) {
 	return r
 }
 
-// withdraw takes back the Workload that was made for a pod that ended before it got its labels: no manager might ever look at it.
+// withdraw deletes the Workload that was made for a pod that ended before it got its labels: no manager might ever process it.
 func (t *writer) withdraw(ctx context.Context, w *kueue.Workload, created bool) error {
 	if !created {
 		return nil
@@ -100,7 +100,7 @@ func (t *writer) withdraw(ctx context.Context, w *kueue.Workload, created bool) 
 	return nil
 }
 
-// label gives the pod its labels, unless another pod has its name by now.
+// label sets the pod's labels, unless another pod has its name by now.
 func (t *writer) label(ctx context.Context, pod *corev1.Pod, p *plan) (bool, error) {
 	if len(p.labels) == 0 {
 		return false, nil
@@ -116,7 +116,7 @@ func (t *writer) label(ctx context.Context, pod *corev1.Pod, p *plan) (bool, err
 	return err == nil, err
 }
 
-// ensure makes the Workload, or finds the one that is there and does describe the pod.
+// ensure creates the Workload, or returns the existing one if it describes the pod.
 func (t *writer) ensure(ctx context.Context, p *plan) (w *kueue.Workload, changed bool, err error) {
 	w = p.workload.DeepCopy()
 	err = t.client.Create(ctx, w, client.FieldOwner(lookup.Manager(descriptor)))
@@ -129,7 +129,7 @@ func (t *writer) ensure(ctx context.Context, p *plan) (w *kueue.Workload, change
 	return t.existing(ctx, p)
 }
 
-// existing returns the existing Workload. One that the pod names and that has no owner is adopted.
+// existing returns the existing Workload. One without an owner that the pod names is adopted.
 func (t *writer) existing(ctx context.Context, p *plan) (w *kueue.Workload, changed bool, err error) {
 	w = &kueue.Workload{}
 	if err := t.client.Get(ctx, client.ObjectKeyFromObject(p.workload), w); err != nil {
@@ -155,7 +155,7 @@ func (t *writer) existing(ctx context.Context, p *plan) (w *kueue.Workload, chan
 	return w, false, t.fits(p, w, owner)
 }
 
-// fits says why a Workload cannot be admitted for the pod.
+// fits returns the reason why a Workload cannot be admitted for the pod.
 func (t *writer) fits(p *plan, w *kueue.Workload, owner *metav1.OwnerReference) error {
 	switch {
 	case owner == nil || owner.UID != p.observed.Job.GetUID():
@@ -174,7 +174,7 @@ func (t *writer) fits(p *plan, w *kueue.Workload, owner *metav1.OwnerReference) 
 	return nil
 }
 
-// admit admits the Workload. If somebody writes at the same time it reads the Workload and looks again, a few times.
+// admit admits the Workload. After a conflict it reads the Workload and retries, a few times.
 func (t *writer) admit(ctx context.Context, p *plan, w *kueue.Workload) (changed bool, err error) {
 	for try := 1; ; try++ {
 		next := w.DeepCopy()
@@ -190,7 +190,7 @@ func (t *writer) admit(ctx context.Context, p *plan, w *kueue.Workload) (changed
 	}
 }
 
-// patiently does something again that the API server asks to be done later, after as long as it says.
+// patiently retries a call when the API server asks for that, after the requested delay.
 func patiently(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()

@@ -1,8 +1,8 @@
-// Package local runs a control plane and a manager together in this process, for one directory, and knows, stops and removes
-// what others run like that.
+// Package local runs a control plane and a manager together in this process, for one directory, and finds, stops and removes such
+// installations.
 //
-//	DIR/berth.json   who runs there: a Record, locked (flock) as long as that process lives
-//	DIR/kubeconfig   the administrator's; this and all else in DIR is the control plane's
+//	DIR/berth.json   the Record of the running process, locked (flock) while it lives
+//	DIR/kubeconfig   the administrator's; this and everything else in DIR is the control plane's
 package local
 
 import (
@@ -34,28 +34,25 @@ type Config struct {
 	Version string
 	// NoManager runs the control plane alone and installs nothing in it.
 	NoManager bool
-	// Options and Groups of the manager. Its webhooks listen on a free port, which is reserved. So do metrics, probes and
-	// the visibility API where the options say nothing but the default. Leader election is off.
+	// Options and Groups of the manager. Its webhooks listen on a free port, which is reserved. So do metrics, probes and the visibility
+	// API if their options are the default. Leader election is off.
 	Options options.Options
 	Groups  install.Groups
 	// Intercept, if set, sees all requests of the manager to the API server.
 	Intercept transport.WrapperFunc
-	// OnReady is called once, when everything can be used.
+	// OnReady is called once, when everything is usable.
 	OnReady func(Record)
 	Log     logr.Logger
 }
 
-// Run takes the directory, starts everything, and runs until ctx ends or something dies. Nothing of it runs any more when it
-// returns. The error is nil when ctx ended it. Of a program that died the error has the end of the log.
+// Run locks the directory, starts everything, and runs until ctx ends or a part fails. It leaves no process running. The error is nil
+// when ctx ended it. For a program that ended unexpectedly it has the end of the log.
 func Run(ctx context.Context, cfg Config) error {
 	held, err := acquire(cfg.Plane.Dir, Record{PID: os.Getpid(), Version: cfg.Version})
 	if err != nil {
 		return err
 	}
 	defer held.release()
-	if cfg.Plane.Stderr != nil {
-		cfg.Plane.Stderr = &progress{next: cfg.Plane.Stderr}
-	}
 	plane, err := embedded.Start(ctx, cfg.Plane)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -121,15 +118,15 @@ func serve(ctx context.Context, cfg Config, plane *embedded.ControlPlane, held *
 	select {
 	case err = <-unwritten:
 	default:
-		if running.Err() != nil { // an error then is only how the end looks from inside
+		if running.Err() != nil { // the error is then a consequence of the end
 			err = nil
 		}
 	}
 	return err
 }
 
-// managerConfig is how the manager runs beside the control plane, with ports that are reserved until release; the record gets its
-// addresses.
+// managerConfig returns the manager's configuration beside the control plane, with ports that are reserved until release; the record gets
+// its addresses.
 func managerConfig(cfg *Config, record *Record) (manager wire.Config, release func(), err error) {
 	var held []*listen.Reservation
 	release = func() {

@@ -90,7 +90,7 @@ func TestRunWithManager(t *testing.T) {
 	if response.StatusCode != http.StatusOK {
 		t.Errorf("readyz: %s", response.Status)
 	}
-	if writes.Load() < 15 { // it has installed more than that
+	if writes.Load() < 15 { // the installation alone writes more
 		t.Errorf("saw %d writes of the manager", writes.Load())
 	}
 	groups, _ := install.ParseGroups("")
@@ -107,7 +107,7 @@ func TestRunWithManager(t *testing.T) {
 	}
 }
 
-// Addresses that the user chose stay.
+// Addresses that the user chose are kept.
 func TestRunKeepsAddresses(t *testing.T) {
 	s := start(t, func(cfg *Config) {
 		cfg.Options.Health.Address, cfg.Options.Metrics.Address = "0", "0"

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// holderEnv makes this test binary take the directory that it names, as an `up` does, until SIGTERM - or whatever SIGTERM says.
+// holderEnv makes this test binary lock the named directory, as an `up` does, until SIGTERM - or as SIGTERM is configured.
 const (
 	holderEnv   = "BERTH_LOCAL_TEST_HOLDER"
 	stubbornEnv = "BERTH_LOCAL_TEST_STUBBORN"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	held.release()
 }
 
-// holder runs another process that has taken the directory, and returns its pid.
+// holder runs another process that has locked the directory, and returns its pid.
 func holder(t *testing.T, dir string, stubborn bool) int {
 	t.Helper()
 	self, err := os.Executable()

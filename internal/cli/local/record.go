@@ -39,7 +39,7 @@ func Find(dir string) (Record, bool, error) {
 		return Record{}, false, err
 	}
 	defer file.Close()
-	// A shared lock is refused only while the other one holds its own; closing the file gives ours back.
+	// A shared lock is refused only while another process holds the lock; closing the file releases the shared one.
 	switch err := syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); {
 	case err == nil:
 		return Record{}, false, nil
@@ -48,7 +48,7 @@ func Find(dir string) (Record, bool, error) {
 	}
 	var found Record
 	if err := json.NewDecoder(file).Decode(&found); err != nil {
-		return Record{}, true, nil // it is being written; the lock says all that is certain
+		return Record{}, true, nil // it is being written; only the lock is certain
 	}
 	return found, true, nil
 }
@@ -66,13 +66,13 @@ func Occupied(dir string) error {
 		dir, other.PID, other.Server, other.Kubeconfig, dir)
 }
 
-// holding is a directory that this process has taken.
+// holding is a directory that this process has locked.
 type holding struct {
 	file   *os.File
 	record Record
 }
 
-// acquire takes the directory, which is made if need be, for this process.
+// acquire locks the directory, which is made if necessary, for this process.
 func acquire(dir string, record Record) (*holding, error) {
 	if dir == "" {
 		return nil, errors.New("no directory to run in")
@@ -85,7 +85,7 @@ func acquire(dir string, record Record) (*holding, error) {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
 	held := &holding{file: file}
-	// Somebody who only looks who runs here holds the lock for a moment.
+	// A process that only checks for a running one holds the lock for a moment.
 	for range 10 {
 		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 			return held, held.write(record)
@@ -116,7 +116,7 @@ func (h *holding) write(record Record) error {
 	return err
 }
 
-// ready writes the record as that of something that can be used, and tells.
+// ready writes the record as usable, and calls tell.
 func (h *holding) ready(record Record, tell func(Record)) error {
 	record.Ready = true
 	if err := h.write(record); err != nil {
@@ -128,9 +128,9 @@ func (h *holding) ready(record Record, tell func(Record)) error {
 	return nil
 }
 
-// release gives the directory back. The empty file stays: removing it would let two others lock two files.
+// release unlocks the directory. The empty file stays: removing it would let two processes lock two files.
 func (h *holding) release() {
-	_ = h.file.Truncate(0) // a record without a lock means nothing anyway
+	_ = h.file.Truncate(0) // a record without a lock is ignored
 	_ = h.file.Close()
 }
 

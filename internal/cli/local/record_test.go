@@ -1,7 +1,6 @@
 package local
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -50,7 +49,7 @@ func TestAcquire(t *testing.T) {
 	again.release()
 }
 
-// A shorter record leaves nothing of a longer one behind.
+// A shorter record replaces all of a longer one.
 func TestRecordIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	held, err := acquire(dir, Record{PID: 1, Version: strings.Repeat("long", 100)})
@@ -94,7 +93,7 @@ func TestOccupied(t *testing.T) {
 	}
 }
 
-// The moment between taking the lock and writing the record.
+// The time between locking the file and writing the record.
 func TestFindWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	held, err := acquire(dir, Record{PID: 1})
@@ -124,7 +123,7 @@ func TestAcquireFails(t *testing.T) {
 	}
 }
 
-// A neighbour tries to take the ports of the manager between their choice and the moment at which it listens on them.
+// Another program tries to take the manager's ports between their choice and the start of its listeners.
 func TestPortsOfManagerAreReserved(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}],
@@ -162,33 +161,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]}`), 0o600); err 
 	}
 }
 
-func TestProgress(t *testing.T) {
-	for name, tc := range map[string]struct {
-		writes []string
-		want   string
-	}{
-		"lines":              {[]string{"one\n", "two\nthree\n"}, "one\ntwo\nthree\n"},
-		"pieces":             {[]string{"o", "ne\nt", "wo\n"}, "one\ntwo\n"},
-		"complaint":          {[]string{"one\nerror: x\n  log\n", "more\n"}, "one\n"},
-		"complaint in parts": {[]string{"one\ner", "ror: x\n"}, "one\n"},
-		"the word elsewhere": {[]string{"an error: x\n"}, "an error: x\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out strings.Builder
-			p := &progress{next: &out}
-			for _, w := range tc.writes {
-				if n, err := fmt.Fprint(p, w); n != len(w) || err != nil {
-					t.Fatalf("wrote %d of %q: %v", n, w, err)
-				}
-			}
-			if out.String() != tc.want {
-				t.Errorf("got %q, want %q", out.String(), tc.want)
-			}
-		})
-	}
-}
-
-// A directory that somebody else could have prepared is not taken, nor does a record in it that is a link name a process to stop.
+// A directory that another user could have prepared is not locked, and a record in it that is a link names no process to stop.
 func TestAcquireForeign(t *testing.T) {
 	root := t.TempDir()
 	for name, prepare := range map[string]func(dir string) error{

@@ -17,19 +17,19 @@ import (
 // killLimit is the time that a killed process and its children may take to end.
 const killLimit = 20 * time.Second
 
-// Stop ends the processes of the directory and waits for their end. It reports whether any ran. After the limit they are killed,
-// with a line to messages.
+// Stop ends the processes of the directory and waits for their end. It reports whether any ran. After the limit they are killed, with a
+// line to messages.
 func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writer) (bool, error) {
 	pid, found, err := alive(dir)
 	if err != nil || !found {
 		return false, err
 	}
-	// An `up` takes its control plane with it. When it dies before, the loop finds the control plane alone.
+	// An `up` ends its control plane. If it ends before, the loop finds the control plane alone.
 	for stopping := 0; found; pid, found, err = alive(dir) {
 		if err != nil {
 			return true, err
 		}
-		if pid == 0 || pid == stopping { // it has not written its name yet, or is at it
+		if pid == 0 || pid == stopping { // it has not written its pid yet, or is stopping
 			gone, err := wait(ctx, dir, pid, limit)
 			if err != nil {
 				return true, err
@@ -56,7 +56,7 @@ func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writ
 	return true, err
 }
 
-// wait waits until something else than pid, or nothing, runs in the directory.
+// wait waits until no process, or another one than pid, runs in the directory.
 func wait(ctx context.Context, dir string, pid int, limit time.Duration) (bool, error) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -84,14 +84,14 @@ func send(pid int, s syscall.Signal) error {
 	return nil
 }
 
-// SampleName is a file for the user to try, which goes when the rest does.
+// SampleName is a file for the user to try, which is removed with the rest.
 const SampleName = "job.yaml"
 
 // names are all files and folders that an `up` and its control plane make in their directory.
 var names = []string{recordName, "lock", "version", "pki", "etcd", "logs", "kubeconfig", "kubeconfig.new", "version.new", SampleName}
 
-// Purge removes the files of an `up` from a directory, and the directory if it is empty then. It refuses a directory that no `up`
-// made. It reports whether there was anything. Nothing may run there.
+// Purge removes the files of an `up` from a directory, and the directory if it is empty then. It refuses a directory that no `up` made.
+// It reports whether there was any. No process may run there.
 func Purge(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,8 +119,7 @@ func Purge(dir string) (bool, error) {
 	return true, os.Remove(dir)
 }
 
-// ours reports whether an `up` made the directory: the control plane has signed it, or the start failed before that and there is
-// nothing in it but our files.
+// ours reports whether an `up` made the directory: it has the control plane's version file, or, after a failed start, only known files.
 func ours(dir string, entries []os.DirEntry) bool {
 	if data, err := os.ReadFile(filepath.Join(dir, "version")); err == nil {
 		return strings.HasPrefix(string(data), "berth-controlplane/")

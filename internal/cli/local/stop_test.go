@@ -122,7 +122,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// A link to another place is removed, its target is not.
+// A link to another place is removed; its target is not.
 func TestPurgeFollowsNoLinks(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	precious := filepath.Join(elsewhere, "precious")

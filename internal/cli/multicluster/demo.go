@@ -1,5 +1,5 @@
-// Package multicluster shows one manager and two workers: jobs of three kinds
-// are sent, a worker is killed and comes back, and all jobs end.
+// Package multicluster is a demo of one manager and two workers: it submits jobs of three kinds, kills and restarts a worker, and waits
+// for all jobs.
 package multicluster
 
 import (
@@ -40,7 +40,7 @@ const (
 // Workers are the clusters that run jobs.
 var Workers = []string{lostOne, "w2"}
 
-// Configuration is that of all clusters: a short patience with lost workers, so that one sees it end.
+// Configuration of all clusters: a short timeout for lost workers, so that the demo shows it expire.
 const Configuration = `apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, trainer.kubeflow.org/trainjob]}
@@ -56,7 +56,7 @@ var jobs []byte
 // limit is how long each step may take.
 const limit = 3 * time.Minute
 
-// Cluster is one that runs in the background.
+// Cluster is a running cluster.
 type Cluster struct {
 	Kubeconfig string
 	client     client.Client
@@ -64,13 +64,13 @@ type Cluster struct {
 
 // Machine starts and kills clusters.
 type Machine interface {
-	// Start starts a cluster with its manager, with the data that is there, and waits until it is ready.
+	// Start starts a cluster with its manager, on its existing data, and waits until it is ready.
 	Start(ctx context.Context, name string) (kubeconfig string, err error)
 	// Kill ends it as a power cut would.
 	Kill(name string) error
 }
 
-// Run tells its story to out.
+// Run writes the demo's progress to out.
 func Run(ctx context.Context, m Machine, out io.Writer) error {
 	d := &demo{Machine: m, out: out, began: time.Now(), clusters: map[string]*Cluster{}, seen: map[string]string{}}
 	for _, act := range []func(context.Context) error{d.start, d.connect, d.submit, d.lose, d.regain, d.finish} {
@@ -132,7 +132,7 @@ func (d *demo) reach(name, kubeconfig string) error {
 	return err
 }
 
-// connect makes queues everywhere, and tells the hub how to reach the workers.
+// connect makes queues on all clusters, and registers the workers on the hub.
 func (d *demo) connect(ctx context.Context) error {
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: kueue.MultiKueueConfigSpec{Clusters: Workers}}
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: kueue.AdmissionCheckSpec{
@@ -159,7 +159,7 @@ func (d *demo) connect(ctx context.Context) error {
 	return d.until(ctx, "the workers are connected", func() bool { return d.active(ctx, Workers[0]) && d.active(ctx, Workers[1]) })
 }
 
-// queue is a queue for so many CPUs, with checks.
+// queue returns a ClusterQueue with that many CPUs and checks, and its LocalQueue.
 func queue(cpus int64, checks ...string) []client.Object {
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: kueue.ClusterQueueSpec{
 		NamespaceSelector: &metav1.LabelSelector{},
@@ -178,7 +178,7 @@ func queue(cpus int64, checks ...string) []client.Object {
 	}}
 }
 
-// inline is a kubeconfig without references to files, which a manager would refuse.
+// inline returns a kubeconfig without references to files, which a manager would refuse.
 func inline(path string) ([]byte, error) {
 	config, err := clientcmd.LoadFromFile(path)
 	if err == nil {
@@ -190,7 +190,7 @@ func inline(path string) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// create makes the objects of a text, then others.
+// create creates the objects of a text, then others.
 func (d *demo) create(ctx context.Context, name string, text []byte, more ...client.Object) error {
 	var all []client.Object
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
@@ -204,7 +204,7 @@ func (d *demo) create(ctx context.Context, name string, text []byte, more ...cli
 	}
 	for _, o := range append(all, more...) {
 		var err error
-		if !d.wait(ctx, func() bool { // webhooks may not be there yet
+		if !d.wait(ctx, func() bool { // webhooks may not answer yet
 			err = client.IgnoreAlreadyExists(d.clusters[name].client.Create(ctx, o))
 			return err == nil
 		}) {
@@ -221,7 +221,7 @@ func (d *demo) active(ctx context.Context, name string) bool {
 	return err == nil && apimeta.IsStatusConditionTrue(c.Status.Conditions, kueue.MultiKueueClusterActive)
 }
 
-// wait asks until something is so, and tells meanwhile what changes. It is false if that takes too long.
+// wait polls until the condition holds, and prints changes meanwhile. It is false after the time limit.
 func (d *demo) wait(ctx context.Context, is func() bool) bool {
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline) && ctx.Err() == nil; {
 		d.look(ctx)
@@ -261,7 +261,7 @@ func (d *demo) workloads(ctx context.Context) map[string]*kueue.Workload {
 	return out
 }
 
-// look tells what is new of jobs and workers.
+// look prints changes of jobs and workers.
 func (d *demo) look(ctx context.Context) {
 	all := d.workloads(ctx)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -310,13 +310,10 @@ func (d *demo) submit(ctx context.Context) error {
 	if err := d.create(ctx, Hub, jobs); err != nil {
 		return err
 	}
-	return d.until(ctx, "every job runs somewhere, and one on "+lostOne, func() bool {
-		running := d.running(ctx, "")
-		return running == 4
-	})
+	return d.until(ctx, "every job runs somewhere, and one on "+lostOne, func() bool { return d.running(ctx, "") == 4 })
 }
 
-// running counts the jobs that run on a worker, or on any.
+// running counts the jobs that run on a worker; "" is any.
 func (d *demo) running(ctx context.Context, worker string) int {
 	n := 0
 	for _, w := range d.workloads(ctx) {
@@ -327,7 +324,7 @@ func (d *demo) running(ctx context.Context, worker string) int {
 	return n
 }
 
-// lose kills a worker that runs something.
+// lose kills a worker with running jobs.
 func (d *demo) lose(ctx context.Context) error {
 	d.say("%s is killed, with %d jobs on it; after ten seconds they are sent again", lostOne, d.running(ctx, lostOne))
 	if err := d.Kill(lostOne); err != nil {
@@ -349,7 +346,7 @@ func (d *demo) regain(ctx context.Context) error {
 	return d.until(ctx, lostOne+" is connected again", func() bool { return d.active(ctx, lostOne) })
 }
 
-// finish waits for the end of all jobs, and for the workers to be empty.
+// finish waits for all jobs to finish, and for the workers to be empty.
 func (d *demo) finish(ctx context.Context) error {
 	err := d.until(ctx, "all jobs have finished", func() bool {
 		all := d.workloads(ctx)

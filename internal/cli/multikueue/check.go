@@ -23,16 +23,16 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 )
 
-// Check is what to try an external framework on.
+// Check tries an external framework on a job.
 type Check struct {
-	// Object is the job on the manager, Remote its copy on the worker, nil if there is none yet, both in YAML.
+	// Object is the job on the manager, Remote its copy on the worker, nil if there is none, both in YAML.
 	Object, Remote []byte
-	// Cluster is the name of the worker, Workload the Workload of the job in YAML; without one there is one with the job's name.
+	// Cluster is the name of the worker, Workload the Workload of the job in YAML; by default an empty one with the job's name.
 	Cluster  string
 	Workload []byte
 }
 
-// offline knows no kinds: nothing is asked of a cluster.
+// offline knows no kinds: Check sends no requests.
 type offline struct{}
 
 // ServerResourcesForGroupVersion finds nothing.
@@ -40,8 +40,8 @@ func (offline) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, 
 	return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 }
 
-// Run prints what would be created for the job on the worker and, with a copy, what would be written to either (spec: 40 §4.13). An error is what
-// the check of a Workload would say.
+// Run prints the object that would be created on the worker and, with a copy, the writes to both (spec: 40 §4.13). An error has the text
+// of the Workload's check.
 func (c *Check) Run(out io.Writer, o *options.Options) error {
 	local, err := parse(c.Object, "--object")
 	if err != nil {
@@ -79,12 +79,12 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 	if names == nil {
 		names = map[string]string{}
 	}
-	names[kueue.PrebuiltWorkloadLabel] = w.Name // the copy of this job, whatever it was made by
+	names[kueue.PrebuiltWorkloadLabel] = w.Name // the copy counts as this job's, whatever created it
 	remote.SetAnnotations(names)
 	return c.follow(out, plan, d, local, remote, w, cluster)
 }
 
-// coded is an error as the check of a Workload says it.
+// coded returns an error with the text of the Workload's check.
 func coded(err error) error {
 	if e := external.As(err); e != nil {
 		return fmt.Errorf("[%s] %s", e.Code, e.Text)
@@ -92,7 +92,7 @@ func coded(err error) error {
 	return err
 }
 
-// framework finds what the configuration says of the kind of a job, and refuses a job that would not be sent.
+// framework finds the configuration of a job's kind, and refuses a job that would not be dispatched.
 func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descriptor, map[schema.GroupVersionKind]*external.Framework, error) {
 	gvk := local.GroupVersionKind()
 	descriptors, known, err := frameworks.External(o.MultiKueue.ExternalFrameworks, nil, offline{}, time.Now, logr.Discard())
@@ -113,7 +113,7 @@ func framework(o *options.Options, local *unstructured.Unstructured) (*job.Descr
 	return descriptors[at], known, err
 }
 
-// follow prints what a look at the copy would write.
+// follow prints the writes of one synchronization with the copy.
 func (c *Check) follow(out io.Writer, plan *multikueueplan.Config, d *job.Descriptor, local, remote *unstructured.Unstructured, w *kueue.Workload, cluster map[string]any) error {
 	step, err := plan.SyncJob(d, local, remote, w, cluster, false)
 	if err == nil {
@@ -149,7 +149,7 @@ func (c *Check) workload(local *unstructured.Unstructured) (*kueue.Workload, err
 	return w, nil
 }
 
-// parse reads an object as a manager does: 1 is an integer.
+// parse decodes an object as a manager does: 1 is an integer.
 func parse(text []byte, flag string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	body, err := yaml.YAMLToJSON(text)

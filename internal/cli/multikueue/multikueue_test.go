@@ -33,7 +33,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// tekton is the configuration that the documents show.
+// tekton is the configuration in the documents.
 func tekton(t *testing.T) *options.Options {
 	t.Helper()
 	o, err := options.LoadWithGates(filepath.Join("..", "..", "..", "docs", "examples", "multicluster", "tekton.yaml"), "")
@@ -56,7 +56,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesOfFrameworks is what the manager may do with kinds of external frameworks, and no more (spec: 40 §4.12).
+// TestRulesOfFrameworks: the manager's rights on kinds of external frameworks, and no more (spec: 40 §4.12).
 func TestRulesOfFrameworks(t *testing.T) {
 	const reading, patching = "  verbs:\n  - get\n  - list\n  - watch\n", "  verbs:\n  - get\n  - list\n  - patch\n  - watch\n"
 	for entry, tc := range map[string]struct {
@@ -142,8 +142,8 @@ func TestCheckFramework(t *testing.T) {
 	}
 }
 
-// TestRulesOfRay: what is resized may be patched, and what RayServices make on a worker is looked at, also where RayClusters are not sent
-// by themselves.
+// TestRulesOfRay: resized jobs may be patched, and the children of RayServices on a worker may be read, also if RayClusters are not
+// dispatched themselves.
 func TestRulesOfRay(t *testing.T) {
 	for frameworks, want := range map[string]string{
 		"ray.io/rayservice":                    "- apiGroups:\n  - ray.io\n  resources:\n  - rayclusters\n  verbs:\n  - get\n  - list\n  - watch\n",
@@ -166,7 +166,7 @@ func TestRulesOfRay(t *testing.T) {
 	}
 }
 
-// TestNumbers is that an expression sees the numbers here that it sees in a manager.
+// TestNumbers: an expression sees the same numbers here as in a manager.
 func TestNumbers(t *testing.T) {
 	o, err := parse([]byte("apiVersion: x.dev/v1\nkind: Run\nmetadata: {name: r}\nspec: {whole: 3, half: 0.5}\n"), "--object")
 	if err != nil {

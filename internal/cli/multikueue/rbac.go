@@ -1,5 +1,5 @@
-// Package multikueue is what administrators of several clusters ask before they start a manager: what accounts must be allowed to do, and what
-// an external framework of the configuration would make of a job.
+// Package multikueue has the commands for administrators of several clusters: the rights that accounts need, and the effect of an
+// external framework in the configuration on a job.
 package multikueue
 
 import (
@@ -32,9 +32,9 @@ var (
 	status = []string{"get", "patch", "update"}
 )
 
-// PrintRules prints the ClusterRole that a manager's own account, or the credential that it has for a worker, needs for many clusters with a
-// configuration, and no more (spec: 40 §4.12). For the manager it comes on top of what `berth install` gives it for jobs of the cluster
-// itself, with a Role for its own namespace.
+// PrintRules prints the ClusterRole that a manager's own account, or its credential for a worker, needs for a configuration of several
+// clusters, and no more (spec: 40 §4.12). The manager's comes on top of its rights from `berth install`, with a Role for its own
+// namespace.
 func PrintRules(out io.Writer, o *options.Options, role string) error {
 	objects := []any{}
 	switch role {
@@ -71,16 +71,16 @@ func clusterRole(name string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	}
 }
 
-// kind is a kind of jobs that is sent to workers.
+// kind is a job kind that is dispatched to workers.
 type kind struct {
 	gvk      schema.GroupVersionKind
 	resource string
-	// external says that it comes from externalFrameworks, carried that a controller of its own carries its jobs there, forwarded that copies
-	// follow their jobs, and whole that a write of the status may be one of the object.
+	// external kinds come from externalFrameworks; another controller dispatches the jobs of carried ones; copies of forwarded ones
+	// follow their jobs; status writes of whole ones may write the object.
 	external, carried, forwarded, whole bool
 }
 
-// kinds returns the kinds that a configuration dispatches, in order. No cluster is asked: the resource of an external kind is the
+// kinds returns the kinds that a configuration dispatches, in order, without asking a cluster: the resource of an external kind is the
 // usual plural.
 func kinds(o *options.Options) []kind {
 	var out []kind
@@ -90,9 +90,7 @@ func kinds(o *options.Options) []kind {
 		}
 	}
 	for _, f := range o.MultiKueue.ExternalFrameworks {
-		if slices.ContainsFunc(out, func(k kind) bool { return k.gvk == f.GVK }) {
-			out = slices.DeleteFunc(out, func(k kind) bool { return k.gvk == f.GVK })
-		}
+		out = slices.DeleteFunc(out, func(k kind) bool { return k.gvk == f.GVK })
 		plural, _ := apimeta.UnsafeGuessKindToResource(f.GVK)
 		out = append(out, kind{
 			gvk: f.GVK, resource: plural.Resource, external: true, carried: f.NoJob, forwarded: len(f.SpecPaths) > 0,
@@ -109,7 +107,7 @@ func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
 }
 
-// workerRules are what the credential needs on a worker.
+// workerRules are the rights of the credential on a worker.
 func workerRules(o *options.Options) []rbacv1.PolicyRule {
 	out := []rbacv1.PolicyRule{
 		rule(queueing, []string{"create", "delete", "get", "list", "patch", "update", "watch"}, "workloads"),
@@ -129,7 +127,7 @@ func workerRules(o *options.Options) []rbacv1.PolicyRule {
 	return append(out, followedRules(o)...)
 }
 
-// followedRules are about what copies make on a worker, where that is looked at, and is of no kind that is sent.
+// followedRules allow reading the children of copies on a worker, where these are used and no dispatched kind.
 func followedRules(o *options.Options) (out []rbacv1.PolicyRule) {
 	sent := kinds(o)
 	for _, d := range wire.Kinds(o) {
@@ -142,7 +140,7 @@ func followedRules(o *options.Options) (out []rbacv1.PolicyRule) {
 	return out
 }
 
-// managerRules are what the manager's account needs on its own cluster.
+// managerRules are the rights of the manager's account on its own cluster.
 func managerRules(o *options.Options) []rbacv1.PolicyRule {
 	out := []rbacv1.PolicyRule{
 		rule(queueing, read, "admissionchecks", "multikueueclusters", "multikueueconfigs"),
@@ -169,7 +167,7 @@ func managerRules(o *options.Options) []rbacv1.PolicyRule {
 	return out
 }
 
-// namespaceRules are what the manager's account needs in its namespace.
+// namespaceRules are the rights of the manager's account in its namespace.
 func namespaceRules(o *options.Options) []rbacv1.PolicyRule {
 	out := []rbacv1.PolicyRule{rule("", read, "secrets")}
 	if o.Gates.On(feature.MultiKueueClusterProfile) {

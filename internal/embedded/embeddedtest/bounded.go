@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Bounded runs f, and fails the test if that takes more time or memory than an input of size bytes from the network may. Fuzz targets use it.
+// Bounded runs f, and fails the test if that takes more time or memory than an input of size bytes from the network may. Fuzz targets use
+// it.
 func Bounded(t testing.TB, size int, f func()) {
 	t.Helper()
 	const free, perByte, most = 8 << 20, 2000, 10 * time.Second

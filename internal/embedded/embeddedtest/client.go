@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// installed are the folders of CRDs that the shared server has.
+// installed are the folders of CRDs that are installed, by server.
 var installed sync.Map
 
-// Client is a client of the server of Config, which gets the CRDs of a folder first. It knows the kinds of Kubernetes and of add.
+// Client is a client of the server of Config with the CRDs of a folder. It knows the kinds of Kubernetes and of add.
 func Client(t testing.TB, crds string, add ...func(*runtime.Scheme) error) client.WithWatch {
 	t.Helper()
 	cfg, scheme := Config(t), runtime.NewScheme()
@@ -36,8 +36,8 @@ func Client(t testing.TB, crds string, add ...func(*runtime.Scheme) error) clien
 	return c
 }
 
-// Edit changes a stored object and retries conflicts. Other refusals are retried as well, since webhooks read caches; in the end
-// they fail the test.
+// Edit changes a stored object and retries conflicts. Other refusals are retried as well, since webhooks read caches; they fail the test
+// after the time limit.
 func Edit[O client.Object](t testing.TB, c client.Client, object O, edit func(O)) {
 	t.Helper()
 	rewrite(t, c, object, edit, func() error { return c.Update(t.Context(), object) })

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
-// TestWriteToCache is that client-go's mutation detector, with which `make race` runs the tests, ends a program that writes to an object
-// that it shares with a cache of controller-runtime. The program is this test, in a process of its own.
+// TestWriteToCache: client-go's mutation detector, with which `make race` runs the tests, ends a program that modifies an object of a
+// controller-runtime cache. That program is this test, in another process.
 func TestWriteToCache(t *testing.T) {
 	const victim = "BERTH_TEST_WRITES_TO_CACHE"
 	if kubeconfig := os.Getenv(victim); kubeconfig != "" {

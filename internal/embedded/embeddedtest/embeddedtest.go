@@ -1,5 +1,5 @@
-// Package embeddedtest gives tests a real API server: a bare control plane, made for one test or shared by all tests of a package.
-// A missing binary fails the test; nothing is skipped.
+// Package embeddedtest provides a real API server for tests: a bare control plane, for one test or shared by all tests of a package. A
+// missing binary fails the test instead of skipping it.
 package embeddedtest
 
 import (
@@ -29,8 +29,8 @@ type Option func(*embedded.Config)
 // Full starts a whole cluster, with controllers, a scheduler and simulated nodes, instead of a bare API server.
 func Full(cfg *embedded.Config) { cfg.Bare = false }
 
-// Start starts a control plane for this test alone, bare unless an option says otherwise, and returns the path of its kubeconfig.
-// It is stopped when the test ends, and the test fails if it ended before.
+// Start starts a control plane for this test alone, bare unless an option changes that, and returns the path of its kubeconfig. It is
+// stopped when the test ends, and the test fails if it ended before.
 func Start(t testing.TB, options ...Option) (kubeconfig string) {
 	t.Helper()
 	plane, err := start(t.TempDir(), options...)
@@ -45,19 +45,19 @@ func Start(t testing.TB, options ...Option) (kubeconfig string) {
 	return plane.Kubeconfig()
 }
 
-// shared is the control plane of Config, started by the first test that asks, and the ones of Lane; Main stops them.
+// shared is the control plane of Config, started on its first use, and the ones of Exclusive; Main stops them.
 var shared struct {
 	sync.Mutex
 	dir   string // set while Main runs
 	plane *embedded.ControlPlane
 	err   error
 
-	lanes []*embedded.ControlPlane // all of them
-	idle  []*embedded.ControlPlane
+	exclusive []*embedded.ControlPlane // all of them
+	idle      []*embedded.ControlPlane
 }
 
-// atOnce is how many parallel tests of a package with Main run at once, unless -parallel says so or the flags are parsed already: they
-// wait more than they compute.
+// atOnce is how many parallel tests of a package with Main run at once, unless -parallel is set or the flags are parsed already: they
+// mostly wait.
 const atOnce = "4"
 
 // Main runs the tests of a package that share one control plane, and returns the exit code:
@@ -77,7 +77,7 @@ func Main(m *testing.M) int {
 	code := m.Run()
 	shared.Lock()
 	defer shared.Unlock()
-	planes := shared.lanes
+	planes := shared.exclusive
 	if shared.plane != nil {
 		planes = append(planes, shared.plane)
 	}
@@ -90,8 +90,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Config is how to reach a bare API server as its administrator, without a rate limit. With Main the server is the one that all tests of the
-// package share: use a namespace of your own, and note that nothing finishes the deletion of one. Without Main the test gets its own server.
+// Config returns the configuration of an administrator of a bare API server, without a rate limit. With Main all tests of the package
+// share the server: use a unique namespace, whose deletion does not finish. Without Main the test gets its own server.
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	kubeconfig := sharedKubeconfig(t)
@@ -111,21 +111,21 @@ func configOf(t testing.TB, kubeconfig string) *rest.Config {
 	return config
 }
 
-// Lane is Config for tests that run in parallel, each with a manager that takes care of the whole cluster: the server is the test's own
-// until it ends, and then the next one's. There are as many as tests at once. It needs Main.
-func Lane(t testing.TB) *rest.Config {
+// Exclusive is Config for parallel tests with a manager of the whole cluster: the test has the server alone until it ends; then the next
+// test gets it. There are as many servers as parallel tests. It needs Main.
+func Exclusive(t testing.TB) *rest.Config {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.dir == "" {
-		t.Fatal("a lane needs embeddedtest.Main")
+		t.Fatal("Exclusive needs embeddedtest.Main")
 	}
 	if len(shared.idle) == 0 {
-		plane, err := start(filepath.Join(shared.dir, fmt.Sprintf("lane%d", len(shared.lanes))))
+		plane, err := start(filepath.Join(shared.dir, fmt.Sprintf("exclusive%d", len(shared.exclusive))))
 		if err != nil {
 			t.Fatalf("control plane: %v", err)
 		}
-		shared.lanes, shared.idle = append(shared.lanes, plane), []*embedded.ControlPlane{plane}
+		shared.exclusive, shared.idle = append(shared.exclusive, plane), []*embedded.ControlPlane{plane}
 	}
 	last := len(shared.idle) - 1
 	plane := shared.idle[last]

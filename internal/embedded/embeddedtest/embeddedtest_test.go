@@ -28,10 +28,10 @@ func TestConfigIsShared(t *testing.T) {
 	}
 }
 
-func TestLanesAreUsedAgain(t *testing.T) {
+func TestExclusiveServersAreReused(t *testing.T) {
 	var hosts []string
 	for range 2 {
-		t.Run("alone", func(t *testing.T) { hosts = append(hosts, embeddedtest.Lane(t).Host) })
+		t.Run("alone", func(t *testing.T) { hosts = append(hosts, embeddedtest.Exclusive(t).Host) })
 	}
 	if hosts[0] != hosts[1] {
 		t.Errorf("a server that nobody uses is left alone: %v", hosts)
@@ -39,7 +39,7 @@ func TestLanesAreUsedAgain(t *testing.T) {
 	if other := embeddedtest.Config(t).Host; hosts[0] == other {
 		t.Errorf("a lane is the server that all share: %s", other)
 	}
-	first, second := embeddedtest.Lane(t), embeddedtest.Lane(t)
+	first, second := embeddedtest.Exclusive(t), embeddedtest.Exclusive(t)
 	if first.Host == second.Host {
 		t.Errorf("two at once share %s", first.Host)
 	}

@@ -21,14 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// RoundTrip is a function as an http.RoundTripper: tests put one between a manager and the API server.
+// RoundTrip is a function as an http.RoundTripper, to put between a manager and the API server.
 type RoundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip is f.
 func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Run starts a manager, waits until its cache is filled, and returns how to stop it; it is stopped when the test ends at the latest.
-// The test fails if the manager does.
+// Run starts a manager, waits until its cache is filled, and returns a function that stops it; it is also stopped when the test ends. The
+// test fails if the manager does.
 func Run(t testing.TB, mgr manager.Manager) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -48,14 +48,14 @@ func Run(t testing.TB, mgr manager.Manager) (stop func()) {
 	return stop
 }
 
-// Eventually waits until check has nothing to complain about, a minute at most: that is long, but machines are busy.
+// Eventually waits until check returns no error, a minute at most: machines are busy.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	Within(t, time.Minute, what, check)
 }
 
-// Within is Eventually with another limit. It checks often at first and less often later: most checks ask an API server, which costs
-// processor time that what is waited for needs.
+// Within is Eventually with another limit. It checks often at first and less often later: most checks ask an API server, which takes
+// processor time from the manager under test.
 func Within(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	const shortest, longest = 10 * time.Millisecond, 100 * time.Millisecond
@@ -81,8 +81,7 @@ func FreePort(t testing.TB) int {
 }
 
 // LeasePort returns a port of 127.0.0.1 for a program that the caller starts. No other caller gets the port, in any process of the
-// machine, until this process ends. It is not one of the ephemeral ports, which listeners on port 0 and outgoing connections may take at
-// any time.
+// machine, until this process ends. It is no ephemeral port, which listeners on port 0 and outgoing connections may take at any time.
 func LeasePort() (int, error) {
 	const first, ports = 10_000, 20_000 // the ephemeral ports of Linux begin at 32768
 	for range 100 {
@@ -102,7 +101,7 @@ func LeasePort() (int, error) {
 	return 0, fmt.Errorf("none of a hundred ports from %d is free", first)
 }
 
-// lockPort locks a file that stands for a port, until the process ends. It returns false if the port is locked already, by whatever process.
+// lockPort locks a file for a port, until the process ends. It returns false if any process has locked the port already.
 func lockPort(port int) (bool, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("berth-test-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -125,10 +124,9 @@ func lockPort(port int) (bool, error) {
 
 var errKilled = errors.New("the manager is dead")
 
-// Mortal kills a manager at one of its writes, events apart: that write is made without an answer, and later
-// ones fail.
+// Mortal kills a manager at one of its writes, not counting events: that write is made without an answer, and later ones fail.
 type Mortal struct {
-	Dies    int64 // at which write; 0: never
+	Dies    int64 // number of the fatal write; 0: never
 	writes  atomic.Int64
 	dead    atomic.Bool
 	revived sync.Once
@@ -158,25 +156,25 @@ func (m *Mortal) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Revive calls start the first time that it is called after the manager was killed.
+// Revive calls start on its first call after the manager was killed.
 func (m *Mortal) Revive(start func()) {
 	if m.dead.Load() {
 		m.revived.Do(start)
 	}
 }
 
-// Only confines the cache of a manager, and so its controllers, to a namespace: tests with a manager each run in parallel on one API
-// server.
+// Only confines the cache of a manager, and so its controllers, to a namespace, so that tests with a manager each run in parallel on one
+// API server.
 func Only(namespace string) cache.Options {
 	return cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}
 }
 
-// together is how many lives AtEveryWrite starts at once.
+// together is how many runs AtEveryWrite starts at once.
 const together = 4
 
-// AtEveryWrite lives a life again and again, as a test each, with a manager that is killed at its first write, at its second one,
-// and so on, until it survives. Lives run in parallel: each needs a namespace, and a manager confined to it (Only). Of a life with
-// fewer than least writes it is not believed that it was lived. With -short only every step-th write counts.
+// AtEveryWrite runs live repeatedly, as a test each, with a manager that is killed at its first write, at its second one, and so on,
+// until it survives. Runs are parallel: each needs a namespace, and a manager confined to it (Only). A run with fewer than least writes
+// fails, because it did not do its work. With -short only every step-th write counts.
 func AtEveryWrite(t *testing.T, least, step int64, live func(*testing.T, *Mortal)) {
 	t.Helper()
 	if !testing.Short() {

@@ -2,7 +2,7 @@ package embeddedtest
 
 import "testing"
 
-// TestFreePortIsOurs is that a port is handed out once, to whichever process asks.
+// TestFreePortIsOurs: a port is given out once, across processes.
 func TestFreePortIsOurs(t *testing.T) {
 	port := FreePort(t)
 	if mine, err := lockPort(port); mine || err != nil {

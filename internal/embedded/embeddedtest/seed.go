@@ -8,7 +8,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "what random tests draw from, to repeat a run that logged it; 0: the usual one, or a new one")
 
-// Seed is what a random test draws from: that of -seed, else usual, else a new one. It is in the log of the test.
+// Seed returns the seed of a random test: -seed, else usual, else a new one. The test logs it.
 func Seed(t testing.TB, usual uint64) uint64 {
 	t.Helper()
 	drawn := *seed

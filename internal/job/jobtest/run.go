@@ -69,7 +69,7 @@ type Kind struct {
 func (k *Kind) parallel(t *testing.T) *Kind {
 	t.Parallel()
 	own := *k
-	own.rest = embeddedtest.Lane(t)
+	own.rest = embeddedtest.Exclusive(t)
 	return &own
 }
 

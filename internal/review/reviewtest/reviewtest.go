@@ -1,4 +1,4 @@
-// Package reviewtest has what tests of webhooks share: a server that an API server trusts, the fields that a refusal names, and
+// Package reviewtest has the shared parts of webhook tests: a server that an API server trusts, the fields that a refusal names, and
 // match conditions evaluated as an API server does.
 package reviewtest
 
@@ -76,13 +76,13 @@ func Run(t *testing.T, check review.Validator, object, old client.Object) []stri
 	return Fields(t, check(t.Context(), &admission.Request{}, object, old))
 }
 
-// Fatal is what tests and properties have in common.
+// Fatal is implemented by tests and by properties.
 type Fatal interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// Condition compiles a match condition as the oldest Kubernetes that we support does. The function tells whether the webhook is called.
+// Condition compiles a match condition as the oldest supported Kubernetes does. The function reports whether the webhook is called.
 func Condition(t Fatal, expression string) func(t Fatal, object, old map[string]any) bool {
 	t.Helper()
 	compiler := admissioncel.NewConditionCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))

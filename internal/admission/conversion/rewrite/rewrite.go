@@ -1,11 +1,11 @@
-// Package rewrite has objects that were stored in an older version of their CRD stored in the present one, so that a later
-// release can do without the older version. spec: 70 §6 #7.
+// Package rewrite stores objects of an older CRD version again in the present one, so that a later release can drop the older version.
+// spec: 70 §6 #7.
 //
 //	CRD with more than one stored version ─► each object: a patch that changes nothing ─► CRD with one
 //
-// The API server encodes what it writes in the version that is stored now, also if nothing else is different. The list of the
-// CRD is shortened only when all that was there was written: a crash, a second manager or an object that cannot be written
-// costs time and nothing else.
+// The API server encodes every write in the present storage version, also if the object does not change. The CRD's list of stored
+// versions is shortened only after every listed object was written: a crash, a second manager or an object that cannot be written costs
+// only time.
 package rewrite
 
 import (
@@ -27,19 +27,19 @@ import (
 )
 
 const (
-	// settle is how long after the start nothing is done: a CRD may have been changed just before, and every API server has to
-	// have heard of it, lest one stores the older version still.
+	// settle is the pause after the start: a CRD may have changed just before, and an API server that has not seen the change would still
+	// store the older version.
 	settle = 30 * time.Second
-	// firstAgain and lastAgain are the pauses after a pass in which something failed; each is twice the one before.
+	// firstAgain and lastAgain bound the pause after a failed pass; each pause is twice the one before.
 	firstAgain = time.Minute
 	lastAgain  = 6 * time.Hour
-	// perSecond is how many objects are written a second: nobody waits for it.
+	// perSecond limits writes: the rewrite is not urgent.
 	perSecond = 20
 	// pageSize is how many objects are listed at once, by their metadata only.
 	pageSize = 500
-	// tellEvery is how many objects are between two lines in the log.
+	// tellEvery is the number of objects between two lines in the log.
 	tellEvery = 1000
-	// maxNamed is how many objects of a kind are named in the log that cannot be written.
+	// maxNamed is how many objects that cannot be written are named in the log, for each kind.
 	maxNamed = 5
 )
 
@@ -49,7 +49,7 @@ type Rewriter struct {
 	Client client.Writer
 	Status client.StatusClient
 	Reader client.Reader
-	// CRDs are the names of those whose objects are looked after. One that does not exist is left out.
+	// CRDs names the CRDs to process. A missing one is skipped.
 	CRDs []string
 	Log  logr.Logger
 
@@ -57,7 +57,7 @@ type Rewriter struct {
 	page  int64
 }
 
-// New makes one that writes slowly, through one client.
+// New returns a Rewriter that writes slowly, through one client.
 func New(c client.Client, reader client.Reader, crds []string, log logr.Logger) *Rewriter {
 	return &Rewriter{Client: c, Status: c, Reader: reader, CRDs: crds, Log: log, limit: rate.NewLimiter(perSecond, 1), page: pageSize}
 }
@@ -65,7 +65,7 @@ func New(c client.Client, reader client.Reader, crds []string, log logr.Logger) 
 // NeedLeaderElection is true: one is enough, although two would not harm.
 func (*Rewriter) NeedLeaderElection() bool { return true }
 
-// Start works until nothing is left to do, or ctx ends.
+// Start works until all objects are rewritten, or ctx ends.
 func (r *Rewriter) Start(ctx context.Context) error {
 	for wait, again := settle, firstAgain; ; wait, again = again, min(2*again, lastAgain) {
 		select {
@@ -83,7 +83,7 @@ func (r *Rewriter) Start(ctx context.Context) error {
 	}
 }
 
-// Pass looks at every CRD once. The error says what is left.
+// Pass processes every CRD once. The error names the CRDs that are left.
 func (r *Rewriter) Pass(ctx context.Context) error {
 	var failed []error
 	for _, name := range r.CRDs {
@@ -130,7 +130,7 @@ func (r *Rewriter) crd(ctx context.Context, name string) error {
 	return nil
 }
 
-// storedNow is the version in which objects are stored that are written now.
+// storedNow returns the present storage version.
 func storedNow(crd *apiextensionsv1.CustomResourceDefinition) string {
 	for _, v := range crd.Spec.Versions {
 		if v.Storage {
@@ -178,8 +178,8 @@ func (r *Rewriter) objects(ctx context.Context, crd *apiextensionsv1.CustomResou
 	return n, nil
 }
 
-// resume is where to go on with a list that took longer than the API server remembers; empty for any other error. What was
-// made or changed since then is stored in the present version already, so a list of two moments is good enough.
+// resume returns the continue token after a list outlived the API server's history; empty for any other error. Objects that were made or
+// changed since are stored in the present version already, so an inconsistent list is good enough.
 func resume(err error) string {
 	var status apierrors.APIStatus
 	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
@@ -188,7 +188,7 @@ func resume(err error) string {
 	return ""
 }
 
-// object writes one, as it is. One that is gone is done.
+// object writes an object unchanged. A deleted one counts as written.
 func (r *Rewriter) object(ctx context.Context, kind schema.GroupVersionKind, listed *metav1.PartialObjectMetadata) error {
 	if err := r.limit.Wait(ctx); err != nil {
 		return err

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
-// world is a CRD things of a group of its own, of which v1beta1 was stored first.
+// world has a CRD, things, in a group of its own, whose first storage version was v1beta1.
 type world struct {
 	*testing.T
 	c     client.WithWatch
@@ -70,10 +70,10 @@ func newWorld(t *testing.T, group string) *world {
 	return w
 }
 
-// probe is a thing that shows what is stored.
+// probe is a thing that shows the storage version.
 const probe = "probe"
 
-// make makes a thing of the version that is stored now.
+// make makes a thing in the present storage version.
 func (w *world) make(name string) {
 	w.Helper()
 	embeddedtest.Eventually(w.T, "the CRD is served", func() error {
@@ -91,7 +91,7 @@ func (w *world) thing(name string) *unstructured.Unstructured {
 	return u
 }
 
-// version is the resource version of a thing: it changes only if something else is stored.
+// version is the resource version of a thing: it changes only with the stored bytes.
 func (w *world) version(name string) string {
 	w.Helper()
 	u := w.thing(name)
@@ -101,7 +101,7 @@ func (w *world) version(name string) string {
 	return u.GetResourceVersion()
 }
 
-// store has another version stored from now on, and waits until it is.
+// store changes the storage version, and waits until it is in effect.
 func (w *world) store(version string) {
 	w.Helper()
 	embeddedtest.Eventually(w.T, version+" is stored", func() error {
@@ -112,8 +112,7 @@ func (w *world) store(version string) {
 		}
 		return w.c.Update(w.Context(), crd)
 	})
-	// The API server goes on with the older version for a moment. What was stored in that is stored anew by a write that
-	// changes nothing, once it does not any more.
+	// The API server uses the older version for a moment. A stored object is rewritten by a write without changes only after that.
 	embeddedtest.Eventually(w.T, "the API server stores "+version, func() error {
 		before := w.version(probe)
 		if err := w.c.Patch(w.Context(), w.thing(probe), client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
@@ -142,7 +141,7 @@ func (w *world) stored(want ...string) {
 	}
 }
 
-// rewriter has pages of two, and waits for nobody.
+// rewriter has pages of two, and no rate limit.
 func (w *world) rewriter(funcs interceptor.Funcs, log logr.Logger) *Rewriter {
 	c := interceptor.NewClient(w.c, funcs)
 	r := New(c, c, []string{"absent." + w.group, w.crd()}, log)
@@ -150,7 +149,7 @@ func (w *world) rewriter(funcs interceptor.Funcs, log logr.Logger) *Rewriter {
 	return r
 }
 
-// Things that were stored as v1beta1 are stored as v1beta2, page by page, and only those are written.
+// Things that were stored as v1beta1 are stored as v1beta2, page by page, and others are not written.
 func TestRewrite(t *testing.T) {
 	w := newWorld(t, "rewrite.example.org")
 	old := []string{"a", "b", "c", "d", "e"}
@@ -182,7 +181,7 @@ func TestRewrite(t *testing.T) {
 	if all := strings.Join(said, "\n"); len(said) != 2 || !strings.Contains(all, `"older"="v1beta1"`) || !strings.Contains(all, `"objects"=7`) {
 		t.Errorf("logged:\n%s", all)
 	}
-	// The older version can go, and nothing with it.
+	// The older version can be removed without loss.
 	embeddedtest.Eventually(t, "v1beta1 is gone", func() error {
 		crd := w.read()
 		crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == "v1beta1" })
@@ -200,7 +199,7 @@ func TestRewrite(t *testing.T) {
 		}
 		return nil
 	})
-	// Nothing is left to do, so nothing is listed or written.
+	// No work is left, so nothing is listed or written.
 	refuse := errors.New("not now")
 	idle := interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return refuse },
@@ -213,7 +212,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong, both versions stay on the list, and the next pass does the rest.
+// After any failure both versions stay on the list, and the next pass does the rest.
 func TestTrouble(t *testing.T) {
 	w := newWorld(t, "trouble.example.org")
 	for _, name := range []string{"a", "b", "c"} {
@@ -271,7 +270,7 @@ func TestTrouble(t *testing.T) {
 		})
 		w.stored("v1beta1", "v1beta2")
 	}
-	// A list that outlives the memory of the API server goes on where it was.
+	// A list that outlives the history of the API server continues where it was.
 	lists := 0
 	expire := interceptor.Funcs{Patch: patch, List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 		lists++

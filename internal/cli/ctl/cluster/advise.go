@@ -25,7 +25,7 @@ func (e UsageError) Error() string { return e.Err.Error() }
 
 func (e UsageError) Unwrap() error { return e.Err }
 
-// ExitCode of a program that was called wrongly.
+// ExitCode is the exit code for wrong usage.
 func (UsageError) ExitCode() int { return 2 }
 
 // Usage makes a UsageError.
@@ -33,14 +33,14 @@ func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(form
 
 var errInterrupted = errors.New("interrupted")
 
-// Advised is an error that says already what to do next.
+// Advised is an error that already contains advice.
 type Advised struct{ Err error }
 
 func (a Advised) Error() string { return a.Err.Error() }
 
 func (a Advised) Unwrap() error { return a.Err }
 
-// Advise puts what to do next behind an error of the API server.
+// Advise appends advice to an error of the API server.
 func (s *Session) Advise(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errInterrupted
@@ -77,7 +77,7 @@ func (s *Session) unreachable(failed *url.Error) error {
 	return fmt.Errorf("asking the API server %s (from %s): %w", s.Config.Host, s.Source, failed.Err)
 }
 
-// NotFound looks for the name that was probably meant.
+// NotFound suggests the name that was probably meant.
 func (s *Session) NotFound(ctx context.Context, err error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || status.ErrStatus.Details == nil {
@@ -113,7 +113,7 @@ func (s *Session) NotFound(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s list %s%s shows what there is", err, s.Program, k.Plural(), where)
 }
 
-// NoNamespace says that the namespace does not exist, if it is known not to.
+// NoNamespace returns a message if the namespace is known not to exist, else "".
 func (s *Session) NoNamespace(ctx context.Context) string {
 	err := s.Get(ctx, client.ObjectKey{Name: s.Namespace}, &corev1.Namespace{})
 	if !apierrors.IsNotFound(err) {
@@ -137,7 +137,7 @@ func (s *Session) otherNamespace(ctx context.Context, name string) string {
 	return "give another -n, or create it: kubectl create namespace " + name
 }
 
-// enough is how many names are read to find the one that was meant.
+// enough bounds the names that are read to find the one that was meant.
 const enough = 500
 
 // names lists the names of a kind's objects; of a namespaced kind, in the session's namespace.

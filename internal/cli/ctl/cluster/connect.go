@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -28,16 +29,16 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Connection is kubectl's flags about how to reach an API server.
+// Connection has kubectl's flags for reaching an API server.
 type Connection struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
 }
 
-// everyday are the flags that help shows; kubectl's others work as well.
+// everyday are the flags in the help; kubectl's others work as well.
 var everyday = []string{"kubeconfig", clientcmd.FlagContext, clientcmd.FlagNamespace, clientcmd.FlagTimeout, clientcmd.FlagImpersonate, clientcmd.FlagImpersonateGroup}
 
-// Add adds the flags to a command and those below it.
+// Add adds the flags to a command and its subcommands.
 func (c *Connection) Add(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.SortFlags = false
@@ -54,14 +55,14 @@ func (c *Connection) Add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc(clientcmd.FlagContext, c.contexts)
 }
 
-// loader finds the configuration where kubectl does.
+// loader loads the configuration like kubectl.
 func (c *Connection) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
 }
 
-// source is where the configuration comes from, in words.
+// source describes where the configuration comes from.
 func (c *Connection) source() string {
 	switch env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case c.kubeconfig != "":
@@ -72,7 +73,7 @@ func (c *Connection) source() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// load reads the configuration and the namespace that it is about.
+// load reads the configuration and its namespace.
 func (c *Connection) load() (cfg *rest.Config, namespace string, err error) {
 	if c.kubeconfig != "" {
 		if _, err = os.Stat(c.kubeconfig); err != nil {
@@ -97,14 +98,7 @@ func (c *Connection) load() (cfg *rest.Config, namespace string, err error) {
 	return cfg, namespace, err
 }
 
-func names(raw *clientcmdapi.Config) []string {
-	var names []string
-	for name := range raw.Contexts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func names(raw *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(raw.Contexts)) }
 
 // contexts completes --context.
 func (c *Connection) contexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -126,11 +120,11 @@ func OrAll(name string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// Session is one command at work.
+// Session is a running command.
 type Session struct {
 	client.Client
 	Config    *rest.Config
-	Source    string // of the configuration, in words
+	Source    string // of the configuration, for messages
 	Namespace string
 	Now       func() time.Time
 	In        io.Reader
@@ -150,7 +144,7 @@ var Scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// Open makes a session for a command. It sends nothing yet.
+// Open makes a session. It sends no request yet.
 func (c *Connection) Open(cmd *cobra.Command, version string, now func() time.Time) (*Session, error) {
 	cfg, namespace, err := c.load()
 	if err != nil {

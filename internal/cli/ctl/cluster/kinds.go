@@ -9,7 +9,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Kind is a kind of object, with the names under which the commands know it.
+// Kind is a kind of object, with its names in commands.
 type Kind struct {
 	Name, Kind string   // clusterqueue, ClusterQueue
 	Aliases    []string // cq, clusterqueues
@@ -17,7 +17,7 @@ type Kind struct {
 	Object     func() client.Object
 }
 
-// Plural is the name of the resource.
+// Plural returns the name of the resource.
 func (k *Kind) Plural() string { return k.Aliases[len(k.Aliases)-1] }
 
 // Is reports whether a word names the kind.
@@ -38,12 +38,12 @@ var (
 	WorkloadPriorityClass = &Kind{"workloadpriorityclass", "WorkloadPriorityClass", []string{"wpc", "workloadpriorityclasses"}, false, func() client.Object { return &kueue.WorkloadPriorityClass{} }}
 )
 
-// Kinds are all of them.
+// Kinds lists all of them.
 var Kinds = []*Kind{
 	Workload, LocalQueue, ClusterQueue, Cohort, ResourceFlavor, Topology, AdmissionCheck, WorkloadPriorityClass,
 }
 
-// KindOf finds the kind that a word names, nil if it names none.
+// KindOf finds the kind of that name, or nil.
 func KindOf(word string) *Kind {
 	for _, k := range Kinds {
 		if k.Is(word) {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// PageSize is how many objects one request asks for. spec: 70 §4.9.
+// PageSize is the number of objects in one request. spec: 70 §4.9.
 func PageSize() (int64, error) {
 	const name, standard = "KUEUECTL_LIST_REQUEST_LIMIT", 100
 	text := os.Getenv(name)
@@ -41,7 +41,7 @@ func (s *Session) Pages(ctx context.Context, list client.ObjectList, o *client.L
 		page, _ := list.DeepCopyObject().(client.ObjectList)
 		err := s.List(ctx, page, o)
 		if apierrors.IsResourceExpired(err) && o.Continue != "" {
-			items, o.Continue, o.Limit = nil, "", 0 // it took too long: once more, in one piece
+			items, o.Continue, o.Limit = nil, "", 0 // the list expired: once more, in one piece
 			continue
 		}
 		if err != nil {
@@ -63,7 +63,7 @@ func (s *Session) Pages(ctx context.Context, list client.ObjectList, o *client.L
 	}
 }
 
-// Since is how long ago something was, in kubectl's short form.
+// Since returns the time since then in kubectl's short form.
 func (s *Session) Since(then metav1.Time) string {
 	if then.IsZero() {
 		return "<unknown>"

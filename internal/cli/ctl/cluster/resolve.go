@@ -17,8 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Resolve finds what TYPE[.GROUP]/NAME names, in all namespaces or the one of the session: usually one object, none if there is
-// no such object. spec: 70 §4.9.
+// Resolve finds the objects of the name TYPE[.GROUP]/NAME, in all namespaces or the session's: usually one, or none. spec: 70 §4.9.
 func (s *Session) Resolve(ctx context.Context, reference string, everywhere bool) ([]unstructured.Unstructured, error) {
 	word, name, found := strings.Cut(reference, "/")
 	if !found || word == "" || name == "" || strings.Contains(name, "/") {
@@ -45,7 +44,7 @@ func (s *Session) Resolve(ctx context.Context, reference string, everywhere bool
 	return list.Items, nil
 }
 
-// kindNamed asks the API server what TYPE[.GROUP] is: a name of a resource in singular or plural, or a short one.
+// kindNamed asks the API server for the kind of TYPE[.GROUP]: a resource's singular, plural or short name.
 func (s *Session) kindNamed(word string) (schema.GroupVersionKind, error) {
 	d, err := s.Discovery()
 	if err != nil {
@@ -86,12 +85,12 @@ func noSuchType(word string, served []*restmapper.APIGroupResources) error {
 	return Usage("the API server has no type %q: kubectl api-resources lists those it has", word)
 }
 
-// Singular is the name of a kind as the API server gives it, "" for one that it does not serve. spec: 70 §4.9.
+// Singular returns the API server's singular name of a kind, "" for an unserved kind. spec: 70 §4.9.
 func (s *Session) Singular(apiVersion, kind string) string {
 	list, known := s.served[apiVersion]
 	if !known {
 		if d, err := s.Discovery(); err == nil {
-			list, _ = d.ServerResourcesForGroupVersion(apiVersion) // one that is not there is no error here
+			list, _ = d.ServerResourcesForGroupVersion(apiVersion) // an unserved version is no error here
 		}
 		s.served[apiVersion] = list
 	}

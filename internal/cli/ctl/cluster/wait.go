@@ -15,8 +15,8 @@ const (
 	pause = 5 * time.Second
 )
 
-// patient tells on stderr that an answer takes its time, since a silent command looks like one that hangs. And it ends every request
-// with the command: some libraries send theirs without its context.
+// patient reports slow answers on stderr, since a silent command seems to hang. It also ends every request with the command: some
+// libraries send theirs without its context.
 type patient struct {
 	ctx  context.Context
 	next http.RoundTripper
@@ -56,7 +56,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// body is an answer that releases what its request holds when it is closed.
+// body is an answer whose Close releases its request.
 type body struct {
 	io.ReadCloser
 	end func()

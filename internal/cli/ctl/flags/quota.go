@@ -19,12 +19,12 @@ var (
 	quantityWords = regexp.MustCompile(`^[a-zA-Z0-9_]+$`)
 )
 
-// quotas are the flavors of the quota flags in the order in which they were first named.
+// quotas are the flavors of the quota flags, in the order of their first use.
 type quotas struct {
 	flavors []kueue.FlavorQuotas
 }
 
-// ResourceGroups makes resource groups of --nominal-quota, --borrowing-limit and --lending-limit. spec: 70 §4.9.
+// ResourceGroups makes resource groups from --nominal-quota, --borrowing-limit and --lending-limit. spec: 70 §4.9.
 func ResourceGroups(nominal, borrowing, lending []string) ([]kueue.ResourceGroup, error) {
 	var q quotas
 	for _, f := range []struct {
@@ -84,7 +84,7 @@ func (q *quotas) add(flag, entry string, set func(*kueue.ResourceQuota, resource
 	return nil
 }
 
-// flavor finds a flavor, or takes it up with the resources, of which it owns nothing yet.
+// flavor finds a flavor, or adds it with zero quota of the resources.
 func (q *quotas) flavor(name string, resources []corev1.ResourceName) *kueue.FlavorQuotas {
 	at := slices.IndexFunc(q.flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == name })
 	if at < 0 {
@@ -106,7 +106,7 @@ next:
 		for i := range out {
 			covered := out[i].CoveredResources
 			if sameSet(covered, resources) {
-				// The API wants every flavor of a group to name the resources in one order.
+				// The API requires the same order of resources in every flavor of a group.
 				slices.SortFunc(flavor.Resources, func(a, b kueue.ResourceQuota) int {
 					return slices.Index(covered, a.Name) - slices.Index(covered, b.Name)
 				})

@@ -1,5 +1,5 @@
-// Package mapping says which LocalQueue a pod is to be imported into. The rules come from a file, or from a label of the pods and a
-// list of its values. spec: 70 §4.11.
+// Package mapping maps pods to the LocalQueues of an import. The rules come from a file, or from a label of the pods and a list of its
+// values. spec: 70 §4.11.
 package mapping
 
 import (
@@ -12,19 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Rule maps the pods that match it. Of a Rules the first that matches counts.
+// Rule maps the pods that match it. The first matching rule of Rules applies.
 type Rule struct {
-	// Match is empty for a rule that takes every pod.
+	// Match is empty for a rule that matches every pod.
 	Match Match `json:"match"`
 	// ToLocalQueue is a LocalQueue in the namespace of the pod.
 	ToLocalQueue string `json:"toLocalQueue"`
-	// Skip leaves the pods alone, without an error.
+	// Skip ignores the pods, without an error.
 	Skip bool `json:"skip"`
 }
 
-// Match is what a pod must have; all of it.
+// Match is a conjunction of conditions on a pod.
 type Match struct {
-	// PriorityClassName is that of the pod. Empty matches any.
+	// PriorityClassName of the pod. Empty matches any.
 	PriorityClassName string            `json:"priorityClassName"`
 	Labels            map[string]string `json:"labels"`
 }
@@ -35,14 +35,14 @@ type Rules struct {
 	label string // of --queuelabel; empty for rules of a file
 }
 
-// Target is where a pod is to go.
+// Target is the result of the rules for a pod.
 type Target struct {
 	// Queue is the LocalQueue, empty with Skip.
 	Queue string
 	Skip  bool
 }
 
-// FromLabel are the rules of --queuelabel and --queuemapping: queues has a LocalQueue for each value of the label.
+// FromLabel returns the rules of --queuelabel and --queuemapping: queues has a LocalQueue for each value of the label.
 func FromLabel(label string, queues map[string]string) (*Rules, error) {
 	if wrong := validation.IsQualifiedName(label); len(wrong) > 0 {
 		return nil, fmt.Errorf("--queuelabel %q: is no label: %s", label, wrong[0])
@@ -63,7 +63,7 @@ func FromLabel(label string, queues map[string]string) (*Rules, error) {
 	return r, nil
 }
 
-// queueProblem says why a text cannot be the name of a LocalQueue that pods name in a label; "" if it can.
+// queueProblem returns the reason why a text cannot be the name of a LocalQueue that pods name in a label; "" if it can.
 func queueProblem(name string) string {
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
 		return fmt.Sprintf("%q is no name of a LocalQueue: %s", name, wrong[0])
@@ -74,7 +74,7 @@ func queueProblem(name string) string {
 	return ""
 }
 
-// Of finds the target of a pod. The error says why there is none, in the same words for all pods that lack the same.
+// Of finds the target of a pod. The error has the same text for all pods with the same problem.
 func (r *Rules) Of(pod *corev1.Pod) (Target, error) {
 	for i := range r.rules {
 		if rule := &r.rules[i]; rule.Match.takes(pod) {

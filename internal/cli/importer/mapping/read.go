@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// Read reads the file of --queuemapping-file: a list of rules. The error, an *options.Error, has all that is wrong with it.
+// Read reads the file of --queuemapping-file: a list of rules. The error, an *options.Error, has all mistakes.
 func Read(path string) (*Rules, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *file) wrong(path, detail string, args ...any) {
 	f.Problems = append(f.Problems, strict.Problem{Source: f.Source, Line: f.Line(path), Field: path, Detail: fmt.Sprintf(detail, args...)})
 }
 
-// document is the one document of the file, nil if something is wrong with it.
+// document returns the single document of the file, nil if there are mistakes.
 func (f *file) document(data []byte) (root *yaml.Node) {
 	for doc := range f.Documents(data) {
 		if root != nil {
