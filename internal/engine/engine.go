@@ -150,7 +150,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // timedTurn makes a turn and sets the timer to when the next is due without an event; it tells whether that is at once.
 func (e *Engine) timedTurn(timer *time.Timer) (more bool) {
-	more, next := e.turn()
+	more, next := e.runTurn()
 	timer.Stop()
 	if !more && next != 0 {
 		timer.Reset(time.Unix(0, int64(next)).Sub(e.now()))
@@ -164,9 +164,9 @@ func (e *Engine) hasEvents() bool {
 	return len(e.inbox) > 0
 }
 
-// turn applies what has come in and makes one step; it tells whether there is more
+// runTurn applies what has come in and makes one step; it tells whether there is more
 // to do and, if not, when to step again without an event, 0 for never.
-func (e *Engine) turn() (more bool, next workload.Instant) {
+func (e *Engine) runTurn() (more bool, next workload.Instant) {
 	e.mu.Lock()
 	events := e.inbox
 	e.inbox, e.applied, e.questions.answers = nil, e.posted, nil

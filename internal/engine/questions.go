@@ -147,13 +147,13 @@ func (e *Engine) answerOne(q *question) {
 	e.mu.Unlock()
 	if !known {
 		answer = q.f(e.state)
-		e.keep(q.key, answer)
+		e.keepAnswer(q.key, answer)
 	}
 	q.answer <- answer
 }
 
 // keep keeps an answer until the next turn.
-func (e *Engine) keep(key string, answer any) {
+func (e *Engine) keepAnswer(key string, answer any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if key == "" || len(e.questions.answers) >= maxAnswers {

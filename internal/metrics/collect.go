@@ -67,15 +67,15 @@ func (r *Recorder) phases() []prometheus.Metric {
 }
 
 // look asks the engine for a census.
-func (r *Recorder) look(backedOff []string) (*state.Census, bool) {
+func (r *Recorder) look(backedOff []string) (*state.Statistics, bool) {
 	if r.options.Ask == nil {
 		return nil, false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	asked := state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0, BackedOff: backedOff}
-	got := make(chan state.Census, 1) // the answer may come when nobody waits for it any more
-	if err := r.options.Ask(ctx, func(s *state.State) { got <- s.Census(asked) }); err != nil {
+	got := make(chan state.Statistics, 1) // the answer may come when nobody waits for it any more
+	if err := r.options.Ask(ctx, func(s *state.State) { got <- s.Statistics(asked) }); err != nil {
 		return nil, false
 	}
 	census := <-got
@@ -100,7 +100,7 @@ func (r *Recorder) buildInfo() prometheus.Metric {
 }
 
 // gauges are the gauges of one scrape.
-func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Workloads) []prometheus.Metric {
+func (r *Recorder) gauges(census *state.Statistics, seen *surveyed, workloads Workloads) []prometheus.Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := &gauges{Recorder: r, seen: seen, cache: workloads, role: []string{r.options.role()}}
@@ -155,13 +155,13 @@ const (
 	terminating  = "terminating"
 )
 
-func (g *gauges) ofQueue(q *state.QueueCensus) {
+func (g *gauges) ofQueue(q *state.QueueStatistics) {
 	f := &g.queue
 	own, custom := []string{q.Name}, g.queueValues(q.Name)
 	g.byWorkload(f.pending, q.Active.Workloads, q.Active.Keys, []string{q.Name, active}, custom)
-	g.byWorkload(f.pending, q.Parked.Workloads, q.Parked.Keys, []string{q.Name, inadmissible}, custom)
+	g.byWorkload(f.pending, q.Inadmissible.Workloads, q.Inadmissible.Keys, []string{q.Name, inadmissible}, custom)
 	g.put(f.hashes, float64(q.Active.Classes), own, []string{active}, custom)
-	g.put(f.hashes, float64(q.Parked.Classes), own, []string{inadmissible}, custom)
+	g.put(f.hashes, float64(q.Inadmissible.Classes), own, []string{inadmissible}, custom)
 	g.put(f.finishedNow, float64(g.seen.finished[q.Name]), own, custom)
 	g.put(f.reserving, float64(q.Reserved), own, custom)
 	g.byWorkload(f.admittedNow, q.Admitted, q.AdmittedKeys, own, custom)
@@ -212,7 +212,7 @@ func (g *gauges) byWorkload(family *prometheus.Desc, count int, keys, own, custo
 	}
 }
 
-func (g *gauges) quotas(q *state.QueueCensus, custom []string) {
+func (g *gauges) quotas(q *state.QueueStatistics, custom []string) {
 	f := &g.families.quota
 	for _, p := range q.Pending {
 		g.put(f.pending, number(p.Resource, p.Amount), []string{q.Name, p.Resource}, custom)
@@ -241,7 +241,7 @@ func number(name string, a resource.Amount) float64 {
 
 // keep remembers the weighted share of a ClusterQueue: what becomes of it outlives the
 // queue. NaN stands for infinite. spec: 20 §4.1.
-func (g *gauges) keep(q *state.QueueCensus, custom []string) {
+func (g *gauges) keep(q *state.QueueStatistics, custom []string) {
 	share := q.Share.Value()
 	if q.Share.Infinite() {
 		share = math.NaN()
@@ -256,7 +256,7 @@ func (g *gauges) keptShares() {
 	}
 }
 
-func (g *gauges) ofLane(l *state.LocalQueueCensus) {
+func (g *gauges) ofLane(l *state.LocalQueueStatistics) {
 	o := g.lanes[l.Name]
 	if o == nil || !o.shown {
 		return
@@ -264,7 +264,7 @@ func (g *gauges) ofLane(l *state.LocalQueueCensus) {
 	f := &g.lane
 	own := []string{l.Name.Name, l.Namespace}
 	g.put(f.pending, float64(l.Active), own, []string{active}, o.values)
-	g.put(f.pending, float64(l.Parked), own, []string{inadmissible}, o.values)
+	g.put(f.pending, float64(l.Inadmissible), own, []string{inadmissible}, o.values)
 	g.put(f.finishedNow, float64(g.seen.finishedIn[l.Name]), own, o.values)
 	g.putOne(f.status, string(o.active), []string{"True", "False", "Unknown"}, own, o.values)
 	if g.options.Usage != nil && f.fairSharing != nil {
@@ -287,7 +287,7 @@ func (g *gauges) ofLane(l *state.LocalQueueCensus) {
 	}
 }
 
-func (g *gauges) ofCohorts(census *state.Census) {
+func (g *gauges) ofCohorts(census *state.Statistics) {
 	f := &g.families.cohort
 	counts := g.tree.counts()
 	for i := range census.Cohorts {

@@ -10,7 +10,7 @@
 // what happens while no replica leads. Others are fed by those who do what they count.
 //
 //	cache (queues, cohorts, Workloads) ──► Follower ──► Recorder.SeeWorkload … ─┐
-//	engine.Ask ──► state.Census ────────────────────────────────────────────────┼─► Recorder.Collect ──► /metrics
+//	engine.Ask ──► state.Statistics ────────────────────────────────────────────────┼─► Recorder.Collect ──► /metrics
 //	writers ──► Recorder.Preempted, Cycles … ───────────────────────────────────┘
 //
 // A little is remembered, where the specification wants a series to lag or to stay: see

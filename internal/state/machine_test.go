@@ -672,7 +672,7 @@ func (m *machine) check(t *rapid.T) {
 				sum[e.FR] += e.Amount
 			}
 		}
-		m.s.world.Settle()
+		m.s.world.ApplyEdits()
 		for fr := range resource.FR(m.s.world.Table.Len()) {
 			if have := m.s.world.Quota.Usage(q.q.Node, fr); have != sum[fr] {
 				t.Fatalf("%s is charged %d of %v, its holders hold %d", name, have, m.s.world.Table.Pair(fr), sum[fr])
@@ -682,7 +682,7 @@ func (m *machine) check(t *rapid.T) {
 		for _, w := range line {
 			put(w, "waits in "+name)
 		}
-		if n := q.q.Pending.Active() + q.q.Pending.Parked(); n != len(line) {
+		if n := q.q.Pending.Active() + q.q.Pending.Inadmissible(); n != len(line) {
 			t.Fatalf("%s has %d active and parked, and %d in line", name, n, len(line))
 		}
 	}
@@ -713,16 +713,16 @@ func (m *machine) place(o *object) string {
 	def := m.counted(o)
 	if def.Reserved {
 		_, ok := m.queues[def.Queue]
-		for _, heir := range m.objects {
-			ok = ok && (!m.follows(heir, o) || !m.counted(heir).Admitted)
+		for _, replacement := range m.objects {
+			ok = ok && (!m.follows(replacement, o) || !m.counted(replacement).Admitted)
 		}
 		if ok {
 			return "held in " + def.Queue
 		}
 		return ""
 	}
-	for _, heir := range m.objects {
-		if comesAfter(heir, o) && m.counted(heir).Reserved {
+	for _, replacement := range m.objects {
+		if comesAfter(replacement, o) && m.counted(replacement).Reserved {
 			return ""
 		}
 	}
@@ -774,14 +774,14 @@ func (m *machine) checkClaims(t *rapid.T) {
 			f.Release(n, w.Usage)
 		}
 	}
-	var heirs []*queue
+	var replacing []*queue
 	for _, name := range slices.Sorted(maps.Keys(m.s.queues)) {
 		q := m.s.queues[name]
-		if q.q.Heir() == nil || q.q.Closed != "" || f.Root(q.q.Node) == quota.None {
+		if q.q.Preemptor() == nil || q.q.Closed != "" || f.Root(q.q.Node) == quota.None {
 			continue
 		}
-		heirs = append(heirs, q)
-		_, victims, before := q.q.Claim()
+		replacing = append(replacing, q)
+		_, victims, before := q.q.Nomination()
 		for _, v := range victims {
 			leave(v.Node, v.Workload)
 		}
@@ -789,10 +789,10 @@ func (m *machine) checkClaims(t *rapid.T) {
 			leave(q.q.Node, before)
 		}
 	}
-	for _, q := range heirs {
-		usage, _, _ := q.q.Claim()
+	for _, q := range replacing {
+		usage, _, _ := q.q.Nomination()
 		if !f.Fits(q.q.Node, usage) {
-			t.Fatalf("what is claimed for %s is not there any more", q.q.Heir().Key)
+			t.Fatalf("what is claimed for %s is not there any more", q.q.Preemptor().Key)
 		}
 		f.Charge(q.q.Node, usage)
 	}
@@ -858,17 +858,17 @@ func plainDump(s *State) []string {
 // a state that looks at everybody afresh admits nobody.
 func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	for _, q := range m.s.queues {
-		if q.q.Heir() != nil || q.q.Pending.Sticky() != nil {
+		if q.q.Preemptor() != nil || q.q.Pending.Prioritized() != nil {
 			return
 		}
 	}
 	for _, d := range fresh.Step(workload.Instant(m.now), 1000).Decisions {
 		look, r := m.s.Look(d.Look.UID), m.s.records[d.Look.UID]
-		parked := r.in != nil && r.in.Pending.WantsOf(r.wl) != nil
+		inadmissible := r.in != nil && r.in.Pending.WantsOf(r.wl) != nil
 		switch {
-		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !parked:
+		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !inadmissible:
 			return // somebody is in its way, who got there at another time
-		case d.Look.Verdict == trace.Admitted && parked && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
+		case d.Look.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
 			return // it fits since others took something, which wakes nobody
 		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10

@@ -41,10 +41,10 @@ func pageOf(query url.Values) (offset, limit int64, err error) {
 // line is who waits in a ClusterQueue, for several callers at a time; roll is nil if there is none of that name.
 type line struct {
 	order sync.Once
-	roll  *state.Roll
+	roll  *state.PendingList
 }
 
-// page cuts out a page, see state.Roll.Page. The first page puts the line in order; from then on it is only read.
+// page cuts out a page, see state.PendingList.Page. The first page puts the line in order; from then on it is only read.
 func (l *line) page(localQueue *state.Name, offset, limit int64) []state.Placed {
 	l.order.Do(func() { l.roll.Page(nil, 0, 0) })
 	return l.roll.Page(localQueue, offset, limit)

@@ -119,7 +119,7 @@ func drawWorld(t *rapid.T, w *world) {
 	w.PreemptsWhileBorrowing = flag("while borrowing")
 	w.IgnoreUndeclared = flag("ignore undeclared")
 	if rapid.IntRange(0, 7).Draw(t, "no preemption") == 7 {
-		w.Nobody = &trace.Reach{}
+		w.NoPreemption = &trace.Reach{}
 	}
 	w.NoReclaim = flag("no reclaim")
 	w.Oracle = w.guess
@@ -154,7 +154,7 @@ func drawWorld(t *rapid.T, w *world) {
 		}
 		w.Groups = append(w.Groups, g)
 	}
-	w.settle()
+	w.recompute()
 }
 
 // guess is an oracle of which nothing can be foreseen but what is always so: whom the
@@ -170,7 +170,7 @@ func (w *world) guess(q *Question) (Mode, trace.Reach) {
 	}
 	mode := []Mode{NoCandidates, Preempt, Reclaim, Preempt, Reclaim}[h%5]
 	switch {
-	case w.Nobody != nil:
+	case w.NoPreemption != nil:
 		mode = NoCandidates
 	case w.NoReclaim:
 		mode = min(mode, Preempt)

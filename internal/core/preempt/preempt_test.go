@@ -59,7 +59,7 @@ func newWorld(nodes ...node) *world {
 		})
 	}
 	w.f.Reach(cpu2)
-	w.f.Settle()
+	w.f.Recompute()
 	return w
 }
 
