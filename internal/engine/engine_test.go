@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// recorder is a Writer that keeps what it was told.
+// recorder is a Writer that keeps its decisions.
 type recorder struct {
 	mu  sync.Mutex
 	got []Decision
@@ -112,7 +112,7 @@ func TestFailedAdmissionIsDecidedAgain(t *testing.T) {
 }
 
 func TestAskEndsWithItsContext(t *testing.T) {
-	e := New(state.New(state.Options{}), time.Now) // nobody runs it
+	e := New(state.New(state.Options{}), time.Now) // it does not run
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := e.Ask(ctx, func(*state.State) {}); err == nil {

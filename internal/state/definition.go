@@ -17,7 +17,7 @@ type definition struct {
 	Owner          string
 	Problem        *workload.Problem
 	shape          *shape
-	*reservation   // of those that are Reserved; never nil
+	*reservation   // of a Reserved workload; never nil
 
 	Gated, Resting, Queueable, Told     bool
 	Reserved, Admitted, Evicting, Ready bool

@@ -9,7 +9,7 @@ import (
 )
 
 // TestSamePlace: a workload is placed anew if something changes that decisions depend on,
-// and stays where it is otherwise; what it asks for does not matter while it holds quota.
+// and stays where it is otherwise; its requests do not matter while it holds quota.
 func TestSamePlace(t *testing.T) {
 	always, waiting, holding := []bool{true, true}, []bool{true, false}, []bool{false, true}
 	never := []bool{false, false}

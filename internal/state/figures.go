@@ -30,7 +30,7 @@ type QueueStatistics struct {
 	Name, Cohort string
 	Root         string // the root of its cohort tree, "" without one and below a cycle
 	Closed       bool   // no workload can be admitted: all pending ones count as inadmissible
-	// Inadmissible are in line until an event can help; those that wait for a time count as well.
+	// Inadmissible includes workloads that wait for a time.
 	Active, Inadmissible PendingCounts
 	Reserved, Admitted   int
 	AdmittedKeys         []string         // namespace/name, in no order, if they were asked for
@@ -83,7 +83,7 @@ type Asked struct {
 	BackedOff []string
 }
 
-// Statistics counts all workloads, in time that grows with those that are pending or hold
+// Statistics counts all workloads, in time that grows with the workloads that are pending or hold
 // quota.
 func (s *State) Statistics(ask Asked) Statistics {
 	s.world.ApplyEdits()

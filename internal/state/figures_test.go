@@ -40,7 +40,7 @@ func censusWorld(queues, workloads int) *State {
 	return s
 }
 
-// A census says what the views of the queues say.
+// The statistics equal the views of the queues.
 func TestCensusAgreesWithViews(t *testing.T) {
 	s := censusWorld(4, 200)
 	s.Written(Workload{

@@ -55,7 +55,7 @@ func (s *State) dropLocalQueue(l *localQueue) {
 // leadingTo returns the LocalQueues that lead to a ClusterQueue.
 func (s *State) leadingTo(queue string) []*localQueue { return s.leads[queue] }
 
-// lead adds a LocalQueue, if it exists, to those that lead to its ClusterQueue, or removes it.
+// lead adds a LocalQueue, if it exists, to the list of its ClusterQueue, or removes it.
 func (s *State) lead(l *localQueue, does bool) {
 	queue := l.def.Queue
 	s.seeQueue(queue)

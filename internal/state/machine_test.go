@@ -93,7 +93,7 @@ func immediately() cycle.Options {
 	return o
 }
 
-// machine is a state and what it was told: the truth as the API server has it, and
+// machine is a state and its events: the truth as the API server has it, and
 // the writes that are still on their way there.
 type machine struct {
 	s          *State
@@ -119,8 +119,8 @@ type object struct {
 	old       []Workload      // earlier versions
 	admission *cycle.Decision // being written
 	grant     Grant
-	evicting  bool // told to go, being written
-	checked   bool // it has checks to pass once it has quota
+	evicting  bool // its eviction is being written
+	checked   bool // it has checks to pass once it holds quota
 }
 
 func newMachine(t *rapid.T) *machine {
@@ -747,7 +747,7 @@ func (m *machine) checkSettled(t *rapid.T) {
 	m.checkNothingMissed(t, fresh)
 }
 
-// checkHeads: where others may pass, whoever is still active is kept waiting by
+// checkHeads: where others may pass, a workload that is still active waits for
 // somebody else, not by want of a look.
 func (m *machine) checkHeads(t *rapid.T) {
 	for name, q := range m.s.queues {
@@ -835,7 +835,7 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 }
 
 // plainDump is a dump without the order in line: who is parked or sticky is known
-// only to those who have looked.
+// only to workloads that were evaluated.
 func plainDump(s *State) []string {
 	var out []string
 	from := 0
@@ -854,8 +854,8 @@ func plainDump(s *State) []string {
 	return out
 }
 
-// checkNothingMissed: with nobody waiting for victims, who could be admitted has been:
-// a state that looks at everybody afresh admits nobody.
+// checkNothingMissed: without preemptors, every workload that fits is admitted:
+// a fresh state admits no workload.
 func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	for _, q := range m.s.queues {
 		if q.q.Preemptor() != nil || q.q.Pending.Prioritized() != nil {
@@ -869,7 +869,7 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !inadmissible:
 			return // somebody is in its way, who got there at another time
 		case d.Look.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
-			return // it fits since others took something, which wakes nobody
+			return // it fits since others took something, which wakes no class
 		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10
 		case d.Look.Verdict == trace.Admitted:
@@ -881,7 +881,7 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 }
 
 // anotherFirst reports whether a pod set before the last got another flavor for want of the
-// first: the search does not take back what it found, nor go on where it stopped when
+// first: the search does not take back its picks, nor go on where it stopped when
 // fungibility is off or it asks for fewer pods, so with less for an earlier pod set there
 // may be enough for a later one. spec: 10 §4.6.1.
 func anotherFirst(look *trace.Look) bool {

@@ -103,7 +103,7 @@ func (r *PendingList) compare(a, b PendingWorkload) int {
 func (r *PendingList) Len() int { return len(r.workloads) }
 
 // Page returns up to limit workloads in the order of the queue, after the first offset. With
-// a LocalQueue it counts and returns those of that LocalQueue; places are always among all.
+// a LocalQueue it counts and returns the workloads of that LocalQueue; places are always among all.
 // spec: 70 §4.6.
 func (r *PendingList) Page(localQueue *Name, offset, limit int64) []Placed {
 	if !r.sorted {

@@ -189,7 +189,7 @@ func TestLookNow(t *testing.T) {
 		}
 	}
 	expect("second", 1, trace.Waits, "number 2 in line")
-	expect("second", 1, trace.Waits, "at most 10 can ever be had here") // nobody decides here yet
+	expect("second", 1, trace.Waits, "at most 10 can ever be had here") // no decision is made here yet
 	s.Step(1, 100)
 	expect("first", -1, trace.Admitted, "held")
 	expect("second", 1, trace.Waits, "ExceedsMaxQuota")

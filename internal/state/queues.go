@@ -41,7 +41,7 @@ func (s *State) setFlavor(f flavor.Flavor) {
 	s.rerouteQueues(turned)
 }
 
-// reclose recomputes whether queues are closed, and returns those that changed.
+// reclose recomputes whether queues are closed, and returns the changed ones.
 func (s *State) reclose(queues []*queue) (turned []*queue) {
 	for _, q := range queues {
 		was := q.q.Closed

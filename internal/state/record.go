@@ -26,7 +26,7 @@ type record struct {
 	class    *class          // of the definition by which it was placed
 	got      *flavor.Holding // its admission, until that is written
 	said     *said
-	passed   bool   // it would be pending, but a later slice has quota: it is in no line
+	passed   bool   // it would be pending, but a later slice holds quota: it is in no line
 	replaces string // the name of the slice that it is to replace, see Workload.Replaces
 	wl       *workload.Workload
 	first    workload.Workload // the memory of its first wl, adjacent for access
@@ -247,7 +247,7 @@ func (s *State) EvictionFailed(uid string) {
 	s.updateReplacing(r)
 }
 
-// reroute places the records of some LocalQueues again, except those that hold quota.
+// reroute places the records without quota of some LocalQueues again.
 func (s *State) reroute(localQueues []*localQueue) {
 	var waiting []*record
 	for _, l := range localQueues {

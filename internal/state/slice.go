@@ -8,19 +8,12 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// A slice is a Workload that stands for a job at one size. To grow, the job gets a second
-// slice, which takes the place of the first once it is admitted. While it has quota and is
-// not, its checks may fail: the first holds what it holds, and the second is charged only
-// what it needs beyond that. From then on it is charged all, and the first nothing. A slice
-// that loses its quota while its successor has some waits in no line. All of it follows from
-// what is written, and so does not depend on who saw what. spec: 20 §4.11.
-
 // A slice is a Workload of a job at one size. To grow, the job gets a second slice, which
 // replaces the first once it is admitted. While the second has a quota reservation and is not
 // admitted, its checks may fail: the first keeps its quota, and the second is charged only the
 // difference. Once admitted it is charged in full, and the first is released. A slice that
-// loses its quota while its replacement has some is in no line. All of it is derived from what
-// is written, independent of the order of events. spec: 20 §4.11.
+// loses its quota while its replacement holds some is in no line. All of it is derived from the
+// written state, independent of the order of events. spec: 20 §4.11.
 //
 // indexNames begins to index the records by name, which only slices need.
 func (s *State) indexNames() {
@@ -91,7 +84,7 @@ func (s *State) replacedBy(r *record) (replacement *record) {
 // tookOver reports whether a slice is admitted.
 func (r *record) tookOver() bool { return r.def.Reserved && r.def.Admitted }
 
-// superseded reports whether r would be pending, and a later slice has quota. Then it is in no line: it could
+// superseded reports whether r would be pending, and a later slice holds quota. Then it is in no line: it could
 // only preempt that slice.
 func (s *State) superseded(r *record) bool {
 	return r.def.Queueable && !r.def.Reserved && slices.ContainsFunc(s.replacing[r.name()], func(h *record) bool {
@@ -99,7 +92,7 @@ func (s *State) superseded(r *record) bool {
 	})
 }
 
-// yieldLine removes r from its line if a later slice has quota, or puts it back if not, and reports whether it
+// yieldLine removes r from its line if a later slice holds quota, or puts it back if not, and reports whether it
 // did.
 func (s *State) yieldLine(r *record) bool {
 	switch yields := s.superseded(r); {

@@ -13,7 +13,7 @@ import (
 // Memory is the state of a World beyond queues, quota and workloads: which workloads were
 // evaluated, and for which ones it holds quota. Losing it loses time, not correctness; a
 // world with the memory of another one decides exactly as that one would. Workloads are named
-// by UID. Names in JSON are those of stored flight records.
+// by UID. Names in JSON are the ones in stored flight records.
 type Memory struct {
 	Cycles uint64
 	Trees  []TreeMemory

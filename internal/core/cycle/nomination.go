@@ -82,7 +82,7 @@ func (w *World) expireNominations(now workload.Instant) (next workload.Instant) 
 // bookNominations books the quota of every preemptor in the trees of the cycle. It follows the
 // nominations of the cycle: those are made as if no quota were held, and then find it taken.
 // It appends entries for head reservations and for expired nominations: these heads were
-// evaluated before, nothing changed, and in their turn they keep what they can from later ones.
+// evaluated before, nothing changed, and in their turn they keep quota from later ones.
 func (c *round) bookNominations(queues []*Queue) {
 	for _, q := range queues {
 		if q.tree.holding == 0 || slices.Contains(c.trees, q.tree) {

@@ -8,14 +8,14 @@ import (
 )
 
 // Options are the settings that decisions depend on. They are fixed for the life of a
-// World. Defaults has those that are usual.
+// World. Defaults has the usual ones.
 type Options struct {
 	// IgnoreUndeclared: resources that a queue does not cover need no quota there.
 	IgnoreUndeclared bool
 	// Fair turns fair sharing on: queues and cohorts take their turns, and are preempted,
 	// by their shares. spec: 10 §4.8.
 	Fair *preempt.Fair
-	// NonBorrowingFirst: with fair sharing, a head within its own quota comes before those that
+	// NonBorrowingFirst: with fair sharing, a head within its own quota comes before heads that
 	// borrow, whatever the shares.
 	NonBorrowingFirst bool
 	// PriorityInCohort: heads of different queues that borrow alike come by priority.

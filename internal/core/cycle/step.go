@@ -22,7 +22,7 @@ type Decision struct {
 	// it replaces: that one keeps its quota until this one is admitted; then it is finished.
 	Admitted *flavor.Holding
 	Replaced *workload.Workload
-	// Evict are the victims to evict now, without those of earlier decisions.
+	// Evict are the victims to evict now, without the victims of earlier decisions.
 	Evict []preempt.Victim
 	Look  *trace.Look
 	// Recomputed is the outcome of a second search for victims, after other preemptors took the
@@ -59,7 +59,7 @@ type Result struct {
 // are charged at once, as if their admission were written already; Release undoes that.
 //
 // Trees are independent, so each runs to its end before the next one begins, which keeps its
-// data in the processor's cache. Decisions are ordered by cycle all the same, those of one
+// data in the processor's cache. Decisions are ordered by cycle all the same, and within one
 // cycle by tree. With BlockAdmission trees depend on each other, and run together.
 func (w *World) Step(now workload.Instant, budget int) Result {
 	w.applyEdits()
@@ -146,7 +146,7 @@ type entry struct {
 	recomputed Recomputed
 	passedOver bool
 
-	evictsMore bool                 // it needs victims beyond those of its nomination
+	evictsMore bool                 // it needs more victims than its nomination has
 	forecast   bool                 // a follower: no decision is made about it in this cycle
 	behind     []*workload.Workload // the followers after it
 

@@ -46,7 +46,7 @@ func (s *Search) obstacle(number int16, group int, o *Offer) (podSet int, d deta
 	return s.inconsistent(number, group, o.Flavor)
 }
 
-// inconsistent returns why the flavor contradicts those that the same pods get from other
+// inconsistent returns why the flavor contradicts the flavors that the same pods get from other
 // resource groups: where two have different values for a label key, no node has both.
 // spec: 10 §6 #10.
 func (s *Search) inconsistent(number int16, group int, f *Flavor) (podSet int, d detail) {

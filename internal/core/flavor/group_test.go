@@ -258,7 +258,7 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// TestShort: a refusal for want of quota says by how much, where, and whom preemption
+// TestShort: a refusal for want of quota says by how much, where, and which workloads preemption
 // could have asked.
 func TestShort(t *testing.T) {
 	w := newWorld()

@@ -14,7 +14,7 @@ import (
 // for all. spec: 10 §4.6.3, §6 #30.
 type Oracle func(*Question) (Mode, trace.Reach)
 
-// Question is the need for preemption of a workload, if it took a flavor in addition to those
+// Question is the need for preemption of a workload, if it took a flavor in addition to the ones
 // that were picked for it before. The one about the last flavor picked is about the whole
 // assignment.
 type Question struct {

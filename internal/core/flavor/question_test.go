@@ -140,7 +140,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestQuestion: one question is about all that is short of a flavor, with what was picked
+// TestQuestion: one question is about all that is short of a flavor, with the flavors picked
 // before. spec: 10 §6 #30.
 func TestQuestion(t *testing.T) {
 	free, won, never := grade{Fit, 0}, grade{Preempt, 0}, grade{NoFit, 0}

@@ -74,7 +74,7 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// TestWantsTwin: whoever waits still waits after a release that its wants pass over, at
+// TestWantsTwin: a pending workload is still pending after a release that its wants pass over, at
 // full and at reduced counts, with preemption and without.
 func TestWantsTwin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -40,7 +40,7 @@ type Tournament struct {
 
 	entrants    []entrant
 	projections []projection // of all entrants
-	waiting     []int32      // indices of entrants; once sorted, those of a tree adjacent and the next tree last
+	waiting     []int32      // indices of entrants; once sorted, entrants of a tree adjacent and the next tree last
 	sorted      bool
 	rising      []riser // the entrants left in this round
 	best        []int32 // by node: the index in rising of its best so far, else −1

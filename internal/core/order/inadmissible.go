@@ -195,7 +195,7 @@ func (p *Pending) fileTried(now Figures) {
 // Released returns the FRs with releases that WakeNext has not dealt with, sorted.
 func (p *Pending) Released() []resource.FR { return p.released }
 
-// WakeNext activates one class, and reports whether there was one: the next in line of those
+// WakeNext activates one class, and reports whether there was one: the next in line of the classes
 // that the releases so far may help, if it comes before the head. Without one the releases
 // are dealt with. It does nothing while the head is prioritized.
 func (p *Pending) WakeNext(now Figures) bool {

@@ -39,7 +39,7 @@ func (s *Search) classical() []Victim {
 
 // findSources finds the queues with candidates. In the rest of the tree it goes from the
 // nearest cohort up: while the request fits in the quota of a subtree around the preemptor,
-// users of that quota outside the subtree are hierarchical, and have to return what they
+// users of that quota outside the subtree are hierarchical, and have to return the quota that they
 // borrowed. spec: 10 §4.7.2.
 func (s *Search) findSources() {
 	s.sources = s.sources[:0]

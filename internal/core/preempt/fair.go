@@ -31,7 +31,7 @@ type branch struct {
 
 const none = -1
 
-// fair is spec 20 §4.3. Shares are those of the forest with the preemptor in and the
+// fair is spec 20 §4.3. Shares are computed in the forest with the preemptor in and the
 // victims so far out.
 func (s *Search) fair() []Victim {
 	mark := s.Quota.Mark()

@@ -94,7 +94,7 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestReach: with nobody to go, it says whom could have been asked.
+// TestReach: without victims, the reach lists the candidates.
 func TestReach(t *testing.T) {
 	full := func() *world {
 		w := newWorld(cohort("c", ""), queue("A", "c", 4), queue("B", "c", 4), queue("C", "c", 4), queue("D", "c", 4))
@@ -127,7 +127,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestBelowCycle: nothing fits there, whoever goes.
+// TestBelowCycle: nothing fits there, with any victims.
 func TestBelowCycle(t *testing.T) {
 	w := newWorld(cohort("x", ""), cohort("y", "x"), queue("A", "y", 4))
 	w.reserve(held{"a", "A", 4, 0, 1})
@@ -191,7 +191,7 @@ func TestKeptSearch(t *testing.T) {
 	}
 }
 
-// TestNoCandidates: neither the preemptor, nor what it replaces, nor who is gone already.
+// TestNoCandidates: neither the preemptor, nor the slice that it replaces, nor a workload that is out already.
 func TestNoCandidates(t *testing.T) {
 	w := newWorld(queue("q", "", 4))
 	w.reserve(held{"a", "q", 4, 0, 1})

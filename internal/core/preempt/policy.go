@@ -33,7 +33,7 @@ func (r Rule) String() string {
 // RuleNamed returns the rule of a name in the API; Never for any other text.
 func RuleNamed(name string) Rule { return Rule(max(0, slices.Index(ruleNames[:], name))) }
 
-// Policy is a queue's preemption policy, and the only place that knows what it allows.
+// Policy is a queue's preemption policy, and the only place that knows which preemptions it allows.
 // Candidates are the workloads that a preemptor may preempt, by their relation to it;
 // Search.UpperBound is how much of a resource they could free at most. Every victim of a
 // search is a candidate, and where Search.Could is false, no search finds victims: both

@@ -57,7 +57,7 @@ type Search struct {
 	// is never.
 	Gone func(*workload.Workload) bool
 
-	Preemptor *workload.Workload // neither it nor what it Replaces is a candidate
+	Preemptor *workload.Workload // neither it nor the slice that it Replaces is a candidate
 	Requests  resource.Vector    // all its requests, less the usage of the slice that it Replaces
 	Need      []resource.FR      // the FRs of it that are short
 
@@ -91,7 +91,7 @@ type taken struct {
 // Targets returns the victims, in the order in which they were chosen: enough of them, or none.
 // With none, the reach describes the candidates: Queues and Others are the queues of the tree
 // that use more than their own quota of what is short, and their workloads; the allowed ones
-// are those that the largest attempt could take. The forest is unchanged afterwards.
+// are the ones that the largest attempt could take. The forest is unchanged afterwards.
 func (s *Search) Targets() ([]Victim, trace.Reach) {
 	s.reach = s.Policy.Reach()
 	if s.Quota.Root(s.Node) == quota.None {

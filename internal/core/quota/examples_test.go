@@ -253,7 +253,7 @@ func TestBottleneck(t *testing.T) {
 		}
 	}
 	alone, fresh := add(f, false, None, 0, NoLimit, NoLimit), f.table.FR("f", "fresh")
-	f.Reach(fresh) // after everything was settled: nobody has said anything about it
+	f.Reach(fresh) // after the last Recompute: no node has a quota of it
 	if at, limited := f.Bottleneck(alone, fresh); at != alone || limited {
 		t.Errorf("of what nobody has: %d, %v, want %d", at, limited, alone)
 	}

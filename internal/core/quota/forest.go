@@ -235,7 +235,7 @@ func (f *Forest) SetWeight(n Node, milli resource.Amount) {
 }
 
 // Reach makes room for fr, a pair of the forest's table. It precedes charges and queries of an
-// FR that no node has quota for.
+// FR without quota at any node.
 func (f *Forest) Reach(fr resource.FR) {
 	for ; f.frs <= int(fr); f.frs++ {
 		f.insert(resource.FR(f.frs))

@@ -37,7 +37,7 @@ func drawPair(t *rapid.T) *pair {
 	return p
 }
 
-// recompute settles the forest, and holds what it says it did against what it was told.
+// recompute recomputes the forest, and compares the result with the edits.
 func (p *pair) recompute(t *rapid.T) {
 	p.f.Reach(resource.FR(p.frs - 1))
 	roots := p.f.Recompute()

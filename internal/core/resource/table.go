@@ -118,7 +118,7 @@ func (v Vector) Sum(o Vector) Vector {
 	return v
 }
 
-// Beyond returns the amounts of v past those of o; v's own array is not shared.
+// Beyond returns the amounts by which v exceeds o; v's own array is not shared.
 func (v Vector) Beyond(o Vector) Vector {
 	var out Vector
 	for _, e := range v {

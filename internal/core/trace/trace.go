@@ -1,4 +1,4 @@
-// Package trace is the record of a decision: what was tried, what was short by how much, the
+// Package trace is the record of a decision: the flavors tried, the missing amounts, the
 // possible victims, and the releases that cause another evaluation. Conditions, events,
 // `berth explain` and golden files all print this one text.
 package trace
@@ -76,10 +76,10 @@ func (r *Refusal) Reason() Reason {
 // Reach is the candidates that a search for victims considered.
 type Reach struct {
 	Within, Reclaim string // the queue's policies, in the words of the API
-	Own, OwnAllowed int // workloads in the own queue, and the allowed ones of them
-	Queues          int // other queues of the tree that use more than their own quota
+	Own, OwnAllowed int    // workloads in the own queue, and the allowed ones of them
+	Queues          int    // other queues of the tree that use more than their own quota
 	Others          int    // workloads in those
-	OthersAllowed   int // and the allowed ones of them
+	OthersAllowed   int    // and the allowed ones of them
 }
 
 // String is one sentence, without a full stop.
@@ -193,7 +193,7 @@ type Look struct {
 	PodSets              []PodSet // the assignment, as far as it was found
 	Refusals             []Refusal
 	Victims              []Victim
-	WakesOn              []resource.FR // the FRs whose release causes another evaluation
+	WakesOn              []resource.FR   // the FRs whose release causes another evaluation
 	Table                *resource.Table `json:"-"` // of the FRs
 }
 
@@ -233,7 +233,7 @@ func (l *Look) shortfalls() string {
 	return strings.Join(parts, "; ")
 }
 
-// victims counts them, and names those that may be named.
+// victims counts them, and names the ones that may be named.
 func (l *Look) victims() string {
 	keys := make([]string, 0, len(l.Victims))
 	for _, v := range l.Victims {
