@@ -14,7 +14,7 @@ import (
 // difference. Once admitted it is charged in full, and the first is released. A slice that
 // loses its quota while its replacement holds some is in no line. All of it is derived from the
 // written state, independent of the order of events. spec: 20 §4.11.
-//
+
 // indexNames begins to index the records by name, which only slices need.
 func (s *State) indexNames() {
 	if s.names != nil {

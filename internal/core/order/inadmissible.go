@@ -35,7 +35,7 @@ type InadmissibleClass struct {
 // inadmissible meanwhile is tried: its conditions do not count before the next release, or
 // the end of this one, files it. Within a cycle, when figures are valid for that cycle only,
 // there are no releases: conditions are chosen by figures that last.
-//
+
 // SetInadmissible makes w and every active workload of its class inadmissible until wants may
 // be met; without wants, until WakeAll. The line copies wants.
 func (p *Pending) SetInadmissible(w *workload.Workload, wants []workload.Want) {
