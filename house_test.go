@@ -106,7 +106,7 @@ var laws = []law{
 	{
 		12, "one word, one meaning",
 		"a reader who knows Kubernetes should not have to learn a dialect",
-		"use the standard word; for a converted room nothing is left in `dialect` (house_words_test.go)",
+		"use the standard word, which the message names",
 		checkRetired,
 	},
 	{

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
 	"unicode"
 )
 
@@ -15,7 +14,7 @@ import (
 var retiredParts = map[string]string{
 	"ticket": "wake condition", "shelf": "wake index", "pen": "inadmissible classes", "aside": "inadmissible", "kin": "equivalence key",
 	"lane": "line of a LocalQueue", "rouse": "activate", "waiter": "pending workload", "crowd": "counts", "census": "statistics", "taker": "collector",
-	"heir": "replacedBy, or preemptor", "forerunner": "replaces", "sight": "observation", "rehearse": "dry run", "fuse": "circuit breaker",
+	"heir": "replacedBy, or preemptor", "forerunner": "replaces", "predecessor": "replaces", "successor": "replacedBy", "sight": "observation", "rehearse": "dry run", "fuse": "circuit breaker",
 }
 
 // retiredNames are whole names that are not used, in either case, and the standard word for each.
@@ -45,32 +44,10 @@ var retiredPhrases = []struct {
 // marker is a line for a generator: its messages are the API's.
 var marker = regexp.MustCompile(`(?m)^\+.*$`)
 
-// dialect counts the retired words that a room still has. The counts only fall, and a room without any is not listed.
-var dialect = map[string]int{}
-
-func checkRetired(tr *tree) []string { return checkRetiredWith(tr, dialect) }
-
-func checkRetiredWith(tr *tree, dialect map[string]int) (out []string) {
-	found := map[string][]string{}
+func checkRetired(tr *tree) (out []string) {
 	for _, f := range tr.files {
-		if f.generated {
-			continue
-		}
-		room := roomNameOf(f.dir)
-		found[room] = append(found[room], tr.retiredIn(f)...)
-	}
-	for room := range dialect {
-		found[room] = append(found[room], []string(nil)...)
-	}
-	for room, list := range found {
-		allowed := dialect[room]
-		switch {
-		case len(list) > allowed && allowed == 0:
-			out = append(out, list...)
-		case len(list) > allowed:
-			out = append(out, fmt.Sprintf("%s: %d retired words, %d are left to convert: no new ones. It has\n\t%s", room, len(list), allowed, strings.Join(list, "\n\t")))
-		case len(list) < allowed:
-			out = append(out, fmt.Sprintf("%s: %d retired words: lower its count in `dialect` from %d", room, len(list), allowed))
+		if !f.generated {
+			out = append(out, tr.retiredIn(f)...)
 		}
 	}
 	slices.Sort(out)
@@ -88,7 +65,11 @@ func (tr *tree) retiredIn(f *file) (out []string) {
 			return
 		}
 		for _, part := range nameParts(id.Name) {
-			if say, ok := retiredParts[strings.TrimSuffix(part, "s")]; ok {
+			say, ok := retiredParts[part]
+			if !ok {
+				say, ok = retiredParts[strings.TrimSuffix(part, "s")]
+			}
+			if ok {
 				out = append(out, fmt.Sprintf("%s: the name %s: %s", tr.at(id), id.Name, say))
 				return
 			}
@@ -141,15 +122,4 @@ func nameParts(name string) (out []string) {
 		}
 	}
 	return append(out, strings.ToLower(strings.Trim(name[begin:], "_")))
-}
-
-// TestDialect shows that the count of a room can only fall.
-func TestDialect(t *testing.T) {
-	tr := repo(t, map[string]string{"internal/core/a/a.go": "// Package a waits for nobody, and nobody waits for it.\npackage a\n"})
-	for count, want := range map[int]string{0: `a comment says "nobody"`, 1: "2 retired words, 1 are left", 2: "", 3: "lower its count in `dialect` from 3"} {
-		got := strings.Join(checkRetiredWith(tr, map[string]int{"internal/core": count}), "\n")
-		if (want == "") != (got == "") || !strings.Contains(got, want) {
-			t.Errorf("with %d: got %q, want %q", count, got, want)
-		}
-	}
 }

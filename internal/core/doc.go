@@ -21,22 +21,37 @@
 //   - Node: a ClusterQueue (leaf) or a Cohort of the quota forest.
 //   - Charge, release: add usage to a node and, past what the node guarantees to
 //     itself, to its ancestors; and the inverse.
-//   - Speculate: charge and release between Mark and Rollback, to look at a world
-//     that does not exist.
+//   - Speculate: charge and release between Mark and Rollback.
 //   - Nominate: find a flavor for every request of a workload, with its mode.
 //   - Mode: how well a request fits: fit, reclaim, preempt, no candidates, no fit.
+//   - Evaluation: one attempt to admit a workload; trace.Look is its record.
+//   - Head: the workload of a queue that is evaluated next.
+//   - Line: the pending workloads of one queue, in order.
+//   - Class: workloads that differ only in age, for any decision; the equivalence key of
+//     package state.
+//   - Active: pending, and evaluated as the head.
+//   - Inadmissible: pending, evaluated, and not evaluated again until a wake condition holds.
+//   - Inadmissible alone: without its class, for a reason of its own instead of quota.
+//   - Want, offer, clause: an amount of one FR that a flavor requires; all of them for one
+//     flavor; the flavors that are alternatives. An inadmissible class waits for its clauses.
+//   - Wake condition: enough of one FR is available for a want of an inadmissible class.
+//   - Wake index: the wake conditions on one FR, by amount.
+//   - Tried: inadmissible, and evaluated since the last release; its wake conditions do not
+//     count before the next one.
+//   - Filed: inadmissible, and its wake conditions count.
+//   - Activate: make an inadmissible class active.
 //   - Candidate: a workload with a reservation that a preemption policy allows to evict for
 //     another one (preempt.Policy).
-//   - Victim: a workload with a reservation that has to go for another to fit.
-//   - Claim: quota held for a workload whose victims are still leaving.
-//   - Stand: the head of a strict queue that waits and keeps quota from others.
-//   - Parked: pending, looked at, and not looked at again until an event that can help.
-//   - Want, offer, clause: an amount of one FR that a flavor would take; all of them for
-//     one flavor; the flavors that are alternatives. A parked class waits for its clauses.
-//   - Pen: parked classes that have had their look at what was released last.
-//   - Slice: one of several workloads of a growing job; the last takes the first's place.
+//   - Victim: a workload to evict so that another one fits.
+//   - Preemptor: a workload whose victims are leaving.
+//   - Nomination: quota held for a preemptor until its victims have left.
+//   - Prioritized: head whenever it is active, as preemptors are.
+//   - Head reservation: quota that the waiting head of a strict queue keeps from others.
+//   - Slice: one of several workloads of a growing job; it replaces an earlier one.
 //   - Share: how much of what its cohort could lend a node borrows, by its weight.
-//   - Class: workloads that no decision can tell apart, except by their age.
+//   - Projection: the share of a node with the head of one of its queues charged.
+//   - Forecast: the charge of a workload behind a preemptor, for the order of other queues.
+//   - Orphan: a reservation in a queue that does not exist.
 //
 // Nothing here knows Kubernetes, logs, blocks, reads a clock or draws a random
 // number; every order is total, so equal inputs give equal outputs to the byte.

@@ -1,6 +1,6 @@
 // Package engine is the one goroutine that owns the scheduling state: it applies the
 // events that informers and writers post, lets the state make progress, and hands
-// the decisions to those who write them down. spec: 10 §4.1.
+// the decisions to the writers. spec: 10 §4.1.
 package engine
 
 import (
@@ -25,7 +25,7 @@ type Workload struct {
 	UID, Namespace, Name string
 }
 
-// Victim is a workload to be told to go.
+// Victim is a workload to evict.
 type Victim struct {
 	Workload
 	Path   string // of its ClusterQueue: /root/…/cohort/queue
@@ -77,22 +77,22 @@ func New(s *state.State, now func() time.Time) *Engine {
 	}
 }
 
-// AddWriter has w write every decision from now on. Call it before Run.
+// AddWriter adds a writer of all decisions. Call it before Run.
 func (e *Engine) AddWriter(w Writer) { e.writers = append(e.writers, w) }
 
-// OnTouched has f told which queues and which cohorts may show something else now. It
+// OnTouched makes the engine call f with the queues and cohorts whose view may have changed. It
 // must return at once. Call it before Run.
 func (e *Engine) OnTouched(f func(queues []state.Name, cohorts []string)) { e.touched = f }
 
-// Turn is what one turn of the engine did, and how long its parts took.
+// Turn is the work of one turn of the engine, and the time of its parts.
 type Turn struct {
 	Events                  int // applied
 	Apply, Decide, Dispatch time.Duration
 	Result                  cycle.Result // of the step; without a cycle where none was made
 }
 
-// OnTurn has f told of every turn that did something. It must return at once, and may
-// not keep what it gets. Call it before Run.
+// OnTurn makes the engine call f after every turn with work. It must return at once, and may
+// not keep its argument. Call it before Run.
 func (e *Engine) OnTurn(f func(*Turn)) { e.turned = f }
 
 // Post hands over an event; events are applied in the order of their posting.
@@ -104,7 +104,7 @@ func (e *Engine) Post(ev Event) {
 	e.wake()
 }
 
-// wake has Run look for what has come in.
+// wake wakes Run.
 func (e *Engine) wake() {
 	select {
 	case e.signal <- struct{}{}:
@@ -121,7 +121,7 @@ func (e *Engine) Open() {
 	e.Post(func(*state.State) {})
 }
 
-// Pause has the engine decide, from Open on, only about workloads that no cycle is about: those without a queue, and those of
+// Pause restricts the decisions, from Open on, to workloads that no cycle is about: workloads without a queue, and workloads of
 // queues that are stopped or inactive. Call it before Open.
 func (e *Engine) Pause() { e.paused = true }
 
@@ -150,7 +150,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // timedTurn makes a turn and sets the timer to when the next is due without an event; it tells whether that is at once.
 func (e *Engine) timedTurn(timer *time.Timer) (more bool) {
-	more, next := e.turn()
+	more, next := e.runTurn()
 	timer.Stop()
 	if !more && next != 0 {
 		timer.Reset(time.Unix(0, int64(next)).Sub(e.now()))
@@ -164,9 +164,9 @@ func (e *Engine) hasEvents() bool {
 	return len(e.inbox) > 0
 }
 
-// turn applies what has come in and makes one step; it tells whether there is more
+// runTurn applies the inbox and makes one step; it reports whether there is more
 // to do and, if not, when to step again without an event, 0 for never.
-func (e *Engine) turn() (more bool, next workload.Instant) {
+func (e *Engine) runTurn() (more bool, next workload.Instant) {
 	e.mu.Lock()
 	events := e.inbox
 	e.inbox, e.applied, e.questions.answers = nil, e.posted, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// recorder is a Writer that keeps what it was told.
+// recorder is a Writer that keeps its decisions.
 type recorder struct {
 	mu  sync.Mutex
 	got []Decision
@@ -72,7 +72,7 @@ func start(t *testing.T) (*Engine, *recorder) {
 	return e, r
 }
 
-func settle(t *testing.T, e *Engine) {
+func waitForTurns(t *testing.T, e *Engine) {
 	t.Helper()
 	if err := e.Ask(context.Background(), func(*state.State) {}); err != nil { // it is answered after the turn with the events
 		t.Fatal(err)
@@ -83,12 +83,12 @@ func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 	e, r := start(t)
 	e.Post(setup)
 	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
-	settle(t, e)
+	waitForTurns(t, e)
 	if got := r.of("a"); len(got) != 0 {
 		t.Fatalf("decided %+v while closed", got)
 	}
 	e.Open()
-	settle(t, e)
+	waitForTurns(t, e)
 	got := r.of("a")
 	if len(got) != 1 || got[0].Look.Verdict != trace.Admitted || got[0].Grant == nil || got[0].Grant.Queue != "cq" {
 		t.Fatalf("after Open: %+v", got)
@@ -103,16 +103,16 @@ func TestFailedAdmissionIsDecidedAgain(t *testing.T) {
 	e.Post(setup)
 	e.Open()
 	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
-	settle(t, e)
+	waitForTurns(t, e)
 	e.Post(func(s *state.State) { s.AdmissionFailed("a") })
-	settle(t, e)
+	waitForTurns(t, e)
 	if got := r.of("a"); len(got) != 2 || got[1].Grant == nil {
 		t.Fatalf("decisions %+v, want two admissions", got)
 	}
 }
 
 func TestAskEndsWithItsContext(t *testing.T) {
-	e := New(state.New(state.Options{}), time.Now) // nobody runs it
+	e := New(state.New(state.Options{}), time.Now) // it does not run
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := e.Ask(ctx, func(*state.State) {}); err == nil {
@@ -134,7 +134,7 @@ func TestTouchedQueuesAreTold(t *testing.T) {
 	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
 	e.Post(setup)
 	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
-	settle(t, e)
+	waitForTurns(t, e)
 	mu.Lock()
 	defer mu.Unlock()
 	if !told[state.Name{Name: "cq"}] || !told[state.Name{Namespace: "ns", Name: "lq"}] {
@@ -161,8 +161,8 @@ func TestTurnsAreTold(t *testing.T) {
 	e.Open()
 	e.Post(setup)
 	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
-	settle(t, e)
-	settle(t, e)
+	waitForTurns(t, e)
+	waitForTurns(t, e)
 	mu.Lock()
 	defer mu.Unlock()
 	if events != 3 || cycles == 0 || admitting != 1 || decisions != 1 {

@@ -29,9 +29,9 @@ type question struct {
 	answer chan any // holds one
 }
 
-// questions are those that wait, in the order of their posting. Engine.mu guards them.
+// questions are the waiting questions, in the order of their posting. Engine.mu guards them.
 type questions struct {
-	own, reads []*question    // the manager's own, and those of readers
+	own, reads []*question    // the manager's own, and the questions of readers
 	answers    map[string]any // by key, since the last turn
 }
 
@@ -96,7 +96,7 @@ func (e *Engine) withdraw(queue *[]*question, q *question) {
 	*queue = slices.DeleteFunc(*queue, func(other *question) bool { return other == q })
 }
 
-// answer answers the manager's own questions that wait now, and then those of readers: all of them while the engine has
+// answer answers the manager's own questions that wait now, and then the questions of readers: all of them while the engine has
 // nothing else to do, else readsPerTurn.
 func (e *Engine) answer(ctx context.Context, more bool) {
 	for _, q := range e.ownQuestions() {
@@ -147,13 +147,13 @@ func (e *Engine) answerOne(q *question) {
 	e.mu.Unlock()
 	if !known {
 		answer = q.f(e.state)
-		e.keep(q.key, answer)
+		e.keepAnswer(q.key, answer)
 	}
 	q.answer <- answer
 }
 
 // keep keeps an answer until the next turn.
-func (e *Engine) keep(key string, answer any) {
+func (e *Engine) keepAnswer(key string, answer any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if key == "" || len(e.questions.answers) >= maxAnswers {

@@ -122,7 +122,7 @@ func TestQuestionsEndWithTheirContext(t *testing.T) {
 		t.Errorf("%d questions wait for nobody", n)
 	}
 	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
-	settle(t, e)
+	waitForTurns(t, e)
 	if run.Load() != 0 {
 		t.Error("the engine has worked for an asker who has left")
 	}

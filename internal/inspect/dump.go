@@ -65,17 +65,17 @@ type dumpedAmount struct {
 
 // takeDump reads the engine. Only the counting runs in its goroutine.
 func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
-	answer, err := e.Read(ctx, "", func(s *state.State) any { return s.Census(state.Asked{Keys: true}) })
+	answer, err := e.Read(ctx, "", func(s *state.State) any { return s.Statistics(state.Asked{Keys: true}) })
 	if err != nil {
 		return nil, err
 	}
-	c, _ := answer.(state.Census)
+	c, _ := answer.(state.Statistics)
 	out := &dump{ClusterQueues: make([]dumpedQueue, 0, len(c.Queues)), Cohorts: make([]dumpedCohort, 0, len(c.Cohorts))}
 	for i := range c.Queues {
 		q := &c.Queues[i]
 		d := dumpedQueue{
 			Name: q.Name, Cohort: q.Cohort, Closed: q.Closed, Reserving: q.Reserved,
-			Active: sorted(q.Active.Keys), Inadmissible: sorted(q.Parked.Keys), Admitted: sorted(q.AdmittedKeys),
+			Active: sorted(q.Active.Keys), Inadmissible: sorted(q.Inadmissible.Keys), Admitted: sorted(q.AdmittedKeys),
 			Quota: make([]dumpedCell, 0, len(q.Cells)),
 		}
 		for _, cell := range q.Cells {

@@ -31,8 +31,8 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	ch <- r.buildInfo()
 	localQueues, workloads := r.localQueuesNow()
 	seen := survey(workloads, localQueues, &r.options)
-	if census, ok := r.readState(seen.backedOff); ok {
-		for _, m := range r.gauges(census, seen, workloads) {
+	if statistics, ok := r.readState(seen.backedOff); ok {
+		for _, m := range r.gauges(statistics, seen, workloads) {
 			ch <- m
 		}
 	} else {
@@ -64,19 +64,19 @@ func (r *Recorder) phases() []prometheus.Metric {
 	return g.out
 }
 
-func (r *Recorder) readState(backedOff []string) (*state.Census, bool) {
+func (r *Recorder) readState(backedOff []string) (*state.Statistics, bool) {
 	if r.options.Ask == nil {
 		return nil, false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	asked := state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0, BackedOff: backedOff}
-	got := make(chan state.Census, 1) // the answer may come after the timeout
-	if err := r.options.Ask(ctx, func(s *state.State) { got <- s.Census(asked) }); err != nil {
+	got := make(chan state.Statistics, 1) // the answer may come after the timeout
+	if err := r.options.Ask(ctx, func(s *state.State) { got <- s.Statistics(asked) }); err != nil {
 		return nil, false
 	}
-	census := <-got
-	return &census, true
+	statistics := <-got
+	return &statistics, true
 }
 
 func (r *Recorder) buildInfo() prometheus.Metric {
@@ -96,21 +96,21 @@ func (r *Recorder) buildInfo() prometheus.Metric {
 		b.Version, b.Commit, b.Date, runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
 }
 
-func (r *Recorder) gauges(census *state.Census, seen *surveyed, workloads Workloads) []prometheus.Metric {
+func (r *Recorder) gauges(statistics *state.Statistics, seen *surveyed, workloads Workloads) []prometheus.Metric {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := &gauges{Recorder: r, seen: seen, cache: workloads, role: []string{r.options.role()}}
-	for i := range census.Queues {
-		g.ofQueue(&census.Queues[i])
+	for i := range statistics.Queues {
+		g.ofQueue(&statistics.Queues[i])
 	}
 	g.allShares()
 	if r.options.localQueues() {
-		for i := range census.LocalQueues {
-			g.ofLocalQueue(&census.LocalQueues[i])
+		for i := range statistics.LocalQueues {
+			g.ofLocalQueue(&statistics.LocalQueues[i])
 		}
 	}
 	if r.options.Cohorts {
-		g.ofCohorts(census)
+		g.ofCohorts(statistics)
 	}
 	return g.out
 }
@@ -152,13 +152,13 @@ const (
 	terminating  = "terminating"
 )
 
-func (g *gauges) ofQueue(q *state.QueueCensus) {
+func (g *gauges) ofQueue(q *state.QueueStatistics) {
 	f := &g.queue
 	own, custom := []string{q.Name}, g.queueValues(q.Name)
 	g.byWorkload(f.pending, q.Active.Workloads, q.Active.Keys, []string{q.Name, active}, custom)
-	g.byWorkload(f.pending, q.Parked.Workloads, q.Parked.Keys, []string{q.Name, inadmissible}, custom)
+	g.byWorkload(f.pending, q.Inadmissible.Workloads, q.Inadmissible.Keys, []string{q.Name, inadmissible}, custom)
 	g.put(f.hashes, float64(q.Active.Classes), own, []string{active}, custom)
-	g.put(f.hashes, float64(q.Parked.Classes), own, []string{inadmissible}, custom)
+	g.put(f.hashes, float64(q.Inadmissible.Classes), own, []string{inadmissible}, custom)
 	g.put(f.finishedNow, float64(g.seen.finished[q.Name]), own, custom)
 	g.put(f.reserving, float64(q.Reserved), own, custom)
 	g.byWorkload(f.admittedNow, q.Admitted, q.AdmittedKeys, own, custom)
@@ -208,7 +208,7 @@ func (g *gauges) byWorkload(family *prometheus.Desc, count int, keys, own, custo
 	}
 }
 
-func (g *gauges) quotas(q *state.QueueCensus, custom []string) {
+func (g *gauges) quotas(q *state.QueueStatistics, custom []string) {
 	f := &g.families.quota
 	for _, p := range q.Pending {
 		g.put(f.pending, number(p.Resource, p.Amount), []string{q.Name, p.Resource}, custom)
@@ -235,7 +235,7 @@ func number(name string, a resource.Amount) float64 {
 }
 
 // rememberShare stores the weighted share of a ClusterQueue. NaN is infinite. spec: 20 §4.1.
-func (g *gauges) rememberShare(q *state.QueueCensus, custom []string) {
+func (g *gauges) rememberShare(q *state.QueueStatistics, custom []string) {
 	share := q.Share.Value()
 	if q.Share.Infinite() {
 		share = math.NaN()
@@ -250,7 +250,7 @@ func (g *gauges) allShares() {
 	}
 }
 
-func (g *gauges) ofLocalQueue(l *state.LocalQueueCensus) {
+func (g *gauges) ofLocalQueue(l *state.LocalQueueStatistics) {
 	o := g.localQueues[l.Name]
 	if o == nil || !o.shown {
 		return
@@ -258,7 +258,7 @@ func (g *gauges) ofLocalQueue(l *state.LocalQueueCensus) {
 	f := &g.localQueue
 	own := []string{l.Name.Name, l.Namespace}
 	g.put(f.pending, float64(l.Active), own, []string{active}, o.values)
-	g.put(f.pending, float64(l.Parked), own, []string{inadmissible}, o.values)
+	g.put(f.pending, float64(l.Inadmissible), own, []string{inadmissible}, o.values)
 	g.put(f.finishedNow, float64(g.seen.finishedIn[l.Name]), own, o.values)
 	g.putOne(f.status, string(o.active), []string{"True", "False", "Unknown"}, own, o.values)
 	if g.options.Usage != nil && f.fairSharing != nil {
@@ -281,11 +281,11 @@ func (g *gauges) ofLocalQueue(l *state.LocalQueueCensus) {
 	}
 }
 
-func (g *gauges) ofCohorts(census *state.Census) {
+func (g *gauges) ofCohorts(statistics *state.Statistics) {
 	f := &g.families.cohort
 	counts := g.tree.counts()
-	for i := range census.Cohorts {
-		c := &census.Cohorts[i]
+	for i := range statistics.Cohorts {
+		c := &statistics.Cohorts[i]
 		if g.tree.isDeleted(c.Name) {
 			continue
 		}

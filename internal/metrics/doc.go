@@ -7,7 +7,7 @@
 // each. Transitions before a replica starts, or without a leader, are not counted. The other counters are fed by their controllers.
 //
 //	cache (queues, cohorts, Workloads) ──► Follower ──► Recorder.ObserveWorkload … ─┐
-//	engine.Ask ──► state.Census ────────────────────────────────────────────────────┼─► Recorder.Collect ──► /metrics
+//	engine.Ask ──► state.Statistics ────────────────────────────────────────────────────┼─► Recorder.Collect ──► /metrics
 //	writers ──► Recorder.Preempted, Cycles … ───────────────────────────────────────┘
 //
 // The recorder remembers values where the specification wants a series to lag or to stay: see cohortTree and lastShare.

@@ -233,7 +233,7 @@ func (p *player) status(a *args) string {
 		return "no such queue\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d active, %d parked, %d reserved, %d admitted\n", v.Active, v.Parked, v.Reserved, v.Admitted)
+	fmt.Fprintf(&b, "%d active, %d parked, %d reserved, %d admitted\n", v.Active, v.Inadmissible, v.Reserved, v.Admitted)
 	for _, list := range []struct {
 		what string
 		held []state.Held

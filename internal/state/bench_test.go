@@ -164,9 +164,9 @@ func BenchmarkBurst(b *testing.B) {
 	}
 }
 
-// BenchmarkParked: a release that helps nobody, with many waiting for more: what it
+// BenchmarkInadmissible: a release that helps no workload, with many waiting for more: the time it
 // wakes is parked again.
-func BenchmarkParked(b *testing.B) {
+func BenchmarkInadmissible(b *testing.B) {
 	for _, tc := range []struct{ queues, waiting, classes int }{
 		{1, 10_000, 1}, {1, 10_000, 100}, {1, 10_000, 10_000}, {100, 10_000, 1}, {1000, 10_000, 1},
 	} {

@@ -6,27 +6,27 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// class is those that no decision can tell apart but by age, with what they have in
-// common. spec: 10 §4.4.
+// class is an equivalence class: workloads that differ only in age, for any decision.
+// spec: 10 §4.4.
 type class struct {
-	kin
+	classKey
 	id, members int32
 	space       int32 // the number of its namespace
 	hash        uint64
 	next        *class // another class of the same hash
 }
 
-// kin is what the definitions of a class have in common. The namespace counts, since a
+// classKey is the part of a definition that is equal in a class. The namespace counts, since a
 // queue may not take workloads of every namespace.
-type kin struct {
+type classKey struct {
 	shape     *shape
 	namespace string
-	apart     string // what it shares with nobody, or only with slices that are to replace the same one
+	apart     string // shared by no other workload, or only by slices that are to replace the same one
 	priority  int64
 	gated     bool
 }
 
-// shape is the pod sets that any number of classes have.
+// shape is the pod sets of any number of classes.
 type shape struct {
 	podSets []workload.PodSet
 	texts   []string // PodSet.Shape of each
@@ -35,8 +35,8 @@ type shape struct {
 	next    *shape // another shape of the same hash
 }
 
-func (s *State) kinOf(r *record) kin {
-	k := kin{shape: r.def.shape, namespace: r.lane.name.Namespace, priority: r.def.Priority, gated: r.def.Gated}
+func (s *State) classKeyOf(r *record) classKey {
+	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, gated: r.def.Gated}
 	if r.replaces != "" {
 		k.apart = r.replaces + "/" + r.def.Owner // no name has a slash
 	}
@@ -46,7 +46,7 @@ func (s *State) kinOf(r *record) kin {
 	return k
 }
 
-func (k *kin) hash() uint64 {
+func (k *classKey) hash() uint64 {
 	h := sum64(k.shape.hash)
 	h.text(k.namespace)
 	h.text(k.apart)
@@ -54,7 +54,7 @@ func (k *kin) hash() uint64 {
 	return uint64(h)
 }
 
-// sum64 is a hash for tables. Where a hash is shown or stored, trace.Hash is the one.
+// sum64 is a hash for tables. trace.Hash is the hash for output and storage.
 type sum64 uint64
 
 func (h *sum64) number(n int64) {
@@ -88,7 +88,7 @@ func hashOf(podSets []PodSet) uint64 {
 	return uint64(h)
 }
 
-// is reports whether pod sets are of a shape.
+// is reports whether pod sets have a shape.
 func (s *State) is(of *shape, podSets []PodSet) bool {
 	if len(of.podSets) != len(podSets) {
 		return false
@@ -105,7 +105,7 @@ func (s *State) is(of *shape, podSets []PodSet) bool {
 	return true
 }
 
-// podSets returns what has a shape as it was defined.
+// podSets returns the definition of a shape.
 func (s *State) podSets(of *shape) []PodSet {
 	defs := make([]PodSet, len(of.podSets))
 	for i := range defs {
@@ -121,8 +121,8 @@ func (s *State) podSets(of *shape) []PodSet {
 	return defs
 }
 
-// joinShape finds the shape of pod sets for another user, most likely the one that they had
-// before, if any.
+// joinShape finds the shape of pod sets for another user. before, unless nil, is the most
+// likely one.
 func (s *State) joinShape(podSets []PodSet, before *shape) *shape {
 	of := before
 	if of == nil || !s.is(of, podSets) {
@@ -140,7 +140,7 @@ func (s *State) joinShape(podSets []PodSet, before *shape) *shape {
 	return of
 }
 
-// leaveShape counts one user of a shape less, and forgets it with the last one.
+// leaveShape removes one user of a shape, and the shape with its last user.
 func (s *State) leaveShape(of *shape) {
 	if of == nil {
 		return
@@ -152,18 +152,18 @@ func (s *State) leaveShape(of *shape) {
 
 // joinClass finds the class of a record.
 func (s *State) joinClass(r *record) {
-	kin := s.kinOf(r)
-	hash := kin.hash()
+	classKey := s.classKeyOf(r)
+	hash := classKey.hash()
 	c := s.classes[hash]
-	for c != nil && c.kin != kin {
+	for c != nil && c.classKey != classKey {
 		c = c.next
 	}
 	if c == nil {
 		s.lastClass++
-		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], kin: kin}
+		c = &class{id: s.lastClass, hash: hash, next: s.classes[hash], classKey: classKey}
 		s.classes[hash] = c
-		kin.shape.users++
-		c.space = s.space(kin.namespace)
+		classKey.shape.users++
+		c.space = s.space(classKey.namespace)
 		s.spaces.All[c.space].classes++
 	}
 	c.members++
@@ -186,7 +186,7 @@ func (s *State) leaveClass(r *record) {
 	s.leaveShape(c.shape)
 }
 
-// unlink takes it out of those that are found by hash, and linked to others of the same.
+// unlink removes an item from a hash table whose items of one hash are linked.
 func unlink[T any](all map[uint64]*T, hash uint64, it *T, next func(*T) **T) {
 	at := all[hash]
 	if at == it {
@@ -203,8 +203,8 @@ func unlink[T any](all map[uint64]*T, hash uint64, it *T, next func(*T) **T) {
 	*next(at) = *next(it)
 }
 
-// newShape makes a shape. Those of one pod set, which most are, are one piece of memory:
-// one place to go to for whoever looks at a workload.
+// newShape makes a shape. Most have one pod set: these are one allocation, which keeps their
+// data adjacent.
 func (s *State) newShape(defs []PodSet) *shape {
 	n := 0
 	for i := range defs {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestSamePlace: a workload is placed anew if something changes that decisions depend on,
-// and stays where it is otherwise; what it asks for does not matter while it holds quota.
+// and stays where it is otherwise; its requests do not matter while it holds quota.
 func TestSamePlace(t *testing.T) {
 	always, waiting, holding := []bool{true, true}, []bool{true, false}, []bool{false, true}
 	never := []bool{false, false}
@@ -46,7 +46,7 @@ func TestSamePlace(t *testing.T) {
 	for name, tc := range tests {
 		for i, reserved := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", holding", false: ", waiting"}[reserved], func(t *testing.T) {
-				s := censusWorld(2, 0)
+				s := statisticsWorld(2, 0)
 				def := Workload{
 					UID: "w", Namespace: "ns", Name: "w", Version: 1, Generation: 1, LocalQueue: "q0-0", Created: 1, Since: 2, Queueable: true,
 					PodSets: []PodSet{{Name: "main", Count: 1}}, Problem: &workload.Problem{Reason: "r", Note: "n"}, Evicting: tc.undid,

@@ -7,11 +7,11 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// The definitions below are what the outside says about an object, as values. They
-// must not be modified after they were handed over.
+// The definitions below are the input of a State, as values. They must not be modified
+// after they were handed over.
 
-// Quota is what a ClusterQueue or Cohort says about one resource of one flavor.
-// Limits that are not set are quota.NoLimit.
+// Quota is the quota of a ClusterQueue or Cohort of one resource of one flavor. Limits that
+// are not set are quota.NoLimit.
 type Quota struct {
 	Resource              string
 	Nominal, Borrow, Lend resource.Amount
@@ -41,15 +41,15 @@ type Cohort struct {
 type Queue struct {
 	Name, Cohort string
 	Groups       []Group
-	Closed       string // why nothing is admitted, as a clause; "" is open
+	Closed       string // why no workload is admitted, as a clause; "" is open
 	Strict       bool
-	Namespaces   []workload.Term // ORed; none selects nothing
+	Namespaces   []workload.Term // ORed; none selects no namespace
 	Fungibility  flavor.Fungibility
 	Preemption   preempt.Policy
 	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
 }
 
-// LocalQueue defines a tenant's way into a ClusterQueue.
+// LocalQueue defines a tenant's queue, which leads to a ClusterQueue.
 type LocalQueue struct {
 	Namespace, Name string
 	Queue           string
@@ -64,7 +64,7 @@ type Namespace struct {
 	Labels map[string]string
 }
 
-// Request is what one pod set asks of one resource, all pods together.
+// Request is the request of one pod set for one resource, all pods together.
 type Request struct {
 	Resource string
 	Amount   resource.Amount
@@ -78,14 +78,13 @@ type PodSet struct {
 	Group       string // pod sets of one group get the same flavors; "" is a group of its own
 	Requests    []Request
 	Constraints *workload.Constraints
-	// Shape is a canonical text of everything in the pods that scheduling can tell
-	// apart, Constraints included, beyond the other fields; equal pod sets have equal
-	// shapes.
+	// Shape is a canonical text of all properties of the pods that scheduling distinguishes,
+	// Constraints included, beyond the other fields; equal pod sets have equal shapes.
 	Shape string
 }
 
-// Held is what a workload with a reservation has of one flavor-resource, in one pod set
-// or, without one, in all.
+// Held is the reservation of a workload of one flavor-resource, in one pod set or, without
+// one, in all.
 type Held struct {
 	PodSet           string
 	Flavor, Resource string
@@ -104,26 +103,25 @@ type Workload struct {
 
 	// Owner is the UID of its controller, "" for none.
 	Owner string
-	// Replaces is the name of the slice, in the same namespace, whose place it takes once
-	// it is admitted. It counts only if both have the same owner, or none.
+	// Replaces is the name of the slice, in the same namespace, that it replaces once it is
+	// admitted. It counts only if both have the same owner, or none.
 	Replaces string
-	// Gated: it may not have others preempted.
+	// Gated: it may not preempt others.
 	Gated bool
-	// Problem keeps it from being admitted whatever quota is free; nil for nothing.
+	// Problem is why it cannot be admitted whatever quota is free; nil for none.
 	Problem *workload.Problem
-	// Resting: it would wait in line, but not before a time that the outside knows.
+	// Resting: it is backed off: it will be pending, but not before a time that the caller knows.
 	Resting bool
 
-	// Queueable: it may wait in line. A workload that is finished, deactivated,
-	// gated or being deleted may not.
+	// Queueable: it may be pending. A workload that is finished, deactivated, gated or being
+	// deleted may not.
 	Queueable bool
-	// Told: it says already that it waits, and so has to say why.
+	// Told: its status already contains that it waits, and so has to contain the reason.
 	Told bool
 
-	// Reserved: it has a reservation in Queue and holds Held, whatever the queue
-	// says about it. Admitted and Evicting say more about that.
+	// Reserved: it has a reservation in Queue and holds Held, whatever the state of the queue.
 	Reserved, Admitted, Evicting bool
-	// Ready: all its pods are.
+	// Ready: all its pods are ready.
 	Ready      bool
 	Queue      string
 	Held       []Held

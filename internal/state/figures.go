@@ -11,33 +11,32 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Census is what the gauges show of the world: everyone counted at one moment.
-// spec: 70 §5.3.
-type Census struct {
-	Queues      []QueueCensus      // by name
-	LocalQueues []LocalQueueCensus // those that exist, by namespace and name
-	Cohorts     []CohortCensus     // those that are defined or named, by name
+// Statistics are the gauges of the world at one moment. spec: 70 §5.3.
+type Statistics struct {
+	Queues      []QueueStatistics      // by name
+	LocalQueues []LocalQueueStatistics // the existing ones, by namespace and name
+	Cohorts     []CohortStatistics     // the defined or named ones, by name
 }
 
-// Crowd are the pending workloads of a queue that are active, or those that are not.
-type Crowd struct {
+// PendingCounts are the active pending workloads of a queue, or the inadmissible ones.
+type PendingCounts struct {
 	Workloads int
-	Classes   int      // how many of them decisions can tell apart, if that was asked
-	Keys      []string // namespace/name, in no order, if they were asked for
+	Classes   int      // number of equivalence classes, if Asked.Classes
+	Keys      []string // namespace/name, in no order, if Asked.Keys
 }
 
-// QueueCensus is one ClusterQueue.
-type QueueCensus struct {
+// QueueStatistics is one ClusterQueue.
+type QueueStatistics struct {
 	Name, Cohort string
-	Root         string // the top of its cohort tree, "" without one and below a cycle
-	Closed       bool   // nothing can be admitted: everyone pending is counted as parked
-	// Parked are in line until an event can help; those that wait for a time count as well.
-	Active, Parked     Crowd
-	Reserved, Admitted int
-	AdmittedKeys       []string         // namespace/name, in no order, if they were asked for
-	Pending            []ResourceAmount // of each covered resource what all pending ones ask for, in order of the groups
-	Cells              []CellCensus     // in order of the groups
-	Share              quota.Share
+	Root         string // the root of its cohort tree, "" without one and below a cycle
+	Closed       bool   // no workload can be admitted: all pending ones count as inadmissible
+	// Inadmissible includes workloads that wait for a time.
+	Active, Inadmissible PendingCounts
+	Reserved, Admitted   int
+	AdmittedKeys         []string         // namespace/name, in no order, if they were asked for
+	Pending              []ResourceAmount // of each covered resource what all pending ones ask for, in order of the groups
+	Cells                []CellStatistics // in order of the groups
+	Share                quota.Share
 }
 
 // ResourceAmount is an amount of one resource, whatever its flavor.
@@ -46,51 +45,52 @@ type ResourceAmount struct {
 	Amount   resource.Amount
 }
 
-// CellCensus is one flavor-resource that a ClusterQueue lists: what all reservations hold,
-// and what those of them hold that are admitted.
-type CellCensus struct {
+// CellStatistics is one flavor-resource of a ClusterQueue: the usage of all reservations, and
+// of the admitted ones.
+type CellStatistics struct {
 	Flavor string
 	Quota
 	Reserved, Used resource.Amount
 }
 
-// LocalQueueCensus is one LocalQueue: its share of the ClusterQueue that it points to.
-type LocalQueueCensus struct {
+// LocalQueueStatistics is one LocalQueue: its share of the ClusterQueue that it points to.
+type LocalQueueStatistics struct {
 	Name
-	Queue              string
-	Known              bool // that ClusterQueue exists
-	Active, Parked     int
-	Reserved, Admitted int
-	AdmittedKeys       []string // as in QueueCensus
-	Cells              []CellCensus
+	Queue                string
+	Known                bool // that ClusterQueue exists
+	Active, Inadmissible int
+	Reserved, Admitted   int
+	AdmittedKeys         []string // as in QueueStatistics
+	Cells                []CellStatistics
 }
 
-// CohortCensus is one Cohort.
-type CohortCensus struct {
+// CohortStatistics is one Cohort.
+type CohortStatistics struct {
 	Name   string
 	Parent string // "" for none
-	Root   string // the top of its tree, which may be itself; "" below a cycle
-	// Subtree is the quota of its subtree, Reserved what all reservations below it hold,
-	// past what they lend or not; without zeros, by flavor and resource.
+	Root   string // the root of its tree, which may be itself; "" below a cycle
+	// Subtree is the quota of its subtree, Reserved the usage of all reservations below it,
+	// whether lent or not; without zeros, by flavor and resource.
 	Subtree, Reserved []Held
 	Share             quota.Share
 }
 
-// Asked says what a census has to list beyond its counts.
+// Asked selects the lists of Statistics beyond counts.
 type Asked struct {
 	Classes, Keys bool
-	// BackedOff are the UIDs of workloads that would be in line but for the time that they
-	// have to wait: they are counted as parked.
+	// BackedOff are the UIDs of workloads that would be in line but for a backoff: they count as
+	// inadmissible.
 	BackedOff []string
 }
 
-// Census counts everyone, in time that grows with the workloads that wait or hold quota.
-func (s *State) Census(ask Asked) Census {
-	s.world.Settle()
-	t := taker{State: s, Asked: ask, lanes: map[*localQueue]*LocalQueueCensus{}, below: map[string]map[resource.FR]resource.Amount{}}
+// Statistics counts all workloads, in time that grows with the workloads that are pending or hold
+// quota.
+func (s *State) Statistics(ask Asked) Statistics {
+	s.world.ApplyEdits()
+	t := collector{State: s, Asked: ask, localQueueStats: map[*localQueue]*LocalQueueStatistics{}, below: map[string]map[resource.FR]resource.Amount{}}
 	waiting := t.backedOff()
-	var c Census
-	t.visitLanes(&c)
+	var c Statistics
+	t.visitLocalQueues(&c)
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		c.Queues = append(c.Queues, t.queue(s.queues[name], waiting[name]))
 	}
@@ -100,17 +100,17 @@ func (s *State) Census(ask Asked) Census {
 	return c
 }
 
-// taker takes a census.
-type taker struct {
+// collector collects Statistics.
+type collector struct {
 	*State
 	Asked
-	lanes map[*localQueue]*LocalQueueCensus
-	below map[string]map[resource.FR]resource.Amount // what is reserved below each cohort
+	localQueueStats map[*localQueue]*LocalQueueStatistics
+	below           map[string]map[resource.FR]resource.Amount // what is reserved below each cohort
 }
 
-// backedOff finds the queues of those that wait for a time. Who is in line already is
+// backedOff returns the backed-off workloads by queue, without those in line, which are
 // counted there.
-func (t *taker) backedOff() map[string][]*record {
+func (t *collector) backedOff() map[string][]*record {
 	out := map[string][]*record{}
 	for _, uid := range t.BackedOff {
 		r := t.records[uid]
@@ -124,25 +124,25 @@ func (t *taker) backedOff() map[string][]*record {
 	return out
 }
 
-func (t *taker) visitLanes(c *Census) {
-	lanes := t.State.lanes(func(l *localQueue) bool { return l.exists })
-	slices.SortFunc(lanes, func(a, b *localQueue) int { return a.name.compare(b.name) })
-	c.LocalQueues = make([]LocalQueueCensus, len(lanes))
-	for i, l := range lanes {
+func (t *collector) visitLocalQueues(c *Statistics) {
+	localQueues := t.State.matchingLocalQueues(func(l *localQueue) bool { return l.exists })
+	slices.SortFunc(localQueues, func(a, b *localQueue) int { return a.name.compare(b.name) })
+	c.LocalQueues = make([]LocalQueueStatistics, len(localQueues))
+	for i, l := range localQueues {
 		out := &c.LocalQueues[i]
-		*out = LocalQueueCensus{Name: l.name, Queue: l.def.Queue}
+		*out = LocalQueueStatistics{Name: l.name, Queue: l.def.Queue}
 		if q := t.queues[l.def.Queue]; q != nil {
 			out.Known, out.Cells = true, cellsOf(&q.def)
 			for i := range out.Cells {
 				out.Cells[i].Quota = Quota{Resource: out.Cells[i].Resource}
 			}
 		}
-		t.lanes[l] = out
+		t.localQueueStats[l] = out
 	}
 }
 
-func (t *taker) queue(q *queue, waiting []*record) QueueCensus {
-	out := QueueCensus{
+func (t *collector) queue(q *queue, waiting []*record) QueueStatistics {
+	out := QueueStatistics{
 		Name: q.def.Name, Cohort: q.def.Cohort, Root: t.root(q.q.Node), Cells: cellsOf(&q.def), Share: t.world.Quota.Share(q.q.Node),
 		Closed: q.q.Closed != "" || t.world.Quota.Root(q.q.Node) == quota.None,
 	}
@@ -154,8 +154,8 @@ func (t *taker) queue(q *queue, waiting []*record) QueueCensus {
 	return out
 }
 
-// pending counts who waits in a queue, for the queue and for their LocalQueues.
-func (t *taker) pending(q *queue, out *QueueCensus, waiting []*record) {
+// pending counts the pending workloads of a queue, for the queue and for its LocalQueues.
+func (t *collector) pending(q *queue, out *QueueStatistics, waiting []*record) {
 	amounts := map[resource.ID]*resource.Amount{}
 	for _, g := range q.def.Groups {
 		for _, name := range g.Resources {
@@ -165,24 +165,24 @@ func (t *taker) pending(q *queue, out *QueueCensus, waiting []*record) {
 	for i := range out.Pending {
 		amounts[t.world.Table.ID(out.Pending[i].Resource)] = &out.Pending[i].Amount
 	}
-	active, parked := map[int32]bool{}, map[int32]bool{} // classes
+	active, inadmissible := map[int32]bool{}, map[int32]bool{} // classes
 	count := func(w *workload.Workload, isActive bool) {
-		crowd, classes := &out.Parked, parked
+		counts, classes := &out.Inadmissible, inadmissible
 		if isActive {
-			crowd, classes = &out.Active, active
+			counts, classes = &out.Active, active
 		}
-		crowd.Workloads++
+		counts.Workloads++
 		if t.Classes {
 			classes[w.Class] = true
 		}
 		if t.Keys {
-			crowd.Keys = append(crowd.Keys, w.Key)
+			counts.Keys = append(counts.Keys, w.Key)
 		}
 		ask(amounts, w)
-		if lane := t.laneOf(t.records[w.UID], q); lane != nil && isActive {
-			lane.Active++
-		} else if lane != nil {
-			lane.Parked++
+		if lq := t.localQueueOf(t.records[w.UID], q); lq != nil && isActive {
+			lq.Active++
+		} else if lq != nil {
+			lq.Inadmissible++
 		}
 	}
 	actives := q.q.Pending.Active()
@@ -192,10 +192,10 @@ func (t *taker) pending(q *queue, out *QueueCensus, waiting []*record) {
 	for _, r := range waiting {
 		count(r.wl, false)
 	}
-	out.Active.Classes, out.Parked.Classes = len(active), len(parked)
+	out.Active.Classes, out.Inadmissible.Classes = len(active), len(inadmissible)
 }
 
-// ask adds what a workload asks for to the sums of the resources that are covered.
+// ask adds the requests of a workload to the sums of the covered resources.
 func ask(sums map[resource.ID]*resource.Amount, w *workload.Workload) {
 	for _, ps := range w.PodSets {
 		for _, r := range ps.Requests {
@@ -206,9 +206,8 @@ func ask(sums map[resource.ID]*resource.Amount, w *workload.Workload) {
 	}
 }
 
-// holders counts who holds quota of a queue, for the queue, for their LocalQueues and for
-// the cohorts above.
-func (t *taker) holders(q *queue, out *QueueCensus) {
+// holders counts the reservations of a queue, for the queue, its LocalQueues and its cohorts.
+func (t *collector) holders(q *queue, out *QueueStatistics) {
 	at := map[resource.FR]int{}
 	for i, c := range out.Cells {
 		at[t.world.Table.FR(c.Flavor, c.Resource)] = i
@@ -216,7 +215,7 @@ func (t *taker) holders(q *queue, out *QueueCensus) {
 	all := map[resource.FR]resource.Amount{}
 	for w := range q.q.Holders().All() {
 		r := t.records[w.UID]
-		lane := t.laneOf(r, q)
+		lq := t.localQueueOf(r, q)
 		out.Reserved++
 		if r.def.Admitted {
 			out.Admitted++
@@ -224,23 +223,23 @@ func (t *taker) holders(q *queue, out *QueueCensus) {
 				out.AdmittedKeys = append(out.AdmittedKeys, w.Key)
 			}
 		}
-		if lane != nil {
-			lane.hold(w.Key, r.def.Admitted, t.Keys)
+		if lq != nil {
+			lq.hold(w.Key, r.def.Admitted, t.Keys)
 		}
 		for _, e := range w.Usage {
 			all[e.FR] = all[e.FR].Add(e.Amount)
 			if i, listed := at[e.FR]; listed {
 				out.Cells[i].hold(e.Amount, r.def.Admitted)
-				if lane != nil {
-					lane.Cells[i].hold(e.Amount, r.def.Admitted)
+				if lq != nil {
+					lq.Cells[i].hold(e.Amount, r.def.Admitted)
 				}
 			}
 		}
 	}
-	t.bubble(q.q.Node, all)
+	t.addToCohorts(q.q.Node, all)
 }
 
-func (l *LocalQueueCensus) hold(key string, admitted, list bool) {
+func (l *LocalQueueStatistics) hold(key string, admitted, list bool) {
 	l.Reserved++
 	if !admitted {
 		return
@@ -251,15 +250,15 @@ func (l *LocalQueueCensus) hold(key string, admitted, list bool) {
 	}
 }
 
-func (c *CellCensus) hold(a resource.Amount, admitted bool) {
+func (c *CellStatistics) hold(a resource.Amount, admitted bool) {
 	c.Reserved = c.Reserved.Add(a)
 	if admitted {
 		c.Used = c.Used.Add(a)
 	}
 }
 
-// bubble adds what is reserved in a queue to every cohort above it.
-func (t *taker) bubble(n quota.Node, all map[resource.FR]resource.Amount) {
+// addToCohorts adds the usage of a queue to every cohort above it.
+func (t *collector) addToCohorts(n quota.Node, all map[resource.FR]resource.Amount) {
 	f := t.world.Quota
 	if f.Root(n) == quota.None {
 		return
@@ -276,17 +275,17 @@ func (t *taker) bubble(n quota.Node, all map[resource.FR]resource.Amount) {
 	}
 }
 
-// laneOf returns the LocalQueue of a workload, if it exists and points to the queue.
-func (t *taker) laneOf(r *record, q *queue) *LocalQueueCensus {
-	if lane := t.lanes[r.lane]; lane != nil && lane.Queue == q.def.Name {
-		return lane
+// localQueueOf returns the LocalQueue of a workload, if it exists and points to the queue.
+func (t *collector) localQueueOf(r *record, q *queue) *LocalQueueStatistics {
+	if lq := t.localQueueStats[r.lq]; lq != nil && lq.Queue == q.def.Name {
+		return lq
 	}
 	return nil
 }
 
-func (t *taker) cohort(name string, n quota.Node) CohortCensus {
+func (t *collector) cohort(name string, n quota.Node) CohortStatistics {
 	f := t.world.Quota
-	out := CohortCensus{Name: name, Parent: t.cohorts[name].parent(), Root: t.root(n)}
+	out := CohortStatistics{Name: name, Parent: t.cohorts[name].parent(), Root: t.root(n)}
 	if out.Root == "" {
 		return out
 	}
@@ -310,7 +309,7 @@ func compareHeld(a, b Held) int {
 	return cmp.Or(strings.Compare(a.Flavor, b.Flavor), strings.Compare(a.Resource, b.Resource))
 }
 
-// root names the top of a node's tree, "" below a cycle.
+// root names the root of a node's tree, "" below a cycle.
 func (s *State) root(n quota.Node) string {
 	if root := s.world.Quota.Root(n); root != quota.None {
 		return s.world.Quota.Name(root)
@@ -319,12 +318,12 @@ func (s *State) root(n quota.Node) string {
 }
 
 // cellsOf are the flavor-resources that a queue lists.
-func cellsOf(def *Queue) []CellCensus {
-	var cells []CellCensus
+func cellsOf(def *Queue) []CellStatistics {
+	var cells []CellStatistics
 	for _, g := range def.Groups {
 		for _, f := range g.Flavors {
 			for _, r := range f.Resources {
-				cells = append(cells, CellCensus{Flavor: f.Flavor, Quota: r})
+				cells = append(cells, CellStatistics{Flavor: f.Flavor, Quota: r})
 			}
 		}
 	}

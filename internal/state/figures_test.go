@@ -13,9 +13,9 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// censusWorld has some queues below two cohorts, with workloads in them, each through one
+// statisticsWorld has some queues below two cohorts, with workloads in them, each through one
 // of three LocalQueues.
-func censusWorld(queues, workloads int) *State {
+func statisticsWorld(queues, workloads int) *State {
 	s := New(Options{Options: cycle.Defaults()})
 	s.SetFlavor(flavor.Flavor{Name: "f"})
 	s.SetNamespace("ns", nil)
@@ -40,42 +40,42 @@ func censusWorld(queues, workloads int) *State {
 	return s
 }
 
-// A census says what the views of the queues say.
-func TestCensusAgreesWithViews(t *testing.T) {
-	s := censusWorld(4, 200)
+// The statistics equal the views of the queues.
+func TestStatisticsAgreeWithViews(t *testing.T) {
+	s := statisticsWorld(4, 200)
 	s.Written(Workload{
 		UID: "w0", Namespace: "ns", Name: "w0", Version: 2, LocalQueue: "q0-0", Reserved: true, Admitted: true, Queue: "q0",
 		Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: 1}},
 	})
-	c := s.Census(Asked{Classes: true, Keys: true})
+	c := s.Statistics(Asked{Classes: true, Keys: true})
 	everyone := make([]string, 200)
 	for i := range everyone {
 		everyone[i] = fmt.Sprint("w", i)
 	}
-	if diff := cmp.Diff(c, s.Census(Asked{Classes: true, Keys: true, BackedOff: everyone}), cmp.AllowUnexported(quota.Share{})); diff != "" {
+	if diff := cmp.Diff(c, s.Statistics(Asked{Classes: true, Keys: true, BackedOff: everyone}), cmp.AllowUnexported(quota.Share{})); diff != "" {
 		t.Errorf("those in line count once, -without +with their UIDs:\n%s", diff)
 	}
 	sums := map[string]resource.Amount{}
 	for _, q := range c.Queues {
 		view, _ := s.Queue(q.Name)
-		got := Counts{q.Active.Workloads, q.Parked.Workloads, q.Reserved, q.Admitted}
+		got := Counts{q.Active.Workloads, q.Inadmissible.Workloads, q.Reserved, q.Admitted}
 		if diff := cmp.Diff(view.Counts, got); diff != "" {
 			t.Errorf("%s: -view +census:\n%s", q.Name, diff)
 		}
-		if n := len(q.Active.Keys) + len(q.Parked.Keys); n != view.Active+view.Parked || len(q.AdmittedKeys) != view.Admitted {
+		if n := len(q.Active.Keys) + len(q.Inadmissible.Keys); n != view.Active+view.Inadmissible || len(q.AdmittedKeys) != view.Admitted {
 			t.Errorf("%s: %d keys of pending ones, %d of admitted ones; the view has %+v", q.Name, n, len(q.AdmittedKeys), view.Counts)
 		}
 		if got, want := q.Cells[0].Reserved, view.Reservation[0].Amount; got != want {
 			t.Errorf("%s: %d reserved, the view has %d", q.Name, got, want)
 		}
-		if q.Active.Classes+q.Parked.Classes > 7 || q.Parked.Classes == 0 {
-			t.Errorf("%s: %d and %d classes of 7", q.Name, q.Active.Classes, q.Parked.Classes)
+		if q.Active.Classes+q.Inadmissible.Classes > 7 || q.Inadmissible.Classes == 0 {
+			t.Errorf("%s: %d and %d classes of 7", q.Name, q.Active.Classes, q.Inadmissible.Classes)
 		}
 		sums[q.Cohort] += q.Cells[0].Reserved
 	}
 	for _, l := range c.LocalQueues {
 		view := s.LocalQueue(l.Namespace, l.Name.Name)
-		if got := [3]int{l.Active + l.Parked, l.Reserved, l.Admitted}; got != [3]int{view.Active + view.Parked, view.Reserved, view.Admitted} {
+		if got := [3]int{l.Active + l.Inadmissible, l.Reserved, l.Admitted}; got != [3]int{view.Active + view.Inadmissible, view.Reserved, view.Admitted} {
 			t.Errorf("%s: %v, the view has %+v", l.Name.Name, got, view.Counts)
 		}
 	}
@@ -90,13 +90,13 @@ func TestCensusAgreesWithViews(t *testing.T) {
 }
 
 // Below a cycle of cohorts there is no quota, and nothing can be admitted.
-func TestCensusOfACycle(t *testing.T) {
-	s := censusWorld(2, 20)
+func TestStatisticsOfACycle(t *testing.T) {
+	s := statisticsWorld(2, 20)
 	s.SetCohort(Cohort{Name: "c0", Parent: "c1"})
 	s.SetCohort(Cohort{Name: "c1", Parent: "c0"})
-	c := s.Census(Asked{})
+	c := s.Statistics(Asked{})
 	for _, q := range c.Queues {
-		if !q.Closed || q.Root != "" || q.Active.Workloads != 0 || q.Parked.Workloads == 0 {
+		if !q.Closed || q.Root != "" || q.Active.Workloads != 0 || q.Inadmissible.Workloads == 0 {
 			t.Errorf("%+v", q)
 		}
 	}
@@ -107,13 +107,13 @@ func TestCensusOfACycle(t *testing.T) {
 	}
 }
 
-func BenchmarkCensus(b *testing.B) {
+func BenchmarkStatistics(b *testing.B) {
 	for _, queues := range []int{1, 1000} {
 		b.Run(fmt.Sprint(queues, " queues, 50000 workloads"), func(b *testing.B) {
-			s := censusWorld(queues, 50_000)
+			s := statisticsWorld(queues, 50_000)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Census(Asked{Classes: true})
+				s.Statistics(Asked{Classes: true})
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func BenchmarkCensus(b *testing.B) {
 // TestResting: who would be in line but for a time counts as parked, in the LocalQueue that
 // it names at the moment, and in its ClusterQueue.
 func TestResting(t *testing.T) {
-	s := censusWorld(2, 0)
+	s := statisticsWorld(2, 0)
 	def := Workload{
 		UID: "w", Namespace: "ns", Name: "w", LocalQueue: "q0-0", Queueable: true, Resting: true,
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
@@ -149,13 +149,13 @@ func TestResting(t *testing.T) {
 	} {
 		step.do()
 		for i, name := range []string{"q0-0", "q0-1", "q1-0"} {
-			if got := s.LocalQueue("ns", name).Parked; got != step.want[i] {
+			if got := s.LocalQueue("ns", name).Inadmissible; got != step.want[i] {
 				t.Errorf("%s: %d are parked in %s, want %d", step.what, got, name, step.want[i])
 			}
 		}
 		for name, want := range map[string]int{"q0": step.want[0] + step.want[1], "q1": step.want[2]} {
-			if view, _ := s.Queue(name); view.Parked != want {
-				t.Errorf("%s: %d are parked in %s, want %d", step.what, view.Parked, name, want)
+			if view, _ := s.Queue(name); view.Inadmissible != want {
+				t.Errorf("%s: %d are parked in %s, want %d", step.what, view.Inadmissible, name, want)
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func TestResting(t *testing.T) {
 // TestLookAtHolder: what is said about a workload that holds quota is all that it holds, by
 // pod set; and to ask leaves the world as it is.
 func TestLookAtHolder(t *testing.T) {
-	s := censusWorld(1, 0)
+	s := statisticsWorld(1, 0)
 	s.SetWorkload(Workload{
 		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "q0-0", Reserved: true, Queue: "q0",
 		Held: []Held{{"driver", "f", "cpu", 1000}, {"worker", "f", "cpu", 2000}, {"worker", "gone", "gpu", 0}},

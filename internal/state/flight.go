@@ -9,7 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Event is something that a State was told, or a step that it made: one field is set.
+// Event is an input of a State, or a step of it: one field is set.
 type Event struct {
 	SetFlavor        *flavor.Flavor `json:",omitempty"`
 	DeleteFlavor     string         `json:",omitempty"`
@@ -30,7 +30,7 @@ type Event struct {
 	Step             *Step          `json:",omitempty"`
 }
 
-// Step is a step with what came of it.
+// Step is a step with its outcome.
 type Step struct {
 	Now    workload.Instant
 	Budget int
@@ -38,7 +38,7 @@ type Step struct {
 	Hash   uint64 // of the traces of all its decisions
 }
 
-// Apply tells s what another State was told. The result is that of a step.
+// Apply applies an event of another State. The result is that of a step.
 func (s *State) Apply(e Event) (r cycle.Result) {
 	switch {
 	case e.SetFlavor != nil:
@@ -86,7 +86,7 @@ func (s *State) applyWorkload(e Event) {
 	}
 }
 
-// Hash is one number for the traces of some decisions, in their order.
+// Hash is one number for the traces of some decisions, in order.
 func Hash(decisions []cycle.Decision) uint64 {
 	h := trace.NewHash()
 	for i := range decisions {
@@ -95,22 +95,22 @@ func Hash(decisions []cycle.Decision) uint64 {
 	return h.Sum()
 }
 
-// recorder keeps what a State was told since some moment, and what the State was at
-// that moment: as much as the last two legs hold. A nil recorder keeps nothing.
+// recorder keeps the events of a State since some moment, and its snapshot of that moment: the
+// last two legs. A nil recorder keeps nothing.
 type recorder struct {
-	leg         int // events a leg holds at least
+	leg         int // least number of events in a leg
 	last, older leg
 }
 
-// leg is a piece of the record: a world, and what happened to it.
+// leg is a part of the record: a snapshot, and the events after it.
 type leg struct {
 	from   *Snapshot
 	events []Event
 }
 
-// Record has s keep what it is told from now on: at least the last events, at most twice
-// as many, or twice as many as there are workloads if that is more. Call it before the
-// first event or right after a step.
+// Record makes s keep its events: at least the given number of the latest, at most twice as
+// many, or twice as many as there are workloads if that is more. Call it before the first
+// event or right after a step.
 func (s *State) Record(events int) {
 	s.flight = &recorder{leg: max(1, events), last: leg{from: s.Snapshot()}}
 }
@@ -121,8 +121,8 @@ func (f *recorder) note(e Event) {
 	}
 }
 
-// noteWorkload notes what is said about a workload: a copy, so that without a recorder
-// the definition stays off the heap.
+// noteWorkload notes an event of a workload: with a copy, so that without a recorder the
+// definition stays off the heap.
 func (f *recorder) noteWorkload(def *Workload, event func(kept *Workload) Event) {
 	if f != nil {
 		kept := *def
@@ -130,8 +130,7 @@ func (f *recorder) noteWorkload(def *Workload, event func(kept *Workload) Event)
 	}
 }
 
-// stepped records a step. When the leg is full and nothing is left undone, another one
-// begins.
+// stepped records a step. It begins a new leg when this one is full and nothing is left to do.
 func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.Result) {
 	if f == nil {
 		return

@@ -10,7 +10,7 @@ import (
 // SetLocalQueue adds or changes a LocalQueue.
 func (s *State) SetLocalQueue(def LocalQueue) {
 	s.flight.note(Event{SetLocalQueue: &def})
-	l := s.lane(def.key())
+	l := s.localQueueNamed(def.key())
 	if l.exists && l.def == def {
 		return
 	}
@@ -18,10 +18,10 @@ func (s *State) SetLocalQueue(def LocalQueue) {
 	l.def, l.exists = def, true
 	s.lead(l, true)
 	s.see(&l.seen)
-	s.replace([]*localQueue{l})
+	s.reroute([]*localQueue{l})
 }
 
-// DeleteLocalQueue takes a LocalQueue away; whoever waits in it waits for it to return.
+// DeleteLocalQueue deletes a LocalQueue; its pending workloads wait until it exists again.
 func (s *State) DeleteLocalQueue(namespace, name string) {
 	s.flight.note(Event{DeleteLocalQueue: &Name{namespace, name}})
 	l := s.localQueues[Name{namespace, name}]
@@ -31,12 +31,12 @@ func (s *State) DeleteLocalQueue(namespace, name string) {
 	s.lead(l, false)
 	l.exists = false
 	s.see(&l.seen)
-	s.replace([]*localQueue{l})
-	s.dropLane(l)
+	s.reroute([]*localQueue{l})
+	s.dropLocalQueue(l)
 }
 
-// lane returns what is known of a LocalQueue, at its first use that it does not exist.
-func (s *State) lane(name Name) *localQueue {
+// localQueueNamed returns a LocalQueue, one that does not exist on first use.
+func (s *State) localQueueNamed(name Name) *localQueue {
 	l := s.localQueues[name]
 	if l == nil {
 		l = &localQueue{seen: seen{name: name}}
@@ -45,17 +45,17 @@ func (s *State) lane(name Name) *localQueue {
 	return l
 }
 
-// dropLane forgets a LocalQueue that does not exist and that nobody names.
-func (s *State) dropLane(l *localQueue) {
+// dropLocalQueue forgets a LocalQueue that neither exists nor is named.
+func (s *State) dropLocalQueue(l *localQueue) {
 	if !l.exists && l.records == nil {
 		delete(s.localQueues, l.name)
 	}
 }
 
-// heading returns the LocalQueues that lead to a ClusterQueue.
-func (s *State) heading(queue string) []*localQueue { return s.leads[queue] }
+// leadingTo returns the LocalQueues that lead to a ClusterQueue.
+func (s *State) leadingTo(queue string) []*localQueue { return s.leads[queue] }
 
-// lead reports whether a LocalQueue, if it exists, leads to its ClusterQueue.
+// lead adds a LocalQueue, if it exists, to the list of its ClusterQueue, or removes it.
 func (s *State) lead(l *localQueue, does bool) {
 	queue := l.def.Queue
 	s.seeQueue(queue)
@@ -71,9 +71,9 @@ func (s *State) lead(l *localQueue, does bool) {
 	}
 }
 
-// lanes returns the LocalQueues that match, in no order that means anything.
-func (s *State) lanes(match func(*localQueue) bool) (out []*localQueue) {
-	for _, l := range s.localQueues { //berth:unordered every caller sorts what it makes of it
+// matchingLocalQueues returns the LocalQueues that match, in no particular order.
+func (s *State) matchingLocalQueues(match func(*localQueue) bool) (out []*localQueue) {
+	for _, l := range s.localQueues { //berth:unordered every caller sorts its result
 		if match(l) {
 			out = append(out, l)
 		}
@@ -81,7 +81,7 @@ func (s *State) lanes(match func(*localQueue) bool) (out []*localQueue) {
 	return out
 }
 
-// SetNamespace says which labels a namespace has.
+// SetNamespace sets the labels of a namespace.
 func (s *State) SetNamespace(name string, labels map[string]string) {
 	s.flight.note(Event{SetNamespace: &Namespace{name, labels}})
 	number := s.space(name)
@@ -90,7 +90,7 @@ func (s *State) SetNamespace(name string, labels map[string]string) {
 		return
 	}
 	n.labels, n.exists = labels, true
-	s.rouse(name)
+	s.reevaluateNamespace(name)
 }
 
 // DeleteNamespace forgets a namespace.
@@ -100,14 +100,14 @@ func (s *State) DeleteNamespace(name string) {
 	if known && s.spaces.All[number].exists {
 		s.spaces.All[number] = space{classes: s.spaces.All[number].classes}
 		s.sweepSpace(name)
-		s.rouse(name)
+		s.reevaluateNamespace(name)
 	}
 }
 
-// rouse has the workloads that wait in a namespace looked at again.
-func (s *State) rouse(namespace string) {
+// reevaluateNamespace causes an evaluation of the pending workloads of a namespace.
+func (s *State) reevaluateNamespace(namespace string) {
 	nodes := map[quota.Node]bool{}
-	for _, l := range s.lanes(func(l *localQueue) bool { return l.name.Namespace == namespace }) {
+	for _, l := range s.matchingLocalQueues(func(l *localQueue) bool { return l.name.Namespace == namespace }) {
 		for r := l.records; r != nil; r = r.next {
 			if r.in != nil && !r.wl.Reserved {
 				nodes[r.in.Node] = true

@@ -93,7 +93,7 @@ func immediately() cycle.Options {
 	return o
 }
 
-// machine is a state and what it was told: the truth as the API server has it, and
+// machine is a state and its events: the truth as the API server has it, and
 // the writes that are still on their way there.
 type machine struct {
 	s          *State
@@ -119,8 +119,8 @@ type object struct {
 	old       []Workload      // earlier versions
 	admission *cycle.Decision // being written
 	grant     Grant
-	evicting  bool // told to go, being written
-	checked   bool // it has checks to pass once it has quota
+	evicting  bool // its eviction is being written
+	checked   bool // it has checks to pass once it holds quota
 }
 
 func newMachine(t *rapid.T) *machine {
@@ -672,7 +672,7 @@ func (m *machine) check(t *rapid.T) {
 				sum[e.FR] += e.Amount
 			}
 		}
-		m.s.world.Settle()
+		m.s.world.ApplyEdits()
 		for fr := range resource.FR(m.s.world.Table.Len()) {
 			if have := m.s.world.Quota.Usage(q.q.Node, fr); have != sum[fr] {
 				t.Fatalf("%s is charged %d of %v, its holders hold %d", name, have, m.s.world.Table.Pair(fr), sum[fr])
@@ -682,7 +682,7 @@ func (m *machine) check(t *rapid.T) {
 		for _, w := range line {
 			put(w, "waits in "+name)
 		}
-		if n := q.q.Pending.Active() + q.q.Pending.Parked(); n != len(line) {
+		if n := q.q.Pending.Active() + q.q.Pending.Inadmissible(); n != len(line) {
 			t.Fatalf("%s has %d active and parked, and %d in line", name, n, len(line))
 		}
 	}
@@ -713,16 +713,16 @@ func (m *machine) place(o *object) string {
 	def := m.counted(o)
 	if def.Reserved {
 		_, ok := m.queues[def.Queue]
-		for _, heir := range m.objects {
-			ok = ok && (!m.follows(heir, o) || !m.counted(heir).Admitted)
+		for _, replacement := range m.objects {
+			ok = ok && (!m.follows(replacement, o) || !m.counted(replacement).Admitted)
 		}
 		if ok {
 			return "held in " + def.Queue
 		}
 		return ""
 	}
-	for _, heir := range m.objects {
-		if comesAfter(heir, o) && m.counted(heir).Reserved {
+	for _, replacement := range m.objects {
+		if comesAfter(replacement, o) && m.counted(replacement).Reserved {
 			return ""
 		}
 	}
@@ -747,7 +747,7 @@ func (m *machine) checkSettled(t *rapid.T) {
 	m.checkNothingMissed(t, fresh)
 }
 
-// checkHeads: where others may pass, whoever is still active is kept waiting by
+// checkHeads: where others may pass, a workload that is still active waits for
 // somebody else, not by want of a look.
 func (m *machine) checkHeads(t *rapid.T) {
 	for name, q := range m.s.queues {
@@ -774,14 +774,14 @@ func (m *machine) checkClaims(t *rapid.T) {
 			f.Release(n, w.Usage)
 		}
 	}
-	var heirs []*queue
+	var replacing []*queue
 	for _, name := range slices.Sorted(maps.Keys(m.s.queues)) {
 		q := m.s.queues[name]
-		if q.q.Heir() == nil || q.q.Closed != "" || f.Root(q.q.Node) == quota.None {
+		if q.q.Preemptor() == nil || q.q.Closed != "" || f.Root(q.q.Node) == quota.None {
 			continue
 		}
-		heirs = append(heirs, q)
-		_, victims, before := q.q.Claim()
+		replacing = append(replacing, q)
+		_, victims, before := q.q.Nomination()
 		for _, v := range victims {
 			leave(v.Node, v.Workload)
 		}
@@ -789,10 +789,10 @@ func (m *machine) checkClaims(t *rapid.T) {
 			leave(q.q.Node, before)
 		}
 	}
-	for _, q := range heirs {
-		usage, _, _ := q.q.Claim()
+	for _, q := range replacing {
+		usage, _, _ := q.q.Nomination()
 		if !f.Fits(q.q.Node, usage) {
-			t.Fatalf("what is claimed for %s is not there any more", q.q.Heir().Key)
+			t.Fatalf("what is claimed for %s is not there any more", q.q.Preemptor().Key)
 		}
 		f.Charge(q.q.Node, usage)
 	}
@@ -835,7 +835,7 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 }
 
 // plainDump is a dump without the order in line: who is parked or sticky is known
-// only to those who have looked.
+// only to workloads that were evaluated.
 func plainDump(s *State) []string {
 	var out []string
 	from := 0
@@ -854,22 +854,22 @@ func plainDump(s *State) []string {
 	return out
 }
 
-// checkNothingMissed: with nobody waiting for victims, who could be admitted has been:
-// a state that looks at everybody afresh admits nobody.
+// checkNothingMissed: without preemptors, every workload that fits is admitted:
+// a fresh state admits no workload.
 func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	for _, q := range m.s.queues {
-		if q.q.Heir() != nil || q.q.Pending.Sticky() != nil {
+		if q.q.Preemptor() != nil || q.q.Pending.Prioritized() != nil {
 			return
 		}
 	}
 	for _, d := range fresh.Step(workload.Instant(m.now), 1000).Decisions {
 		look, r := m.s.Look(d.Look.UID), m.s.records[d.Look.UID]
-		parked := r.in != nil && r.in.Pending.WantsOf(r.wl) != nil
+		inadmissible := r.in != nil && r.in.Pending.WantsOf(r.wl) != nil
 		switch {
-		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !parked:
+		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !inadmissible:
 			return // somebody is in its way, who got there at another time
-		case d.Look.Verdict == trace.Admitted && parked && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
-			return // it fits since others took something, which wakes nobody
+		case d.Look.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
+			return // it fits since others took something, which wakes no class
 		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10
 		case d.Look.Verdict == trace.Admitted:
@@ -881,7 +881,7 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 }
 
 // anotherFirst reports whether a pod set before the last got another flavor for want of the
-// first: the search does not take back what it found, nor go on where it stopped when
+// first: the search does not take back its picks, nor go on where it stopped when
 // fungibility is off or it asks for fewer pods, so with less for an earlier pod set there
 // may be enough for a later one. spec: 10 §4.6.1.
 func anotherFirst(look *trace.Look) bool {

@@ -1,14 +1,13 @@
 package state
 
-// space is a namespace that exists, or that classes are of.
+// space is a namespace that exists, or that classes refer to.
 type space struct {
 	labels  map[string]string
 	exists  bool
 	classes int32
 }
 
-// space returns the number of a namespace, which it gets with its first class or when it
-// is made.
+// space returns the number of a namespace, a new one on first use.
 func (s *State) space(name string) int32 {
 	number, known := s.namespaces[name]
 	if !known {
@@ -18,7 +17,7 @@ func (s *State) space(name string) int32 {
 	return number
 }
 
-// sweepSpace forgets a namespace that does not exist and that nobody is in.
+// sweepSpace forgets a namespace that does not exist and has no classes.
 func (s *State) sweepSpace(name string) {
 	number := s.namespaces[name]
 	if n := &s.spaces.All[number]; !n.exists && n.classes == 0 {
@@ -27,7 +26,7 @@ func (s *State) sweepSpace(name string) {
 	}
 }
 
-// newRecord files a blank record of a UID and a key.
+// newRecord makes a blank record of a UID and a key.
 func (s *State) newRecord(uid, key string) *record {
 	r := &record{def: definition{reservation: &unreserved}}
 	r.first.UID, r.first.Key, r.first.Record = uid, key, s.byNumber.Put(r)

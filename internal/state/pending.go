@@ -9,66 +9,65 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Roll is everyone who waits in a ClusterQueue, as of one moment: those in line, parked
-// or not, and those whose admission is not written down yet. Taking it costs the owner
-// of the state one pass over them; it is put in order at the first page that is asked of
-// it, by whoever holds it, while the state goes on. spec: 70 §4.6.
-type Roll struct {
-	waiters []Waiter
-	first   *workload.Workload // the one that goes before all others, or nil
-	sorted  bool
+// PendingList is the pending workloads of a ClusterQueue at one moment: all in line, and those
+// whose admission is not written yet. Making it costs the owner of the state one pass over
+// them; the first Page sorts it, in the goroutine of its caller. spec: 70 §4.6.
+type PendingList struct {
+	workloads []PendingWorkload
+	first     *workload.Workload // the prioritized workload, or nil
+	sorted    bool
 }
 
-// Waiter is a workload that waits.
-type Waiter struct {
-	// Of wl only what never changes is read, since the state goes on: UID, Key, Priority
-	// and Since. A workload that gets another of these gets another value, see
-	// State.intern. The name of a LocalQueue does not change either.
+// PendingWorkload is a pending workload.
+type PendingWorkload struct {
+	// Only the immutable fields of wl are read, since the state changes: UID, Key, Priority
+	// and Since. A change of these makes another value, see State.intern. The name of a
+	// LocalQueue does not change either.
 	wl      *workload.Workload
-	lane    *Name
+	lq      *Name
 	created workload.Instant
 }
 
-// UID of the workload.
-func (w Waiter) UID() string { return w.wl.UID }
+// UID returns its UID.
+func (w PendingWorkload) UID() string { return w.wl.UID }
 
 // Name returns its namespace and its name.
-func (w Waiter) Name() (namespace, name string) { return w.wl.Split() }
+func (w PendingWorkload) Name() (namespace, name string) { return w.wl.Split() }
 
-// Priority that orders the queue.
-func (w Waiter) Priority() int64 { return w.wl.Priority }
+// Priority returns its effective priority.
+func (w PendingWorkload) Priority() int64 { return w.wl.Priority }
 
-// Created is when it was made.
-func (w Waiter) Created() workload.Instant { return w.created }
+// Created returns its creation time.
+func (w PendingWorkload) Created() workload.Instant { return w.created }
 
-// LocalQueue is the name of its LocalQueue, which is in its own namespace.
-func (w Waiter) LocalQueue() string { return w.lane.Name }
+// LocalQueue returns the name of its LocalQueue, which is in its own namespace.
+func (w PendingWorkload) LocalQueue() string { return w.lq.Name }
 
-// Placed is a waiter with its place in line.
+// Placed is a pending workload with its place in line.
 type Placed struct {
-	Waiter
+	PendingWorkload
 	InClusterQueue, InLocalQueue int32 // from 0
 }
 
-// Waiting copies who waits in a ClusterQueue; false if there is none of that name.
-func (s *State) Waiting(queue string) (*Roll, bool) {
+// Waiting returns the pending workloads of a ClusterQueue; false if there is none of that name.
+func (s *State) Waiting(queue string) (*PendingList, bool) {
 	q := s.queues[queue]
 	if q == nil {
 		return nil, false
 	}
-	roll := &Roll{
-		waiters: make([]Waiter, 0, q.q.Pending.Active()+q.q.Pending.Parked()),
-		first:   q.q.Pending.Sticky(),
+	list := &PendingList{
+		workloads: make([]PendingWorkload, 0, q.q.Pending.Active()+q.q.Pending.Inadmissible()),
+		first:     q.q.Pending.Prioritized(),
 	}
 	s.eachWaiting(q, func(r *record) {
-		roll.waiters = append(roll.waiters, Waiter{r.wl, &r.lane.name, r.def.Created})
+		list.workloads = append(list.workloads, PendingWorkload{r.wl, &r.lq.name, r.def.Created})
 	})
-	return roll, true
+	return list, true
 }
 
-// eachWaiting visits those who wait in a ClusterQueue, in no order that means anything.
+// eachWaiting visits the pending workloads of a ClusterQueue, in no particular order.
 func (s *State) eachWaiting(q *queue, visit func(*record)) {
-	for _, l := range s.heading(q.def.Name) {
+	for _, l := range s.leadingTo(q.def.Name) {
 		for r := l.records; r != nil; r = r.next {
 			if (r.def.rests() && !l.def.Stopped) || r.in == q.q && (!r.wl.Reserved || (r.assumed() && !r.def.Reserved)) {
 				visit(r)
@@ -88,7 +87,7 @@ func (s *State) PointsTo(namespace, localQueue string) (queue string, ok bool) {
 }
 
 // compare is the order of the queue. spec: 10 §4.4.
-func (r *Roll) compare(a, b Waiter) int {
+func (r *PendingList) compare(a, b PendingWorkload) int {
 	switch {
 	case a.wl == b.wl:
 		return 0
@@ -100,28 +99,28 @@ func (r *Roll) compare(a, b Waiter) int {
 	return order.Compare(a.wl, b.wl)
 }
 
-// Len is how many wait.
-func (r *Roll) Len() int { return len(r.waiters) }
+// Len is the number of workloads.
+func (r *PendingList) Len() int { return len(r.workloads) }
 
-// Page returns up to limit of them in the order of the queue, after the first offset.
-// With a LocalQueue it counts and returns those of that one only; places are those among
-// all. spec: 70 §4.6.
-func (r *Roll) Page(localQueue *Name, offset, limit int64) []Placed {
+// Page returns up to limit workloads in the order of the queue, after the first offset. With
+// a LocalQueue it counts and returns the workloads of that LocalQueue; places are always among all.
+// spec: 70 §4.6.
+func (r *PendingList) Page(localQueue *Name, offset, limit int64) []Placed {
 	if !r.sorted {
-		slices.SortFunc(r.waiters, r.compare)
+		slices.SortFunc(r.workloads, r.compare)
 		r.sorted = true
 	}
-	page := make([]Placed, 0, max(0, min(limit, int64(len(r.waiters))-offset)))
+	page := make([]Placed, 0, max(0, min(limit, int64(len(r.workloads))-offset)))
 	places := map[*Name]int32{}
 	matched := int64(0)
-	for i := range r.waiters {
+	for i := range r.workloads {
 		if int64(len(page)) >= limit {
 			break
 		}
-		w := &r.waiters[i]
-		place := places[w.lane]
-		places[w.lane]++
-		if localQueue != nil && *w.lane != *localQueue {
+		w := &r.workloads[i]
+		place := places[w.lq]
+		places[w.lq]++
+		if localQueue != nil && *w.lq != *localQueue {
 			continue
 		}
 		if matched++; matched > offset {
@@ -131,9 +130,9 @@ func (r *Roll) Page(localQueue *Name, offset, limit int64) []Placed {
 	return page
 }
 
-// LookNow is Look for whoever asks why: what Look knows, and of a workload about which
-// nothing was decided here, as on a replica that does not decide, what a look would find
-// as things are. It also returns its place in line from 0, −1 if it has none.
+// LookNow is Look for the visibility API: of a workload without a decision, as on a replica
+// that does not decide, it returns the outcome of an evaluation now. It also returns the place
+// in line from 0, −1 for none.
 func (s *State) LookNow(uid string) (look *trace.Look, place int) {
 	r := s.records[uid]
 	if r == nil || r.in == nil || r.wl.Reserved {
@@ -154,9 +153,9 @@ func (s *State) LookNow(uid string) (look *trace.Look, place int) {
 	return look, place
 }
 
-// placeInLine counts who comes before a workload that waits.
+// placeInLine counts the workloads before a pending one.
 func (s *State) placeInLine(r *record) int {
-	sticky := r.in.Pending.Sticky()
+	sticky := r.in.Pending.Prioritized()
 	if r.wl == sticky {
 		return 0
 	}

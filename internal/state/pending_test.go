@@ -16,22 +16,22 @@ import (
 )
 
 // lines is a state with one ClusterQueue of 10 gpus, and LocalQueues that lead to it.
-func lines(lanes ...Name) *State {
+func lines(localQueues ...Name) *State {
 	s := New(Options{Options: immediately()})
 	y := yard{s: s}
 	s.SetFlavor(flavor.Flavor{Name: "f"})
 	s.SetNamespace("red", nil)
 	s.SetNamespace("blue", nil)
 	s.SetQueue(y.queue(0, 10, preempt.Policy{}))
-	for _, l := range lanes {
+	for _, l := range localQueues {
 		s.SetLocalQueue(LocalQueue{Namespace: l.Namespace, Name: l.Name, Queue: queueName(0)})
 	}
 	return s
 }
 
-func (s *State) submitTo(lane Name, uid string, priority int64, since workload.Instant, gpus resource.Amount) {
+func (s *State) submitTo(lq Name, uid string, priority int64, since workload.Instant, gpus resource.Amount) {
 	s.SetWorkload(Workload{
-		UID: uid, Namespace: lane.Namespace, Name: uid, Version: 1, LocalQueue: lane.Name, Priority: priority, Created: since, Since: since,
+		UID: uid, Namespace: lq.Namespace, Name: uid, Version: 1, LocalQueue: lq.Name, Priority: priority, Created: since, Since: since,
 		Queueable: true, PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: gpus}}}},
 	})
 }
@@ -48,8 +48,8 @@ func show(page []Placed) (out []string) {
 func TestPages(t *testing.T) {
 	red, blue, other := Name{"red", "main"}, Name{"blue", "main"}, Name{"red", "other"}
 	s := lines(red, blue, other)
-	for i, lane := range []Name{red, blue, blue, red} {
-		s.submitTo(lane, fmt.Sprint("w", i), 0, workload.Instant(i+1), 1)
+	for i, lq := range []Name{red, blue, blue, red} {
+		s.submitTo(lq, fmt.Sprint("w", i), 0, workload.Instant(i+1), 1)
 	}
 	roundRobin := lines(Name{"red", "a"}, Name{"red", "b"}, Name{"red", "c"})
 	for i := range 15 {
@@ -57,7 +57,7 @@ func TestPages(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		s             *State
-		lane          *Name
+		lq            *Name
 		offset, limit int64
 		want          []string
 	}{
@@ -73,11 +73,11 @@ func TestPages(t *testing.T) {
 		"in the middle, places count before": {roundRobin, nil, 6, 3, []string{"a2 6 2", "b2 7 2", "c2 8 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			roll, ok := tc.s.Waiting(queueName(0))
+			list, ok := tc.s.Waiting(queueName(0))
 			if !ok {
 				t.Fatal("no such queue")
 			}
-			if diff := cmp.Diff(tc.want, show(roll.Page(tc.lane, tc.offset, tc.limit))); diff != "" {
+			if diff := cmp.Diff(tc.want, show(list.Page(tc.lq, tc.offset, tc.limit))); diff != "" {
 				t.Errorf("page (-want +got):\n%s", diff)
 			}
 		})
@@ -93,18 +93,18 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Parked or not makes no difference to the order, priority does, and one whose victims
+// Inadmissible or not makes no difference to the order, priority does, and one whose victims
 // leave goes first. Who is admitted is in line until that is written. spec: 10 §4.4,
 // 70 §7 example 41.
 func TestWaitingOrder(t *testing.T) {
-	lane := Name{"red", "main"}
-	s := lines(lane)
+	lq := Name{"red", "main"}
+	s := lines(lq)
 	y := yard{s: s}
 	s.SetQueue(y.queue(0, 10, preempt.Policy{Within: preempt.LowerPriority}))
 	whole := func() []string {
-		roll, _ := s.Waiting(queueName(0))
+		list, _ := s.Waiting(queueName(0))
 		var uids []string
-		for _, p := range roll.Page(nil, 0, 1000) {
+		for _, p := range list.Page(nil, 0, 1000) {
 			uids = append(uids, p.UID())
 		}
 		return uids
@@ -115,14 +115,14 @@ func TestWaitingOrder(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	s.submitTo(lane, "runs", 5, 1, 8)
+	s.submitTo(lq, "runs", 5, 1, 8)
 	r := s.Step(1, 100)
 	expect("the admission is not written", "runs")
-	s.submitTo(lane, "large", 0, 2, 9)
+	s.submitTo(lq, "large", 0, 2, 9)
 	s.Step(2, 100)
-	s.submitTo(lane, "late", 0, 3, 10)
-	s.submitTo(lane, "high", 1, 4, 7)
-	if c, _ := s.Queue(queueName(0)); c.Parked != 1 || c.Active != 2 {
+	s.submitTo(lq, "late", 0, 3, 10)
+	s.submitTo(lq, "high", 1, 4, 7)
+	if c, _ := s.Queue(queueName(0)); c.Inadmissible != 1 || c.Active != 2 {
 		t.Errorf("counts %+v, want one parked", c.Counts)
 	}
 	expect("one is parked, two are not", "runs", "high", "large", "late")
@@ -133,9 +133,9 @@ func TestWaitingOrder(t *testing.T) {
 		Reserved: true, Queue: d.Queue, Held: s.Grant(&d).PodSets[0].Held, ReservedAt: d.Workload.ReservedAt,
 	})
 	expect("the admission is written", "high", "large", "late")
-	s.submitTo(lane, "urgent", 10, 5, 9)
+	s.submitTo(lq, "urgent", 10, 5, 9)
 	s.Step(5, 100)
-	s.submitTo(lane, "more urgent", 20, 6, 11)
+	s.submitTo(lq, "more urgent", 20, 6, 11)
 	expect("urgent has somebody preempted", "urgent", "more urgent", "high", "large", "late")
 	s.SetLocalQueue(LocalQueue{Namespace: "red", Name: "main", Queue: queueName(0), Stopped: true})
 	expect("its LocalQueue is stopped")
@@ -143,12 +143,12 @@ func TestWaitingOrder(t *testing.T) {
 
 // A roll is of its moment, whatever the state goes through before somebody reads it.
 func TestRollKeeps(t *testing.T) {
-	lane, other := Name{"red", "main"}, Name{"red", "other"}
-	s := lines(lane, other)
+	lq, other := Name{"red", "main"}, Name{"red", "other"}
+	s := lines(lq, other)
 	for i := range 20 {
-		s.submitTo(lane, fmt.Sprintf("w%02d", i), int64(i%3), workload.Instant(i+1), 3)
+		s.submitTo(lq, fmt.Sprintf("w%02d", i), int64(i%3), workload.Instant(i+1), 3)
 	}
-	read := func(r *Roll) (out []string) {
+	read := func(r *PendingList) (out []string) {
 		for _, p := range r.Page(nil, 0, 1000) {
 			ns, name := p.Name()
 			out = append(out, fmt.Sprint(p.UID(), ns, name, p.LocalQueue(), p.Priority(), p.Created(), p.InClusterQueue, p.InLocalQueue))
@@ -177,10 +177,10 @@ func TestRollKeeps(t *testing.T) {
 }
 
 func TestLookNow(t *testing.T) {
-	lane := Name{"red", "main"}
-	s := lines(lane)
-	s.submitTo(lane, "first", 0, 1, 4)
-	s.submitTo(lane, "second", 0, 2, 40)
+	lq := Name{"red", "main"}
+	s := lines(lq)
+	s.submitTo(lq, "first", 0, 1, 4)
+	s.submitTo(lq, "second", 0, 2, 40)
 	expect := func(uid string, place int, verdict trace.Verdict, part string) {
 		t.Helper()
 		look, at := s.LookNow(uid)
@@ -189,7 +189,7 @@ func TestLookNow(t *testing.T) {
 		}
 	}
 	expect("second", 1, trace.Waits, "number 2 in line")
-	expect("second", 1, trace.Waits, "at most 10 can ever be had here") // nobody decides here yet
+	expect("second", 1, trace.Waits, "at most 10 can ever be had here") // no decision is made here yet
 	s.Step(1, 100)
 	expect("first", -1, trace.Admitted, "held")
 	expect("second", 1, trace.Waits, "ExceedsMaxQuota")
@@ -200,7 +200,7 @@ func TestLookNow(t *testing.T) {
 	q := y.queue(0, 10, preempt.Policy{})
 	q.Closed = "it is stopped"
 	s.SetQueue(q)
-	s.submitTo(lane, "third", 0, 3, 1)
+	s.submitTo(lq, "third", 0, 3, 1)
 	expect("third", 2, trace.Waits, "it is stopped")
 }
 
@@ -216,8 +216,8 @@ func BenchmarkWaiting(b *testing.B) {
 	b.Run("copy", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if roll, _ := y.s.Waiting(queueName(0)); roll.Len() < n-10 {
-				b.Fatal(roll.Len())
+			if list, _ := y.s.Waiting(queueName(0)); list.Len() < n-10 {
+				b.Fatal(list.Len())
 			}
 		}
 	})
@@ -225,9 +225,9 @@ func BenchmarkWaiting(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			b.StopTimer()
-			roll, _ := y.s.Waiting(queueName(0))
+			list, _ := y.s.Waiting(queueName(0))
 			b.StartTimer()
-			if page := roll.Page(nil, n/2, 1000); len(page) != 1000 {
+			if page := list.Page(nil, n/2, 1000); len(page) != 1000 {
 				b.Fatal(len(page))
 			}
 		}

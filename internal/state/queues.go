@@ -19,7 +19,7 @@ func (s *State) SetFlavor(f flavor.Flavor) {
 	s.setFlavor(f)
 }
 
-// DeleteFlavor takes a flavor away. Queues that name it are closed until it is back.
+// DeleteFlavor deletes a flavor. Queues that list it are closed until it exists again.
 func (s *State) DeleteFlavor(name string) {
 	s.flight.note(Event{DeleteFlavor: name})
 	s.setFlavor(flavor.Flavor{Name: name, Missing: true})
@@ -38,10 +38,10 @@ func (s *State) setFlavor(f flavor.Flavor) {
 	}
 	turned := s.reclose(using)
 	s.edited(nodes...)
-	s.turn(turned)
+	s.rerouteQueues(turned)
 }
 
-// reclose finds out again whether queues are closed, and returns those that turned.
+// reclose recomputes whether queues are closed, and returns the changed ones.
 func (s *State) reclose(queues []*queue) (turned []*queue) {
 	for _, q := range queues {
 		was := q.q.Closed
@@ -53,14 +53,14 @@ func (s *State) reclose(queues []*queue) (turned []*queue) {
 	return turned
 }
 
-// turn has those who wait in queues that were opened or closed placed again.
-func (s *State) turn(turned []*queue) {
+// rerouteQueues reroutes the pending workloads of queues that were opened or closed.
+func (s *State) rerouteQueues(turned []*queue) {
 	for _, q := range turned {
-		s.replace(s.heading(q.def.Name))
+		s.reroute(s.leadingTo(q.def.Name))
 	}
 }
 
-// closed says why nothing can be admitted in a queue, "" when something can.
+// closed returns why no workload can be admitted in a queue, "" when it is open.
 func (s *State) closed(def *Queue) string {
 	var missing []string
 	for _, g := range def.Groups {
@@ -83,7 +83,7 @@ func (s *State) closed(def *Queue) string {
 	return ""
 }
 
-// flavor returns the flavor of a name, a missing one at its first use.
+// flavor returns the flavor of a name, a missing one if there is none.
 func (s *State) flavor(name string) *flavor.Flavor {
 	f := s.flavors[name]
 	if f == nil {
@@ -119,7 +119,7 @@ func (s *State) using(name string) []*queue {
 	return out
 }
 
-// edited recomputes the forest and has everyone in the nodes' trees looked at again.
+// edited causes an evaluation of all workloads in the nodes' trees.
 func (s *State) edited(nodes ...quota.Node) {
 	if len(nodes) > 0 {
 		s.world.Edited(nodes...)
@@ -139,8 +139,8 @@ func (s *State) SetCohort(def Cohort) {
 	s.editCohort(c, &def, was)
 }
 
-// DeleteCohort takes a cohort's own quota and parent away. As long as others name it,
-// it lives on without them. spec: 10 §4.3.5.
+// DeleteCohort deletes a cohort's own quota and parent. While others name it, it exists
+// without them. spec: 10 §4.3.5.
 func (s *State) DeleteCohort(name string) {
 	s.flight.note(Event{DeleteCohort: name})
 	c := s.cohorts[name]
@@ -154,14 +154,14 @@ func (s *State) DeleteCohort(name string) {
 	s.sweep(name)
 }
 
-// editCohort gives a cohort, which had another parent before or the same, what def says.
+// editCohort applies a definition to a cohort, given its parent before.
 func (s *State) editCohort(c *cohort, def *Cohort, parent string) {
 	s.reshare = true
 	s.world.Quota.SetQuota(c.node, s.cells(def.Groups))
 	s.world.Quota.SetWeight(c.node, weight(def.Weight))
 	s.world.Edited(c.node)
 	if def.Parent != parent {
-		s.turn(s.reclose(s.inCohorts()))
+		s.rerouteQueues(s.reclose(s.inCohorts()))
 	}
 }
 
@@ -191,7 +191,7 @@ func (c *cohort) parent() string {
 }
 
 // hang moves a node from below one cohort to below another; "" is none. A cohort exists
-// while it is defined or something hangs below it.
+// while it is defined or has children.
 func (s *State) hang(n quota.Node, from, to string) {
 	if from == to {
 		return
@@ -209,7 +209,7 @@ func (s *State) hang(n quota.Node, from, to string) {
 	}
 }
 
-// sweep removes a cohort that nobody defines or names any more.
+// sweep removes a cohort that is neither defined nor named any more.
 func (s *State) sweep(name string) {
 	if c := s.cohorts[name]; c.def == nil && c.named == 0 {
 		s.world.Quota.Remove(c.node)
@@ -258,11 +258,11 @@ func (s *State) SetQueue(def Queue) {
 	s.world.Quota.SetWeight(q.Node, weight(def.Weight))
 	s.world.Edited(q.Node)
 	if fresh {
-		s.gather(def.Name)
-		s.seeLanes(def.Name)
+		s.adoptOrphans(def.Name)
+		s.seeLocalQueues(def.Name)
 	}
 	if fresh || q.Closed != was {
-		s.replace(s.heading(def.Name))
+		s.reroute(s.leadingTo(def.Name))
 	}
 }
 
@@ -285,8 +285,8 @@ func (s *State) groups(defs []Group) []flavor.Group {
 	return groups
 }
 
-// DeleteQueue takes a queue out. Its quota is gone; workloads with a reservation in
-// it are no longer counted anywhere, those in its line wait for it to return.
+// DeleteQueue deletes a queue and its quota. Workloads with a reservation in it are no longer
+// counted, and its pending workloads wait until it exists again.
 func (s *State) DeleteQueue(name string) {
 	s.flight.note(Event{DeleteQueue: name})
 	have := s.queues[name]
@@ -304,17 +304,17 @@ func (s *State) DeleteQueue(name string) {
 		s.touch(r)
 		r.in = nil
 		if r.def.Reserved {
-			s.stray(r)
+			s.addOrphan(r)
 		}
 	}
 	delete(s.queues, name)
-	s.seeLanes(name)
-	s.replace(s.heading(name))
+	s.seeLocalQueues(name)
+	s.reroute(s.leadingTo(name))
 }
 
-// seeLanes is see for the LocalQueues that lead to a ClusterQueue: without it they show nothing.
-func (s *State) seeLanes(queue string) {
-	for _, l := range s.heading(queue) {
+// seeLocalQueues is see for the LocalQueues that lead to a ClusterQueue.
+func (s *State) seeLocalQueues(queue string) {
+	for _, l := range s.leadingTo(queue) {
 		s.see(&l.seen)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// record is a workload with the place it has in the world.
+// record is a workload with its place in the world.
 //
 //	            SetWorkload                     Step admits
 //	(nowhere) ───────────────► in line ─────────────────────────► assumed
@@ -22,17 +22,17 @@ import (
 //	    └───────────────────────────────────────────────────────────── held
 type record struct {
 	def      definition
-	in       *cycle.Queue    // in whose line it stands or whose quota it holds, nil nowhere
-	class    *class          // of the definition that it has its place by
-	got      *flavor.Holding // what Step gave it, until that is written
+	in       *cycle.Queue    // the queue of its line or reservation, nil for none
+	class    *class          // of the definition by which it was placed
+	got      *flavor.Holding // its admission, until that is written
 	said     *said
-	passed   bool   // it would wait, but a slice that comes after it has quota: it is in no line
-	replaces string // the name of the slice whose place it is to take, see Workload.Replaces
+	passed   bool   // it would be pending, but a later slice holds quota: it is in no line
+	replaces string // the name of the slice that it is to replace, see Workload.Replaces
 	wl       *workload.Workload
-	first    workload.Workload // the memory of its first wl: who looks at one needs the other
+	first    workload.Workload // the memory of its first wl, adjacent for access
 
-	lane       *localQueue // the LocalQueue that it names
-	prev, next *record     // in lane.records
+	lq         *localQueue // the LocalQueue that it names
+	prev, next *record     // in lq.records
 }
 
 func (r *record) uid() string { return r.first.UID }
@@ -45,8 +45,7 @@ func (r *record) name() Name {
 // assumed reports whether Step admitted it, and that is not written yet.
 func (r *record) assumed() bool { return r.got != nil }
 
-// said is what was decided about a workload the last time: of the figures nothing is
-// kept, since they can be had as they are now.
+// said is the last decision about a workload, without figures, which are computed on demand.
 type said struct {
 	verdict trace.Verdict
 	reason  trace.Reason
@@ -54,9 +53,8 @@ type said struct {
 	victims []trace.Victim
 }
 
-// SetWorkload adds or changes a workload. Versions older than one already seen are
-// ignored; while an admission is being written, so is everything that the writing
-// does not contradict.
+// SetWorkload adds or changes a workload. Versions older than a known one are ignored; while
+// an admission is being written, so are updates that do not contradict it.
 func (s *State) SetWorkload(def Workload) {
 	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{SetWorkload: kept} })
 	s.setWorkload(&def)
@@ -71,32 +69,32 @@ func (s *State) setWorkload(def *Workload) {
 	}
 	s.touch(r)
 	defer s.touch(r)
-	before, followed, had := past{r.def, r.lane, r.replaces}, s.before(r), s.quotaOf(r)
+	before, followed, had := past{r.def, r.lq, r.replaces}, s.replacedSlice(r), s.quotaOf(r)
 	s.define(r, def)
-	if followed != nil && followed != s.before(r) {
+	if followed != nil && followed != s.replacedSlice(r) {
 		s.charge(followed)
 	}
 	if s.stays(r, def, &before) {
-		if p := s.before(r); def.Admitted != before.def.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it takes the place now
+		if p := s.replacedSlice(r); def.Admitted != before.def.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it replaces p now
 			s.charge(r)
-			s.tellKin(r, nil)
+			s.updateRelated(r, nil)
 		}
 		return
 	}
 	if r.wl != nil {
-		// Being told to go outlives an update that does not know of it yet, but not
-		// one that takes it back, nor a new reservation.
+		// An eviction outlives an update that does not contain it yet, but not one that
+		// takes it back, nor a new reservation.
 		sameOne := r.assumed() || before.def.ReservedAt == r.def.ReservedAt
 		s.world.SetEvicting(r.wl, r.wl.Evicting && sameOne && !before.def.Evicting)
 	}
 	s.place(r, had)
 }
 
-// stays reports whether a record keeps its place now that it is defined anew.
+// stays reports whether a record keeps its place after a new definition.
 func (s *State) stays(r *record, def *Workload, before *past) bool {
 	switch {
 	case r.assumed() && !def.Reserved:
-		return def.Queueable // it knows nothing of the admission yet
+		return def.Queueable // it does not contain the admission yet
 	case r.assumed():
 		if !s.confirms(r) {
 			return false
@@ -111,61 +109,61 @@ func (s *State) stays(r *record, def *Workload, before *past) bool {
 	return true
 }
 
-// define replaces what is known of a record, and files it under its names.
+// define replaces the definition of a record, and its entries in the indexes.
 func (s *State) define(r *record, def *Workload) {
-	fresh := r.lane == nil
+	fresh := r.lq == nil
 	if fresh && s.names != nil {
 		s.names[r.name()] = r
 	}
-	if name := (Name{def.Namespace, def.LocalQueue}); fresh || name != r.lane.name {
-		s.leaveLane(r)
-		r.lane = s.lane(name)
-		if r.next = r.lane.records; r.next != nil {
+	if name := (Name{def.Namespace, def.LocalQueue}); fresh || name != r.lq.name {
+		s.leaveLocalQueue(r)
+		r.lq = s.localQueueNamed(name)
+		if r.next = r.lq.records; r.next != nil {
 			r.next.prev = r
 		}
-		r.lane.records = r
+		r.lq.records = r
 	} else if r.def.rests() {
-		r.lane.resting--
+		r.lq.resting--
 	}
 	before := r.def.shape
 	r.def = s.definition(def, before)
 	s.leaveShape(before)
 	if r.def.rests() {
-		r.lane.resting++
+		r.lq.resting++
 	}
 	if r.replaces != def.Replaces {
-		s.unfile(r)
+		s.removeReplacing(r)
 		r.replaces = def.Replaces
 		if def.Replaces != "" {
-			s.nameAll()
+			s.indexNames()
 			name := Name{def.Namespace, def.Replaces}
-			s.heirs[name] = append(s.heirs[name], r)
+			s.replacing[name] = append(s.replacing[name], r)
 		}
 	}
 }
 
-func (s *State) leaveLane(r *record) {
-	if r.lane == nil {
+func (s *State) leaveLocalQueue(r *record) {
+	if r.lq == nil {
 		return
 	}
 	if r.def.rests() {
-		r.lane.resting--
+		r.lq.resting--
 	}
 	switch {
 	case r.prev != nil:
 		r.prev.next = r.next
 	default:
-		r.lane.records = r.next
+		r.lq.records = r.next
 	}
 	if r.next != nil {
 		r.next.prev = r.prev
 	}
-	s.dropLane(r.lane)
-	r.lane, r.prev, r.next = nil, nil, nil
+	s.dropLocalQueue(r.lq)
+	r.lq, r.prev, r.next = nil, nil, nil
 }
 
-// Written is SetWorkload for the outcome of a write of our own: it changes nothing for
-// a workload that was deleted meanwhile.
+// Written is SetWorkload for the outcome of an own write: it has no effect on a workload that
+// was deleted meanwhile.
 func (s *State) Written(def Workload) {
 	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{Written: kept} })
 	if s.records[def.UID] != nil {
@@ -173,9 +171,9 @@ func (s *State) Written(def Workload) {
 	}
 }
 
-// AdmissionWritten is the outcome of writing an admission. When what came after the
-// write is known already, which happens when a watch starts over and leaves versions
-// out, that is what counts: the assumption ends here or never.
+// AdmissionWritten is the outcome of writing an admission. If a later version is known
+// already, which happens when a watch restarts and omits versions, that version counts, and
+// the assumption ends here.
 func (s *State) AdmissionWritten(def Workload) {
 	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{AdmissionWritten: kept} })
 	r := s.records[def.UID]
@@ -188,8 +186,8 @@ func (s *State) AdmissionWritten(def Workload) {
 	}
 }
 
-// confirms reports whether what is written of an assumed workload is what it was given, which is
-// nobody's news then: nothing is released and nobody woken.
+// confirms reports whether the written reservation of an assumed workload is its admission:
+// then no quota is released and no workload activated.
 func (s *State) confirms(r *record) bool {
 	def, q := &r.def, s.quotaOf(r)
 	if q == nil || def.Queue != q.Name || def.Priority != r.wl.Priority || def.Since != r.wl.Since ||
@@ -201,7 +199,7 @@ func (s *State) confirms(r *record) bool {
 	return true
 }
 
-// DeleteWorkload forgets a workload and gives back what it held.
+// DeleteWorkload forgets a workload and releases its quota.
 func (s *State) DeleteWorkload(uid string) {
 	s.flight.note(Event{DeleteWorkload: uid})
 	r := s.records[uid]
@@ -211,22 +209,22 @@ func (s *State) DeleteWorkload(uid string) {
 	s.touch(r)
 	had := s.quotaOf(r)
 	s.unplace(r)
-	s.leaveLane(r) // as what it was counted there
+	s.leaveLocalQueue(r) // before its definition changes, which is counted there
 	r.def.Reserved = false
 	s.leaveClass(r)
 	s.leaveShape(r.def.shape)
-	s.unfile(r)
-	delete(s.strays[r.def.Queue], uid)
+	s.removeReplacing(r)
+	delete(s.orphans[r.def.Queue], uid)
 	delete(s.records, uid)
 	s.byNumber.Drop(r.first.Record)
 	if name := r.name(); s.names[name] == r {
 		delete(s.names, name)
 	}
-	s.tellKin(r, had)
+	s.updateRelated(r, had)
 }
 
-// AdmissionFailed takes back an admission that could not be written: the workload
-// returns to its place in line, and the slice that it replaced to its own.
+// AdmissionFailed takes back an admission that could not be written: the workload returns to
+// its place in line, and the slice that it replaced to its own.
 func (s *State) AdmissionFailed(uid string) {
 	s.flight.note(Event{AdmissionFailed: uid})
 	if r := s.records[uid]; r != nil && r.assumed() {
@@ -234,7 +232,7 @@ func (s *State) AdmissionFailed(uid string) {
 	}
 }
 
-// EvictionFailed takes back that a workload was told to go.
+// EvictionFailed takes back an eviction that could not be written.
 func (s *State) EvictionFailed(uid string) {
 	s.flight.note(Event{EvictionFailed: uid})
 	r := s.records[uid]
@@ -246,14 +244,13 @@ func (s *State) EvictionFailed(uid string) {
 		return
 	}
 	s.world.EvictionFailed(r.wl)
-	s.tellHeirs(r)
+	s.updateReplacing(r)
 }
 
-// replace puts the records of some LocalQueues at their place again. Those that hold
-// quota stay where they are.
-func (s *State) replace(lanes []*localQueue) {
+// reroute places the records without quota of some LocalQueues again.
+func (s *State) reroute(localQueues []*localQueue) {
 	var waiting []*record
-	for _, l := range lanes {
+	for _, l := range localQueues {
 		for r := l.records; r != nil; r = r.next {
 			if !r.assumed() && !r.wl.Reserved {
 				waiting = append(waiting, r)
@@ -266,21 +263,21 @@ func (s *State) replace(lanes []*localQueue) {
 	}
 }
 
-// stray notes that a workload holds quota of a queue that does not exist: once it does,
-// the workload is counted there.
-func (s *State) stray(r *record) {
-	if s.strays[r.def.Queue] == nil {
-		s.strays[r.def.Queue] = map[string]*record{}
+// addOrphan notes a reservation in a queue that does not exist. It is counted once the queue
+// does.
+func (s *State) addOrphan(r *record) {
+	if s.orphans[r.def.Queue] == nil {
+		s.orphans[r.def.Queue] = map[string]*record{}
 	}
-	s.strays[r.def.Queue][r.uid()] = r
+	s.orphans[r.def.Queue][r.uid()] = r
 }
 
-// gather counts in a new queue what workloads hold of it already.
-func (s *State) gather(queue string) {
-	strays := s.strays[queue]
-	delete(s.strays, queue)
-	for _, uid := range slices.Sorted(maps.Keys(strays)) {
-		if r := strays[uid]; r.def.Reserved && r.def.Queue == queue && r.in == nil {
+// adoptOrphans counts the existing reservations of a new queue.
+func (s *State) adoptOrphans(queue string) {
+	orphans := s.orphans[queue]
+	delete(s.orphans, queue)
+	for _, uid := range slices.Sorted(maps.Keys(orphans)) {
+		if r := orphans[uid]; r.def.Reserved && r.def.Queue == queue && r.in == nil {
 			s.place(r, s.quotaOf(r))
 		}
 	}
@@ -300,19 +297,19 @@ func (s *State) unplace(r *record) {
 	r.in = nil
 }
 
-// place moves a record where its definition says it belongs. had is the queue of whose
-// quota it had some before.
+// place moves a record to the place of its definition. had is the queue of its reservation
+// before.
 func (s *State) place(r *record, had *cycle.Queue) {
 	s.unplace(r)
 	defer s.touch(r)
 	evicting := r.def.Evicting || (r.wl != nil && r.wl.Evicting && r.def.Reserved)
 	s.intern(r)
 	r.passed = s.superseded(r)
-	defer s.tellKin(r, had)
+	defer s.updateRelated(r, had)
 	if r.def.Reserved {
 		r.wl.Evicting, r.wl.ReservedAt, r.wl.Ready = evicting, r.def.ReservedAt, r.def.Ready
 		if s.queues[r.def.Queue] == nil {
-			s.stray(r)
+			s.addOrphan(r)
 		}
 		s.charge(r)
 		return
@@ -334,10 +331,10 @@ func (s *State) place(r *record, had *cycle.Queue) {
 	}
 }
 
-// bypass tells a workload that joins a parked class, and has said before that it
-// waits, what the class waits for. spec: 10 §4.4.
+// bypass adds a notice for a workload that joins an inadmissible class, and whose status
+// already contains that it waits: the reason of the class. spec: 10 §4.4.
 func (s *State) bypass(r *record, q *queue) {
-	by := r.in.Pending.ParkedBy(r.wl)
+	by := r.in.Pending.Representative(r.wl)
 	if by == nil {
 		return
 	}
@@ -348,10 +345,10 @@ func (s *State) bypass(r *record, q *queue) {
 	}
 }
 
-// route finds the queue in which a workload waits, and why it cannot be admitted
-// there whatever quota is free. spec: 10 §4.10.
+// route returns the queue of a pending workload, and why it cannot be admitted there whatever
+// quota is free. spec: 10 §4.10.
 func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
-	lq := r.lane
+	lq := r.lq
 	name := lq.name.Name
 	if name == "" {
 		return nil, trace.Misconfigured, "it names no LocalQueue; set the label kueue.x-k8s.io/queue-name"
@@ -372,7 +369,7 @@ func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
 	return q, "", ""
 }
 
-// notice makes what is known of a workload without a look a record of one.
+// notice adds a decision that is known without an evaluation.
 func (s *State) notice(r *record, q *queue, look trace.Look) {
 	look.Workload, look.UID, look.Queue = r.first.Key, r.uid(), ""
 	look.Priority, look.Verdict = r.def.Priority, trace.Waits
@@ -382,18 +379,18 @@ func (s *State) notice(r *record, q *queue, look trace.Look) {
 	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: &look})
 }
 
-// intern makes the core's value of a record's definition. Where its search for flavors
-// got to is kept if its shape is the same.
+// intern makes the core's value of a record's definition. The progress of its search for
+// flavors is kept if its class is the same.
 func (s *State) intern(r *record) {
 	def, old, was := &r.def, r.wl, r.class
 	s.joinClass(r)
 	r.wl = &r.first
 	if old != nil {
-		r.wl = &workload.Workload{} // what knows the old one may go on reading it, see Waiter
+		r.wl = &workload.Workload{} // readers may still have the old one, see PendingWorkload
 	}
 	*r.wl = workload.Workload{
 		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Space: r.class.space, Gated: def.Gated, Successor: r.replaces != "", Problem: def.Problem,
+		PodSets: r.class.shape.podSets, Class: r.class.id, Space: r.class.space, Gated: def.Gated, MayReplace: r.replaces != "", Problem: def.Problem,
 	}
 	if old != nil && was == r.class {
 		r.wl.Scan = old.Scan

@@ -7,12 +7,12 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 )
 
-// share is what a node has under fair sharing, nil without it. spec: 20 §2.1.
+// share is the fair share of a node, nil without fair sharing. spec: 20 §2.1.
 func (s *State) share(n quota.Node) *quota.Share {
 	if s.options.Fair == nil {
 		return nil
 	}
-	s.world.Settle()
+	s.world.ApplyEdits()
 	share := s.world.Quota.Share(n)
 	return &share
 }
@@ -27,12 +27,12 @@ func (s *State) CohortShare(name string) (share *quota.Share, known bool) {
 	return s.share(c.node), true
 }
 
-// touchShares touches all queues after an edit, whose trees then share something else.
+// touchShares touches all queues after an edit, which may change the shares of their trees.
 func (s *State) touchShares() {
 	if !s.reshare || s.options.Fair == nil {
 		return
 	}
-	for _, q := range s.queues { //berth:unordered whoever asks for the touched ones gets them sorted
+	for _, q := range s.queues { //berth:unordered Touched sorts them
 		s.see(&q.seen)
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// A slice is a Workload that stands for a job at one size. To grow, the job gets a second
-// slice, which takes the place of the first once it is admitted. While it has quota and is
-// not, its checks may fail: the first holds what it holds, and the second is charged only
-// what it needs beyond that. From then on it is charged all, and the first nothing. A slice
-// that loses its quota while its successor has some waits in no line. All of it follows from
-// what is written, and so does not depend on who saw what. spec: 20 §4.11.
+// A slice is a Workload of a job at one size. To grow, the job gets a second slice, which
+// replaces the first once it is admitted. While the second has a quota reservation and is not
+// admitted, its checks may fail: the first keeps its quota, and the second is charged only the
+// difference. Once admitted it is charged in full, and the first is released. A slice that
+// loses its quota while its replacement holds some is in no line. All of it is derived from the
+// written state, independent of the order of events. spec: 20 §4.11.
 
-// nameAll begins to keep the records by name, which only slices need.
-func (s *State) nameAll() {
+// indexNames begins to index the records by name, which only slices need.
+func (s *State) indexNames() {
 	if s.names != nil {
 		return
 	}
@@ -26,18 +26,18 @@ func (s *State) nameAll() {
 	}
 }
 
-// unfile takes a record out of the heirs of the slice that it wanted to replace.
-func (s *State) unfile(r *record) {
+// removeReplacing removes a record from the slices that want to replace another one.
+func (s *State) removeReplacing(r *record) {
 	if before := (Name{r.name().Namespace, r.replaces}); r.replaces != "" {
-		if s.heirs[before] = slices.DeleteFunc(s.heirs[before], func(o *record) bool { return o == r }); len(s.heirs[before]) == 0 {
-			delete(s.heirs, before)
+		if s.replacing[before] = slices.DeleteFunc(s.replacing[before], func(o *record) bool { return o == r }); len(s.replacing[before]) == 0 {
+			delete(s.replacing, before)
 		}
 	}
 }
 
-// before returns the slice whose place r is to take, nil if there is none, or one that does
-// not belong to the same owner: the name alone must not finish somebody else's workload.
-func (s *State) before(r *record) *record {
+// replacedSlice returns the slice that r is to replace, nil if there is none, or if it has
+// another owner: a name alone must not finish the workload of another user.
+func (s *State) replacedSlice(r *record) *record {
 	if r.replaces != "" {
 		if old := s.names[Name{r.name().Namespace, r.replaces}]; old != nil && old != r && old.def.Owner == r.def.Owner {
 			return old
@@ -46,13 +46,13 @@ func (s *State) before(r *record) *record {
 	return nil
 }
 
-// quotaOf returns the queue of whose quota a record has some, written or not, or nil.
+// quotaOf returns the queue of a record's reservation, written or not, or nil.
 func (s *State) quotaOf(r *record) *cycle.Queue {
 	switch {
-	case r.in != nil && r.wl.Reserved: // maybe since a moment ago, in the same step
+	case r.in != nil && r.wl.Reserved: // possibly in the same step
 		return r.in
 	case r.assumed() && r.wl.Queue >= 0:
-		return s.world.Queues[r.wl.Queue] // nil, if that is gone
+		return s.world.Queues[r.wl.Queue] // nil, if that was deleted
 	}
 	if q := s.queues[r.def.Queue]; q != nil && r.def.Reserved {
 		return q.q
@@ -60,7 +60,7 @@ func (s *State) quotaOf(r *record) *cycle.Queue {
 	return nil
 }
 
-// granted is all that a record has quota for.
+// granted is the full usage of a record's reservation.
 func (s *State) granted(r *record) resource.Vector {
 	if r.assumed() {
 		return r.got.Usage
@@ -68,32 +68,33 @@ func (s *State) granted(r *record) resource.Vector {
 	return s.amounts(r.def.Held)
 }
 
-// heir returns the slice with quota that is to take the place of r, or has it: of several
+// replacedBy returns the slice with quota that is to replace r, or has replaced it: of several
 // the one that is admitted.
-func (s *State) heir(r *record) (heir *record) {
+func (s *State) replacedBy(r *record) (replacement *record) {
 	q := s.quotaOf(r)
-	for _, h := range s.heirs[r.name()] {
-		comes := heir == nil || (h.tookOver() && !heir.tookOver()) || (h.tookOver() == heir.tookOver() && h.uid() < heir.uid())
-		if q != nil && comes && s.before(h) == r && s.quotaOf(h) == q {
-			heir = h
+	for _, h := range s.replacing[r.name()] {
+		comes := replacement == nil || (h.tookOver() && !replacement.tookOver()) || (h.tookOver() == replacement.tookOver() && h.uid() < replacement.uid())
+		if q != nil && comes && s.replacedSlice(h) == r && s.quotaOf(h) == q {
+			replacement = h
 		}
 	}
-	return heir
+	return replacement
 }
 
-// tookOver reports whether a slice has passed all its checks.
+// tookOver reports whether a slice is admitted.
 func (r *record) tookOver() bool { return r.def.Reserved && r.def.Admitted }
 
-// superseded reports whether r would wait, and a slice that comes after it has quota. Then it is in no line: whom
-// would it preempt, if not that one?
+// superseded reports whether r would be pending, and a later slice holds quota. Then it is in no line: it could
+// only preempt that slice.
 func (s *State) superseded(r *record) bool {
-	return r.def.Queueable && !r.def.Reserved && slices.ContainsFunc(s.heirs[r.name()], func(h *record) bool {
-		return s.before(h) == r && (h.assumed() || h.def.Reserved)
+	return r.def.Queueable && !r.def.Reserved && slices.ContainsFunc(s.replacing[r.name()], func(h *record) bool {
+		return s.replacedSlice(h) == r && (h.assumed() || h.def.Reserved)
 	})
 }
 
-// yield has r leave its line to the slice that comes after it, or come back, and tells whether that is news.
-func (s *State) yield(r *record) bool {
+// yieldLine removes r from its line if a later slice holds quota, or puts it back if not, and reports whether it
+// did.
+func (s *State) yieldLine(r *record) bool {
 	switch yields := s.superseded(r); {
 	case s.quotaOf(r) != nil || r.passed == yields:
 		return false
@@ -106,23 +107,23 @@ func (s *State) yield(r *record) bool {
 	return true
 }
 
-// inFull reports whether a slice with quota is charged all of it, whatever comes after it.
+// inFull reports whether a slice with quota is charged in full, whatever slices come after it.
 func (s *State) inFull(r *record) bool {
-	before := s.before(r)
+	before := s.replacedSlice(r)
 	return r.tookOver() || before == nil || s.quotaOf(before) != s.quotaOf(r)
 }
 
-// charge has a record with quota be charged what is due, and tells whether that is news.
+// charge updates the charge of a record with quota, and reports whether it changed.
 func (s *State) charge(r *record) bool {
 	q, usage, holds := s.quotaOf(r), s.granted(r), true
 	if q == nil {
 		return false
 	}
-	if before := s.before(r); before != nil && !r.tookOver() && s.heir(before) == r && s.inFull(before) {
+	if before := s.replacedSlice(r); before != nil && !r.tookOver() && s.replacedBy(before) == r && s.inFull(before) {
 		usage = usage.Beyond(s.granted(before))
 	}
-	if heir := s.heir(r); heir != nil {
-		holds = !heir.tookOver()
+	if replacement := s.replacedBy(r); replacement != nil {
+		holds = !replacement.tookOver()
 	}
 	if r.in == q && r.wl.Reserved && holds && slices.Equal(usage, r.wl.Usage) {
 		return false
@@ -139,11 +140,11 @@ func (s *State) charge(r *record) bool {
 	return true
 }
 
-// predecessor returns the slice whose place w is to take, with the flavors it is bound
-// to; nil if there is none in the same queue. It waits if another slice is in between.
-func (s *State) predecessor(w *workload.Workload) (*workload.Workload, []workload.Pin, bool) {
+// replacedSliceOf returns the slice that w is to replace, with the flavors that bind w; nil if
+// there is none in the same queue. It waits if another slice is in between.
+func (s *State) replacedSliceOf(w *workload.Workload) (*workload.Workload, []workload.Pin, bool) {
 	r := s.records[w.UID]
-	before := s.before(r)
+	before := s.replacedSlice(r)
 	if before == nil || before.in == nil || before.in != r.in {
 		return nil, nil, false
 	}
@@ -151,34 +152,34 @@ func (s *State) predecessor(w *workload.Workload) (*workload.Workload, []workloa
 	for _, h := range s.heldBy(before) {
 		pins = append(pins, workload.Pin{PodSet: h.PodSet, FR: s.world.Table.FR(h.Flavor, h.Resource)})
 	}
-	return before.wl, pins, s.heir(before) != nil || !s.inFull(before)
+	return before.wl, pins, s.replacedBy(before) != nil || !s.inFull(before)
 }
 
-// tellKin has the slices that r has to do with charged what they are to be charged now, or
-// looked at again. had is the queue of whose quota it had some before.
-func (s *State) tellKin(r *record, had *cycle.Queue) {
-	if before := s.before(r); before != nil && !s.yield(before) {
+// updateRelated updates the charges of the slices before and after r, or requeues them. had is
+// the queue of its reservation before.
+func (s *State) updateRelated(r *record, had *cycle.Queue) {
+	if before := s.replacedSlice(r); before != nil && !s.yieldLine(before) {
 		if q := s.quotaOf(before); q != nil && (q == had || q == s.quotaOf(r)) {
 			s.charge(before)
-			s.tellHeirs(before)
+			s.updateReplacing(before)
 		}
 	}
-	s.tellHeirs(r)
+	s.updateReplacing(r)
 }
 
-// tellHeirs has the slices that wait to replace this one looked at again: what they ask
-// for is another amount now. It tells whether there are any.
-func (s *State) tellHeirs(r *record) (told bool) {
-	for _, heir := range s.heirs[r.name()] {
+// updateReplacing requeues the pending slices that are to replace r, since their requests have
+// changed, and updates the charges of the others. It reports whether there are any.
+func (s *State) updateReplacing(r *record) (told bool) {
+	for _, replacement := range s.replacing[r.name()] {
 		switch {
-		case heir == r || heir.def.Owner != r.def.Owner || heir.wl == nil:
-		case heir.assumed() || heir.def.Reserved:
-			told = s.charge(heir) || told
-		case heir.in != nil:
-			s.world.Dequeue(heir.wl)
-			s.intern(heir)
-			heir.wl.Queue = heir.in.Index
-			s.world.Enqueue(heir.wl)
+		case replacement == r || replacement.def.Owner != r.def.Owner || replacement.wl == nil:
+		case replacement.assumed() || replacement.def.Reserved:
+			told = s.charge(replacement) || told
+		case replacement.in != nil:
+			s.world.Dequeue(replacement.wl)
+			s.intern(replacement)
+			replacement.wl.Queue = replacement.in.Index
+			s.world.Enqueue(replacement.wl)
 			told = true
 		}
 	}

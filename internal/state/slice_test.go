@@ -6,7 +6,7 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-// checkSlices: a slice is charged what it has quota for, but while it is the only one that
+// checkSlices: a slice is charged its reservation, but while it is the only one that
 // is to take the place of another, which keeps its own, it is charged the difference.
 func (m *machine) checkSlices(t *rapid.T) {
 	for _, o := range m.objects {

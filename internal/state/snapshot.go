@@ -16,7 +16,7 @@ import (
 // exactly as this one would.
 type Snapshot struct {
 	Options     Options
-	Resources   []string        // in the order in which they got their numbers
+	Resources   []string        // in the order of their numbers
 	Pairs       []resource.Pair // likewise
 	Namespaces  []Namespace
 	Flavors     []flavor.Flavor
@@ -27,26 +27,26 @@ type Snapshot struct {
 	Memory      cycle.Memory
 }
 
-// WorkloadMemory is a workload with what a State knows of it beyond its definition.
+// WorkloadMemory is a workload with the state that its definition does not contain.
 type WorkloadMemory struct {
 	Def      Workload
-	Assumed  *flavor.Holding  `json:",omitempty"` // what it was given; not written yet
-	In       string           `json:",omitempty"` // of which ClusterQueue, if it was given something
-	At       workload.Instant `json:",omitempty"` // and when,
-	Priority int64            `json:",omitempty"` // being of this priority
-	Since    workload.Instant `json:",omitempty"` // and in line since
+	Assumed  *flavor.Holding  `json:",omitempty"` // its admission, not written yet
+	In       string           `json:",omitempty"` // the ClusterQueue of that admission
+	At       workload.Instant `json:",omitempty"` // the time of the admission,
+	Priority int64            `json:",omitempty"` // its priority then
+	Since    workload.Instant `json:",omitempty"` // and its queue timestamp
 	Evicting bool             `json:",omitempty"`
-	// What was decided about it the last time.
+	// The last decision.
 	Verdict trace.Verdict  `json:",omitempty"`
 	Reason  trace.Reason   `json:",omitempty"`
 	Note    string         `json:",omitempty"`
 	Victims []trace.Victim `json:",omitempty"`
 }
 
-// Snapshot returns s as data, which shares what is never modified with it. Call it after a
-// step that left nothing to do.
+// Snapshot returns s as data, which shares immutable values with it. Call it after a step that
+// left nothing to do.
 func (s *State) Snapshot() *Snapshot {
-	s.world.Settle()
+	s.world.ApplyEdits()
 	out := &Snapshot{Options: s.options, Memory: s.world.Remember()}
 	out.Resources, out.Pairs = s.world.Table.Names(), s.world.Table.Pairs()
 	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
@@ -121,7 +121,7 @@ func Restore(from *Snapshot) (*State, error) {
 		}
 	}
 	s.notices = nil
-	s.Touched() // the copy has shown nothing yet
+	s.Touched() // the copy starts without touched queues
 	err := s.world.Recall(from.Memory, func(uid string) *workload.Workload {
 		if r := s.records[uid]; r != nil {
 			return r.wl
@@ -146,7 +146,7 @@ func (s *State) recall(m *WorkloadMemory) error {
 	s.intern(r)
 	r.got = m.Assumed
 	if m.In == "" {
-		return nil // its queue is gone since
+		return nil // its queue was deleted
 	}
 	q := s.queues[m.In]
 	if q == nil {
@@ -155,6 +155,6 @@ func (s *State) recall(m *WorkloadMemory) error {
 	r.wl.Queue, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, m.At, m.Evicting
 	r.wl.Priority, r.wl.Since = m.Priority, m.Since
 	s.charge(r)
-	s.tellKin(r, nil)
+	s.updateRelated(r, nil)
 	return nil
 }

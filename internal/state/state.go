@@ -1,6 +1,6 @@
-// Package state is the engine's world and the only mutable scheduling cache: events
-// in, decisions out. It knows names and versions, which package core does not, and
-// nothing of Kubernetes. One goroutine owns a State. spec: 10 §4.1, §4.16.
+// Package state is the engine's world and the only mutable scheduling cache: events in,
+// decisions out. It knows names and versions, which package core does not, and no Kubernetes.
+// One goroutine owns a State. spec: 10 §4.1, §4.16.
 package state
 
 import (
@@ -23,20 +23,20 @@ type State struct {
 	flavors     map[string]*flavor.Flavor
 	cohorts     map[string]*cohort
 	queues      map[string]*queue
-	byIndex     []*seen // of the queues there ever were, by cycle.Queue.Index
+	byIndex     []*seen // of all queues ever, by cycle.Queue.Index
 	localQueues map[Name]*localQueue
-	leads       map[string][]*localQueue // the LocalQueues that exist, by ClusterQueue
+	leads       map[string][]*localQueue // the existing LocalQueues, by ClusterQueue
 	namespaces  map[string]int32         // the numbers of spaces
 	spaces      resource.Slots[space]
 	records     map[string]*record            // by UID
 	byNumber    resource.Slots[*record]       // by workload.Workload.Record
 	names       map[Name]*record              // the newest of each name
-	heirs       map[Name][]*record            // the slices that want to replace the one of a name
-	strays      map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
+	replacing   map[Name][]*record            // the slices that want to replace the one of a name
+	orphans     map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
 	classes     map[uint64]*class             // by hash, see class.next
 	shapes      map[uint64]*shape             // likewise
 	lastClass   int32
-	notices     []cycle.Decision // what is known without a look
+	notices     []cycle.Decision // reasons known without an evaluation
 	touched     []*seen
 	reshare     bool // an edit may have changed any fair share
 	lastSaid    *said
@@ -53,7 +53,7 @@ func (n Name) compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }
 
-// seen is a queue with a view that may be another one now.
+// seen is a queue whose view may have changed.
 type seen struct {
 	name    Name
 	touched bool
@@ -61,8 +61,8 @@ type seen struct {
 
 type cohort struct {
 	node  quota.Node
-	def   *Cohort // nil: only named by others
-	named int     // how many queues and cohorts hang below it
+	def   *Cohort // nil if only named by others
+	named int     // number of its child queues and cohorts
 }
 
 type queue struct {
@@ -76,14 +76,14 @@ type localQueue struct {
 	seen
 	def     LocalQueue
 	exists  bool
-	records *record // those that name it, linked
-	resting int     // how many of those rest
+	records *record // the workloads that name it, linked
+	resting int     // number of them that are resting
 }
 
 // Options are the settings that decisions depend on.
 type Options struct {
 	cycle.Options
-	// NoClasses: every workload is looked at on its own, however alike they are.
+	// NoClasses: every workload is a class of its own.
 	NoClasses bool
 }
 
@@ -92,19 +92,19 @@ func New(o Options) *State {
 	s := &State{
 		options: o, world: cycle.NewWorld(o.Options), flavors: map[string]*flavor.Flavor{}, cohorts: map[string]*cohort{},
 		queues: map[string]*queue{}, localQueues: map[Name]*localQueue{}, leads: map[string][]*localQueue{}, namespaces: map[string]int32{},
-		records: map[string]*record{}, heirs: map[Name][]*record{}, strays: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
+		records: map[string]*record{}, replacing: map[Name][]*record{}, orphans: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
 	}
 	s.world.NamespaceLabels = func(w *workload.Workload) (map[string]string, bool) {
 		n := &s.spaces.All[w.Space]
 		return n.labels, n.exists
 	}
-	s.world.Predecessor = s.predecessor
+	s.world.ReplacedSlice = s.replacedSliceOf
 	return s
 }
 
-// Step makes progress until there is none to make, or for budget cycles. Workloads
-// that it admits count as admitted from here on; the caller reports how writing that
-// down went with SetWorkload or AdmissionFailed.
+// Step runs at most budget cycles, while there is progress. Workloads that it admits count as
+// admitted afterwards; the caller reports the outcome of the write with SetWorkload or
+// AdmissionFailed.
 func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	var r cycle.Result
 	if len(s.notices) > 0 {
@@ -127,8 +127,8 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	return r
 }
 
-// decided takes note of decisions, and tells whether there is more to look at for them:
-// slices whose predecessor was just admitted.
+// decided records decisions, and reports whether they require another evaluation: of slices
+// whose replaced slice was just admitted.
 func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -139,24 +139,24 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 		}
 		s.touch(rec)
 	}
-	if len(s.heirs) == 0 {
+	if len(s.replacing) == 0 {
 		return false
 	}
-	// Not before everything is noted: an heir may have been admitted itself.
+	// After all are recorded: a replacement may have been admitted itself.
 	for i := range decisions {
 		if d := &decisions[i]; d.Look.Verdict == trace.Admitted {
 			rec := s.byNumber.All[d.Workload.Record]
 			charged := s.charge(rec)
-			if p := s.before(rec); p != nil {
-				more = s.yield(p) || more
+			if p := s.replacedSlice(rec); p != nil {
+				more = s.yieldLine(p) || more
 			}
-			more = s.tellHeirs(rec) || charged || more
+			more = s.updateReplacing(rec) || charged || more
 		}
 	}
 	return more
 }
 
-// say notes what was decided about a record. Most of them are told the same.
+// say records the last decision about a workload. Equal decisions share their memory.
 func (s *State) say(r *record, it said) {
 	if l := s.lastSaid; l == nil || l.verdict != it.verdict || l.reason != it.reason || l.note != it.note || len(l.victims)+len(it.victims) > 0 {
 		kept := it
@@ -165,8 +165,8 @@ func (s *State) say(r *record, it said) {
 	r.said = s.lastSaid
 }
 
-// Touched returns, sorted, the queues and the cohorts whose view may have changed since
-// the last call. All that shows of a cohort is its fair share.
+// Touched returns, sorted, the queues and the cohorts whose view may have changed since the
+// last call. The view of a cohort is its fair share.
 func (s *State) Touched() (queues []Name, cohorts []string) {
 	s.touchShares()
 	queues = make([]Name, len(s.touched))
@@ -179,15 +179,15 @@ func (s *State) Touched() (queues []Name, cohorts []string) {
 	return queues, s.sharing(queues)
 }
 
-// touch notes that the queues of a record show it otherwise from now on.
+// touch notes that the views of a record's queues have changed.
 func (s *State) touch(r *record) {
 	if r.in != nil {
 		s.see(s.byIndex[r.in.Index])
 	}
-	if r.lane != nil {
-		s.see(&r.lane.seen)
-		if r.lane.resting > 0 { // which are in no line, and pending all the same
-			s.seeQueue(r.lane.def.Queue)
+	if r.lq != nil {
+		s.see(&r.lq.seen)
+		if r.lq.resting > 0 { // these are in no line, and still pending
+			s.seeQueue(r.lq.def.Queue)
 		}
 	}
 }
@@ -212,14 +212,14 @@ type Grant struct {
 	PodSets []PodSetGrant
 }
 
-// PodSetGrant is what one pod set got.
+// PodSetGrant is the assignment of one pod set.
 type PodSetGrant struct {
 	Name  string
 	Count int32
 	Held  []Held
 }
 
-// Grant puts the admission of a decision into names.
+// Grant returns the admission of a decision in names.
 func (s *State) Grant(d *cycle.Decision) Grant { return s.grant(d.Queue, d.Admitted) }
 
 func (s *State) grant(queue string, a *flavor.Holding) Grant {
@@ -236,7 +236,7 @@ func (s *State) grant(queue string, a *flavor.Holding) Grant {
 	return g
 }
 
-// drainNotices returns what became known without a look, for those it is still true of.
+// drainNotices returns the notices that are still true.
 func (s *State) drainNotices() []cycle.Decision {
 	slices.SortStableFunc(s.notices, func(a, b cycle.Decision) int {
 		return strings.Compare(a.Workload.Key, b.Workload.Key)
@@ -251,7 +251,7 @@ func (s *State) drainNotices() []cycle.Decision {
 	return out
 }
 
-// amounts interns what a workload holds, without zeros.
+// amounts interns a reservation, without zeros.
 func (s *State) amounts(held []Held) resource.Vector {
 	if len(held) == 0 {
 		return nil

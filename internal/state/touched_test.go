@@ -42,7 +42,7 @@ func (m *machine) checkTouched(t *rapid.T) {
 func plainView(v *View) string {
 	plain := *v
 	plain.Share = nil
-	plain.Active, plain.Parked = 0, plain.Active+plain.Parked // which a status does not tell apart
+	plain.Active, plain.Inadmissible = 0, plain.Active+plain.Inadmissible // which a status does not tell apart
 	return fmt.Sprintf("%+v share %s", plain, plainShare(v.Share))
 }
 
@@ -97,7 +97,7 @@ func TestDeletedBeforeItRests(t *testing.T) {
 	s.SetWorkload(w)
 	s.DeleteWorkload("u")
 	all, _ := s.Queue("q")
-	if own := s.LocalQueue("ns", "l"); own.Parked != 0 || all.Parked != 0 {
-		t.Errorf("%d wait in the LocalQueue, %d in the ClusterQueue", own.Parked, all.Parked)
+	if own := s.LocalQueue("ns", "l"); own.Inadmissible != 0 || all.Inadmissible != 0 {
+		t.Errorf("%d wait in the LocalQueue, %d in the ClusterQueue", own.Inadmissible, all.Inadmissible)
 	}
 }

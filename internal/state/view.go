@@ -15,20 +15,20 @@ import (
 
 // Counts are the workloads of a queue. spec: 10 §4.4.
 type Counts struct {
-	Active   int // in line, to be looked at
-	Parked   int // in line, until an event can help
-	Reserved int // with a reservation, admitted ones included
-	Admitted int
+	Active       int // in line, to be looked at
+	Inadmissible int // in line, until a wake condition holds
+	Reserved     int // with a reservation, admitted ones included
+	Admitted     int
 }
 
-// View is what the status of a ClusterQueue or LocalQueue shows.
+// View is the status of a ClusterQueue or LocalQueue.
 type View struct {
 	Counts
-	// Reservation is what all reservations hold, Usage what admitted workloads hold.
+	// Reservation is the usage of all reservations, Usage that of admitted workloads.
 	Reservation, Usage []Held
-	// Borrowed and BorrowedUsage are what of them is past the ClusterQueue's own.
+	// Borrowed and BorrowedUsage are the parts of them past the ClusterQueue's own quota.
 	Borrowed, BorrowedUsage []Held
-	// Share is the ClusterQueue's under fair sharing, nil without it.
+	// Share is the fair share of the ClusterQueue, nil without fair sharing.
 	Share *quota.Share
 }
 
@@ -38,16 +38,16 @@ func (s *State) Queue(name string) (View, bool) {
 	if q == nil {
 		return View{}, false
 	}
-	v := View{Counts: Counts{Active: q.q.Pending.Active(), Parked: q.q.Pending.Parked()}, Share: s.share(q.q.Node)}
-	for _, l := range s.heading(name) {
+	v := View{Counts: Counts{Active: q.q.Pending.Active(), Inadmissible: q.q.Pending.Inadmissible()}, Share: s.share(q.q.Node)}
+	for _, l := range s.leadingTo(name) {
 		if !l.def.Stopped {
-			v.Parked += l.resting
+			v.Inadmissible += l.resting
 		}
 	}
 	if q.q.Closed != "" {
-		v.Active, v.Parked = 0, v.Active+v.Parked
+		v.Active, v.Inadmissible = 0, v.Active+v.Inadmissible
 	}
-	s.tally(&v, q.q.Holders().All())
+	s.sumReserved(&v, q.q.Holders().All())
 	if q.def.Cohort != "" {
 		v.Borrowed = s.borrowed(q, v.Reservation)
 		v.BorrowedUsage = s.borrowed(q, v.Usage)
@@ -55,9 +55,9 @@ func (s *State) Queue(name string) (View, bool) {
 	return v, true
 }
 
-// borrowed is what of held is past the queue's own quota.
+// borrowed returns the part of held past the queue's own quota.
 func (s *State) borrowed(q *queue, held []Held) []Held {
-	s.world.Settle()
+	s.world.ApplyEdits()
 	var out []Held
 	for _, h := range held {
 		fr := s.world.Table.FR(h.Flavor, h.Resource)
@@ -68,7 +68,7 @@ func (s *State) borrowed(q *queue, held []Held) []Held {
 	return out
 }
 
-// LocalQueue returns the view of a LocalQueue: its share of the ClusterQueue.
+// LocalQueue returns the view of a LocalQueue.
 func (s *State) LocalQueue(namespace, name string) View {
 	var v View
 	lq := s.localQueues[Name{namespace, name}]
@@ -87,13 +87,13 @@ func (s *State) LocalQueue(namespace, name string) View {
 		}
 	}
 	if !lq.def.Stopped {
-		v.Parked = lq.resting
+		v.Inadmissible = lq.resting
 	}
-	s.tally(&v, slices.Values(reserved))
+	s.sumReserved(&v, slices.Values(reserved))
 	return v
 }
 
-func (s *State) tally(v *View, reserved iter.Seq[*workload.Workload]) {
+func (s *State) sumReserved(v *View, reserved iter.Seq[*workload.Workload]) {
 	var all, admitted resource.Vector
 	for w := range reserved {
 		v.Reserved++
@@ -116,8 +116,7 @@ func (s *State) held(e resource.Entry) Held {
 	return Held{Flavor: p.Flavor, Resource: p.Resource, Amount: e.Amount}
 }
 
-// QueueOf returns the ClusterQueue that a workload waits in or holds quota of, ""
-// for none.
+// QueueOf returns the ClusterQueue of a workload's line or reservation, "" for none.
 func (s *State) QueueOf(uid string) string {
 	if r := s.records[uid]; r != nil && r.in != nil {
 		return r.in.Name
@@ -125,14 +124,14 @@ func (s *State) QueueOf(uid string) string {
 	return ""
 }
 
-// Path returns the way from the root of the cohort tree down to a ClusterQueue,
-// "/root/…/queue"; below a cycle of cohorts only the queue.
+// Path returns the path from the root of the cohort tree to a ClusterQueue, "/root/…/queue";
+// below a cycle of cohorts only the queue.
 func (s *State) Path(queue string) string {
 	q := s.queues[queue]
 	if q == nil {
 		return ""
 	}
-	s.world.Settle()
+	s.world.ApplyEdits()
 	path := "/" + queue
 	if s.world.Quota.Root(q.q.Node) == quota.None {
 		return path
@@ -148,7 +147,7 @@ func (s *State) Path(queue string) string {
 	return path
 }
 
-// Generation returns the generation of the spec that a workload is known by.
+// Generation returns the latest known generation of a workload's spec.
 func (s *State) Generation(uid string) int64 {
 	if r := s.records[uid]; r != nil {
 		return r.def.Generation
@@ -156,7 +155,7 @@ func (s *State) Generation(uid string) int64 {
 	return 0
 }
 
-// Line returns the keys of those who wait in a ClusterQueue, in their order.
+// Line returns the keys of the pending workloads of a ClusterQueue, in order.
 func (s *State) Line(queue string) []string {
 	q := s.queues[queue]
 	if q == nil {
@@ -169,9 +168,9 @@ func (s *State) Line(queue string) []string {
 	return keys
 }
 
-// Look returns what is known of a workload: of one that waits what was decided last, with
-// the figures of now, or its place in line; of one that holds quota what it holds. It is
-// nil for unknown workloads, and for those that have no place.
+// Look returns the last decision about a pending workload, with present figures, or its place
+// in line; the assignment of a workload with a reservation; nil for an unknown workload, and
+// for one without a place.
 func (s *State) Look(uid string) *trace.Look {
 	r := s.records[uid]
 	if r == nil {
@@ -202,7 +201,7 @@ func (s *State) Look(uid string) *trace.Look {
 	return look
 }
 
-// holding is what a workload with a reservation holds.
+// holding is the record of a reservation.
 func (s *State) holding(r *record) *trace.Look {
 	look := &trace.Look{
 		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted, Table: s.world.Table,
@@ -219,7 +218,7 @@ func (s *State) holding(r *record) *trace.Look {
 	return look
 }
 
-// heldBy is what a record has quota for, pod set by pod set.
+// heldBy returns the reservation of a record, by pod set.
 func (s *State) heldBy(r *record) []Held {
 	if !r.assumed() {
 		return r.def.Held
@@ -231,7 +230,7 @@ func (s *State) heldBy(r *record) []Held {
 	return held
 }
 
-// Explain is Look in words, "" where there is none.
+// Explain is the text of Look, "" for nil.
 func (s *State) Explain(uid string) string {
 	if look := s.Look(uid); look != nil {
 		return look.String()
@@ -245,10 +244,10 @@ func (s *State) behind(r *record) string {
 	return fmt.Sprintf("number %d in line of ClusterQueue %s", place, r.in.Name)
 }
 
-// Dump writes the whole world in a stable form: two states that would decide alike
-// dump alike, whatever events led to them.
+// Dump writes the whole world in a stable form: two states that would decide alike have the
+// same dump, whatever events led to them.
 func (s *State) Dump() string {
-	s.world.Settle()
+	s.world.ApplyEdits()
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
 		q := s.queues[name]
@@ -281,7 +280,7 @@ func (s *State) Dump() string {
 	return b.String()
 }
 
-// Figure is what one node of the cohort trees has of one flavor-resource.
+// Figure is the figures of one flavor-resource at one node of the cohort trees.
 type Figure struct {
 	Cohort                               bool
 	Name                                 string
@@ -290,7 +289,7 @@ type Figure struct {
 
 // Figures returns the figures of every cohort and every queue, each sorted by name.
 func (s *State) Figures(flavor, res string) []Figure {
-	s.world.Settle()
+	s.world.ApplyEdits()
 	fr := s.world.Table.FR(flavor, res)
 	f := s.world.Quota
 	f.Reach(fr)
@@ -310,7 +309,7 @@ type ShareFigure struct {
 
 // Shares returns the fair shares of every cohort and every queue, each sorted by name.
 func (s *State) Shares() []ShareFigure {
-	s.world.Settle()
+	s.world.ApplyEdits()
 	var out []ShareFigure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
 		out = append(out, ShareFigure{cohort, name, s.world.Quota.Share(n)})

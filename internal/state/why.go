@@ -5,7 +5,7 @@ import (
 	"github.com/berth-project/berth/internal/core/trace"
 )
 
-// Notices returns what became known about pending workloads without a cycle, and leaves everything else for a later Step:
+// Notices returns the reasons of pending workloads that are known without a cycle, and leaves everything else for a later Step:
 // for a manager whose admission is paused.
 func (s *State) Notices() []cycle.Decision {
 	if len(s.notices) == 0 {
@@ -16,15 +16,15 @@ func (s *State) Notices() []cycle.Decision {
 	return out
 }
 
-// Reason returns why a workload has no quota, whether it was evaluated itself or is passed over because an equivalent one
-// failed; "" for one that has quota or stands in no queue, and where nothing new is known. It costs a few lookups.
-// spec: 10 §4.4, §4.10.
+// Reason returns why a workload has no quota reservation, whether it was evaluated itself or is passed over because an
+// equivalent one failed; "" for one with a reservation or outside of any queue, and where nothing new is known. It costs a few
+// lookups. spec: 10 §4.4, §4.10.
 func (s *State) Reason(uid string) trace.Reason {
 	_, why, _ := s.why(uid)
 	return why.reason
 }
 
-// Why is Reason with all that there is to say, as a decision that can be written down; false where Reason is "".
+// Why is Reason as a complete decision that can be written down; false where Reason is "".
 func (s *State) Why(uid string) (cycle.Decision, bool) {
 	r, why, ok := s.why(uid)
 	if !ok {
@@ -42,7 +42,7 @@ func (s *State) Why(uid string) (cycle.Decision, bool) {
 	return cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: look}, true
 }
 
-// why finds what to say about a workload that waits.
+// why finds the reason of a pending workload.
 func (s *State) why(uid string) (r *record, why said, ok bool) {
 	if r = s.records[uid]; !r.waitsToBeAdmitted() {
 		return nil, said{}, false
@@ -53,7 +53,7 @@ func (s *State) why(uid string) (r *record, why said, ok bool) {
 	if r.in == nil {
 		return nil, said{}, false
 	}
-	by := r.in.Pending.ParkedBy(r.wl)
+	by := r.in.Pending.Representative(r.wl)
 	if own := r.said; own.waits() && own.reason != trace.Suspended && (by == nil || own.reason != trace.Misconfigured) {
 		return r, *own, true
 	}
@@ -71,7 +71,7 @@ func (s *State) whyLike(r *record, other string) (*record, said, bool) {
 	if first := s.records[other]; first != nil && first.said.waits() {
 		return r, said{verdict: trace.Waits, reason: first.said.reason, note: first.said.note}, true
 	}
-	if r.def.Told { // the one that failed is gone, and what its followers said holds on
+	if r.def.Told { // the one that failed was deleted: the messages of the others stay
 		return nil, said{}, false
 	}
 	return r, notEvaluated(r), true
@@ -86,7 +86,7 @@ func (r *record) waitsToBeAdmitted() bool {
 	return r != nil && r.wl != nil && !r.wl.Reserved && !r.assumed() && !r.def.Reserved && r.def.Queueable && !r.def.Resting && !r.passed
 }
 
-// waits reports whether that was a reason to wait.
+// waits reports whether the decision was to wait.
 func (s *said) waits() bool {
 	return s != nil && s.reason != "" && (s.verdict == trace.Waits || s.verdict == trace.Preempts)
 }

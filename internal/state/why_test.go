@@ -92,7 +92,7 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// TestNoticesOfAPause: without steps, those whom no cycle is about are told why they wait, and nobody is admitted.
+// TestNoticesOfAPause: without steps, workloads that no cycle is about get their reason, and none is admitted.
 func TestNoticesOfAPause(t *testing.T) {
 	s := New(Options{Options: immediately()})
 	s.SetWorkload(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true})

@@ -41,10 +41,10 @@ func pageOf(query url.Values) (offset, limit int64, err error) {
 // line is the pending list of a ClusterQueue, for several callers at a time; list is nil if there is no such ClusterQueue.
 type line struct {
 	order sync.Once
-	list  *state.Roll
+	list  *state.PendingList
 }
 
-// page returns a page, see state.Roll.Page. The first call sorts the list; from then on it is only read.
+// page returns a page, see state.PendingList.Page. The first call sorts the list; from then on it is only read.
 func (l *line) page(localQueue *state.Name, offset, limit int64) []state.Placed {
 	l.order.Do(func() { l.list.Page(nil, 0, 0) })
 	return l.list.Page(localQueue, offset, limit)

@@ -111,7 +111,7 @@ func (c *cluster) peakUse(ctx context.Context) (most usage) {
 	return most
 }
 
-// held is how many GPUs a Workload holds: those of pods that have succeeded are free for others before it finishes.
+// held is how many GPUs a Workload holds. Pods that have succeeded hold none, also before the Workload finishes.
 func held(w *kueue.Workload) (gpus int64) {
 	reserved := apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if !reserved || w.Status.Admission == nil || apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {

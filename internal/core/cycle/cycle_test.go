@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Scenarios of whole cycles are scripts of package state; here is what they cannot see.
+// Scenarios of whole cycles are scripts of package state; these tests are about the rest.
 
 // addQueue makes an open queue of n gpus, alone or below a cohort.
 func addQueue(w *World, name string, parent quota.Node, n resource.Amount) *Queue {
@@ -74,7 +74,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestEditOfAnotherTree: whoever waits is looked at again after an edit of its own tree,
+// TestEditOfAnotherTree: pending workloads are evaluated again after an edit of its own tree,
 // and not for one elsewhere.
 func TestEditOfAnotherTree(t *testing.T) {
 	o := Defaults()
@@ -134,7 +134,7 @@ func TestCyclesOfTrees(t *testing.T) {
 	}
 }
 
-// TestRemovedQueue: what was reserved in it is free for the rest of the cohort.
+// TestRemovedQueue: its reservations are free for the rest of the cohort.
 func TestRemovedQueue(t *testing.T) {
 	w := NewWorld(Defaults())
 	c := w.Quota.Add("c", true)

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Bounds of the look ahead in one cycle: followers of one queue, and forecasts of all queues beside one for each head.
+// Bounds of the lookahead in one cycle: followers of one queue, and forecasts of all queues beside one for each head.
 const (
 	maxFollowers = 32
 	maxForecasts = 64
@@ -23,10 +23,10 @@ const (
 // one's followers. Under fair sharing, followers therefore take part in the tournament of a cycle in which some head is about
 // to preempt. Forecasts decide nothing: a head preempts only as far as it would with all of them carried out before.
 type forecast struct {
-	q       *Queue
-	usage   resource.Vector
-	victims []preempt.Victim
-	before  *workload.Workload // the slice that the follower replaces, unless it is nil
+	q        *Queue
+	usage    resource.Vector
+	victims  []preempt.Victim
+	replaces *workload.Workload // the slice that the follower replaces, unless it is nil
 }
 
 // lookahead is the state of the forecasts of one cycle.
@@ -37,12 +37,12 @@ type lookahead struct {
 	limit int
 }
 
-// beginForecasts resets the look ahead, and adds the followers of preemptors that are not heads of this cycle.
+// beginForecasts resets the lookahead, and adds the followers of preemptors that are not heads of this cycle.
 func (c *round) beginForecasts() {
 	c.ahead.on, c.ahead.made, c.ahead.tried = false, c.ahead.made[:0], 0
 	c.ahead.limit = maxForecasts + len(c.entries)
 	for _, e := range c.entries {
-		e.evictsMore = len(e.targets) > 0 && !e.standing && !e.onlyWaits()
+		e.evictsMore = len(e.targets) > 0 && !e.reserving && !e.onlyWaits()
 		c.ahead.on = c.ahead.on || e.evictsMore
 	}
 	if !c.ahead.on {
@@ -50,8 +50,8 @@ func (c *round) beginForecasts() {
 	}
 	for _, t := range c.trees {
 		for _, q := range t.queues {
-			if q.claim != nil && !q.claim.expired && q.round != c.w.cycles {
-				c.follow(q, q.Pending.Behind(q.claim.heir, maxFollowers, nil))
+			if q.nomination != nil && !q.nomination.expired && q.round != c.w.cycles {
+				c.follow(q, q.Pending.Behind(q.nomination.preemptor, maxFollowers, nil))
 			}
 		}
 	}
@@ -59,15 +59,15 @@ func (c *round) beginForecasts() {
 
 // onlyWaits reports whether the head was promised all its targets before, and they are leaving.
 func (e *entry) onlyWaits() bool {
-	return e.hadClaim != nil && e.hadClaim.heir == e.wl &&
+	return e.hadNomination != nil && e.hadNomination.preemptor == e.wl &&
 		!slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return !v.Workload.Evicting })
 }
 
 // followHead adds the follower of a head that was admitted, or waits for its victims.
 func (c *round) followHead(e *entry) {
 	switch q := e.q; {
-	case !c.ahead.on || e.standing || c.w.Quota.Parent(q.Node) == quota.None:
-	case e.wl.Reserved || (q.claim != nil && q.claim.heir == e.wl && !q.claim.expired):
+	case !c.ahead.on || e.reserving || c.w.Quota.Parent(q.Node) == quota.None:
+	case e.wl.Reserved || (q.nomination != nil && q.nomination.preemptor == e.wl && !q.nomination.expired):
 		c.follow(q, q.Pending.Behind(e.wl, maxFollowers, nil))
 	}
 }
@@ -106,8 +106,8 @@ func (c *round) foresee(e *entry) {
 	c.w.nominate(e)
 	if e.admissible() {
 		f := forecast{q: e.q, usage: slices.Clone(e.got.Usage), victims: e.targets}
-		if e.before != nil && e.before.Reserved && !e.before.Gone {
-			f.before = e.before
+		if e.replaces != nil && e.replaces.Reserved && !e.replaces.Gone {
+			f.replaces = e.replaces
 		}
 		c.ahead.made = append(c.ahead.made, f)
 		c.apply(&c.ahead.made[len(c.ahead.made)-1])
@@ -122,8 +122,8 @@ func (c *round) apply(f *forecast) {
 		c.w.Quota.Release(v.Node, v.Workload.Usage)
 		v.Workload.Gone = true
 	}
-	if f.before != nil {
-		f.usage, f.before = f.usage.Beyond(f.before.Usage), nil
+	if f.replaces != nil {
+		f.usage, f.replaces = f.usage.Beyond(f.replaces.Usage), nil
 	}
 	c.w.Quota.Charge(f.q.Node, f.usage)
 }
@@ -156,20 +156,20 @@ func (c *round) endForecasts() {
 func (c *round) turnAhead(e *entry) {
 	switch {
 	case len(c.ahead.made) == 0:
-		c.turn(e)
+		c.handleHead(e)
 	case !e.evictsMore:
-		c.withoutForecasts(func() { c.turn(e) })
+		c.withoutForecasts(func() { c.handleHead(e) })
 	default:
 		if c.w.renominate(e); len(e.targets) > 0 {
 			e.postponed = false
-			c.turn(e)
+			c.handleHead(e)
 			return
 		}
 		e.postponed, e.passedOver = false, true
 		c.withoutForecasts(func() {
-			c.dropClaim(e.q)
+			c.dropNomination(e.q)
 			c.skip(e, "workloads of other queues are due first: they wait behind preemptors whose victims are leaving")
-			c.settle(e)
+			c.announceChange(e)
 		})
 	}
 }
@@ -177,9 +177,9 @@ func (c *round) turnAhead(e *entry) {
 // contest adds an entry to the tournament.
 func (c *round) contest(i int) {
 	e := c.entries[i]
-	contestant := order.Contestant{Node: e.q.Node, Workload: e.wl, Name: e.q.Name, Usage: e.got.Usage, Sticky: e.preempts(), Entry: i}
-	if e.before != nil && e.before.Reserved {
-		contestant.Frees = e.before.Usage
+	contestant := order.Contestant{Node: e.q.Node, Workload: e.wl, Name: e.q.Name, Usage: e.got.Usage, Prioritized: e.preempts(), Entry: i}
+	if e.replaces != nil && e.replaces.Reserved {
+		contestant.Frees = e.replaces.Usage
 	}
 	c.w.fair.Add(contestant)
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Memory is what a World knows beyond queues, quota and workloads: what it has looked at
-// already, and for whom it holds quota. Losing it loses time, not correctness; with it a
-// world goes on exactly where another one was. Workloads are named by UID.
+// Memory is the state of a World beyond queues, quota and workloads: which workloads were
+// evaluated, and for which ones it holds quota. Losing it loses time, not correctness; a
+// world with the memory of another one decides exactly as that one would. Workloads are named
+// by UID. Names in JSON are the ones in stored flight records.
 type Memory struct {
 	Cycles uint64
 	Trees  []TreeMemory
@@ -29,44 +30,46 @@ type TreeMemory struct {
 
 // QueueMemory is about one queue and its line.
 type QueueMemory struct {
-	Queue string
-	Parks []ParkMemory `json:",omitempty"`
-	Aside []string     `json:",omitempty"`
-	// Released are FRs some of which was released, with somebody left to look at for it.
-	Released []resource.FR `json:",omitempty"`
-	Sticky   string        `json:",omitempty"`
-	Claim    *ClaimMemory  `json:",omitempty"`
-	Stand    *StandMemory  `json:",omitempty"`
+	Queue             string
+	Inadmissible      []InadmissibleMemory `json:"Parks,omitempty"`
+	InadmissibleAlone []string             `json:"Aside,omitempty"`
+	// Released are FRs some of which was released, and whose classes are not all evaluated.
+	Released        []resource.FR          `json:",omitempty"`
+	Prioritized     string                 `json:"Sticky,omitempty"`
+	Nomination      *NominationMemory      `json:"Claim,omitempty"`
+	HeadReservation *HeadReservationMemory `json:"Stand,omitempty"`
 }
 
-// ParkMemory is about a parked class.
-type ParkMemory struct {
+// InadmissibleMemory is about an inadmissible class.
+type InadmissibleMemory struct {
 	Member, By string
 	Wants      []workload.Want
 	Tried      bool `json:",omitempty"`
 }
 
-// ClaimMemory is about quota held for an heir.
-type ClaimMemory struct {
-	Heir, Before string
-	Usage        resource.Vector
-	Victims      []VictimMemory
-	Level        int
-	Since        workload.Instant
-	Expired      bool
+// NominationMemory is about quota held for a preemptor.
+type NominationMemory struct {
+	Preemptor string `json:"Heir"`
+	Replaces  string `json:"Before"`
+	Usage     resource.Vector
+	Victims   []VictimMemory
+	Level     int
+	Since     workload.Instant
+	Expired   bool
 }
 
 // VictimMemory is about a victim that has not left yet.
 type VictimMemory struct{ UID, Reason string }
 
-// StandMemory is about the head of a strict queue that keeps quota from others.
-type StandMemory struct {
-	UID, Before string
-	Level       int
-	Usage       resource.Vector
+// HeadReservationMemory is about quota kept for the head of a strict queue.
+type HeadReservationMemory struct {
+	UID      string
+	Replaces string `json:"Before"`
+	Level    int
+	Usage    resource.Vector
 }
 
-// ScanMemory is about where a search for flavors goes on.
+// ScanMemory is about where a search for flavors resumes.
 type ScanMemory struct {
 	UID     string
 	Tried   []workload.Tried
@@ -75,9 +78,9 @@ type ScanMemory struct {
 	Current bool // nothing was released in its queue since
 }
 
-// Remember returns the world's memory. Step must have come to an end before.
+// Remember returns the world's memory. Call it after a Step that left nothing to do.
 func (w *World) Remember() Memory {
-	w.settle()
+	w.applyEdits()
 	m := Memory{Cycles: w.cycles}
 	for _, q := range w.Queues {
 		if q == nil {
@@ -97,26 +100,26 @@ func (w *World) Remember() Memory {
 }
 
 func (w *World) rememberQueue(q *Queue) QueueMemory {
-	m := QueueMemory{Queue: q.Name, Sticky: uid(q.Pending.Sticky()), Released: slices.Clone(q.Pending.Released())}
-	for _, p := range q.Pending.Parks() {
-		m.Parks = append(m.Parks, ParkMemory{uid(p.Member), uid(p.By), p.Wants, p.Tried})
+	m := QueueMemory{Queue: q.Name, Prioritized: uid(q.Pending.Prioritized()), Released: slices.Clone(q.Pending.Released())}
+	for _, p := range q.Pending.InadmissibleClasses() {
+		m.Inadmissible = append(m.Inadmissible, InadmissibleMemory{uid(p.Member), uid(p.By), p.Wants, p.Tried})
 	}
-	for _, wl := range q.Pending.Aside() {
-		m.Aside = append(m.Aside, wl.UID)
+	for _, wl := range q.Pending.InadmissibleAlone() {
+		m.InadmissibleAlone = append(m.InadmissibleAlone, wl.UID)
 	}
-	if c := q.claim; c != nil {
-		m.Claim = &ClaimMemory{Heir: c.heir.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired}
-		if c.before != nil && c.before.Reserved {
-			m.Claim.Before = c.before.UID
+	if c := q.nomination; c != nil {
+		m.Nomination = &NominationMemory{Preemptor: c.preemptor.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired}
+		if c.replaces != nil && c.replaces.Reserved {
+			m.Nomination.Replaces = c.replaces.UID
 		}
 		for _, v := range c.remaining() {
-			m.Claim.Victims = append(m.Claim.Victims, VictimMemory{v.Workload.UID, v.Reason})
+			m.Nomination.Victims = append(m.Nomination.Victims, VictimMemory{v.Workload.UID, v.Reason})
 		}
 	}
-	if s := q.stand; s != nil {
-		m.Stand = &StandMemory{UID: s.wl.UID, Level: s.level, Usage: s.usage}
-		if s.before != nil && s.before.Reserved {
-			m.Stand.Before = s.before.UID
+	if s := q.headReservation; s != nil {
+		m.HeadReservation = &HeadReservationMemory{UID: s.wl.UID, Level: s.level, Usage: s.usage}
+		if s.replaces != nil && s.replaces.Reserved {
+			m.HeadReservation.Replaces = s.replaces.UID
 		}
 	}
 	return m
@@ -129,11 +132,11 @@ func uid(wl *workload.Workload) string {
 	return wl.UID
 }
 
-// Recall gives a world with the same queues and workloads the memory of another one;
-// find returns the workload of a UID, or nil. It fails if the memory is about queues or
-// workloads that are not there.
+// Recall gives a world with the same queues and workloads the memory of another one; find
+// returns the workload of a UID, or nil. The error names the first queue or workload that is
+// missing.
 func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error {
-	w.settle()
+	w.applyEdits()
 	w.cycles = m.Cycles
 	queues := map[string]*Queue{}
 	for _, q := range w.Queues {
@@ -149,7 +152,7 @@ func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error
 		}
 		q.tree.woke, q.tree.wokeAt, q.tree.edited = t.Woke, t.WokeAt, false
 		if t.Edited {
-			w.relook(q.tree)
+			w.markEdited(q.tree)
 		}
 	}
 	for _, s := range m.Scans {
@@ -190,39 +193,39 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 		}
 		return wl
 	}
-	for _, a := range m.Aside {
+	for _, a := range m.InadmissibleAlone {
 		if wl := get(a); wl != nil {
-			q.Pending.SetAside(wl)
+			q.Pending.SetInadmissibleAlone(wl)
 		}
 	}
-	for _, p := range m.Parks {
+	for _, p := range m.Inadmissible {
 		if member := get(p.Member); member != nil {
-			q.Pending.Restore(order.Park{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, &q.now)
+			q.Pending.Restore(order.InadmissibleClass{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, &q.now)
 		}
 	}
-	q.Pending.Remind(m.Released)
-	if sticky := get(m.Sticky); sticky != nil {
-		q.Pending.Stick(sticky)
+	q.Pending.SetReleased(m.Released)
+	if sticky := get(m.Prioritized); sticky != nil {
+		q.Pending.Prioritize(sticky)
 	}
-	var c *claim
-	if m.Claim != nil {
-		c = &claim{heir: get(m.Claim.Heir), before: get(m.Claim.Before), usage: m.Claim.Usage, level: m.Claim.Level, since: m.Claim.Since, expired: m.Claim.Expired}
-		for _, v := range m.Claim.Victims {
+	var c *nomination
+	if m.Nomination != nil {
+		c = &nomination{preemptor: get(m.Nomination.Preemptor), replaces: get(m.Nomination.Replaces), usage: m.Nomination.Usage, level: m.Nomination.Level, since: m.Nomination.Since, expired: m.Nomination.Expired}
+		for _, v := range m.Nomination.Victims {
 			if wl := get(v.UID); wl != nil {
 				c.victims = append(c.victims, preempt.Victim{Workload: wl, Node: w.Queues[wl.Queue].Node, Reason: v.Reason})
 			}
 		}
 	}
-	var s *stand
-	if m.Stand != nil {
-		s = &stand{get(m.Stand.UID), m.Stand.Level, m.Stand.Usage, get(m.Stand.Before)}
+	var s *headReservation
+	if m.HeadReservation != nil {
+		s = &headReservation{get(m.HeadReservation.UID), m.HeadReservation.Level, m.HeadReservation.Usage, get(m.HeadReservation.Replaces)}
 	}
 	if missing != nil {
 		return missing
 	}
-	w.keep(q, c, s)
-	if q.looked = q.Pending.Head(); q.looked != nil {
-		q.lookedVersion = q.tree.version
+	w.setHeld(q, c, s)
+	if q.evaluated = q.Pending.Head(); q.evaluated != nil {
+		q.evaluatedVersion = q.tree.version
 	}
 	return nil
 }

@@ -16,10 +16,10 @@ func (s *scratch) bind(w *World) {
 	s.victims = preempt.Search{Quota: w.Quota, Holders: w.preemptible, Gone: func(wl *workload.Workload) bool { return wl.Gone }, Fair: w.Fair}
 }
 
-// nominate finds flavors for a head, and victims where it needs them, and changes
-// nothing. spec: 10 §4.5 step 3.
+// nominate finds flavors for a head, and victims where it needs them. It changes nothing.
+// spec: 10 §4.5 step 3.
 func (w *World) nominate(e *entry) {
-	if reason, note, own := w.misfit(e.q, e.wl); reason != "" {
+	if reason, note, own := w.findMisfit(e.q, e.wl); reason != "" {
 		e.barred, e.note, e.blocks = reason, note, own && e.q.Strict
 		return
 	}
@@ -30,31 +30,31 @@ func (w *World) nominate(e *entry) {
 	if w.mayResume(e) {
 		w.flavors.Resume = e.wl.Scan.Tried
 	}
-	w.inPlaceOf(e, func() {
+	w.withoutReplaced(e, func() {
 		w.assign(e)
-		if e.got.Resumed && e.got.Mode != flavor.Fit && len(e.targets) == 0 { // nothing behind the place that it got to
+		if e.got.Resumed && e.got.Mode != flavor.Fit && len(e.targets) == 0 { // no flavor from there on does
 			w.flavors.Resume = nil
 			w.assign(e)
 		}
 	})
 }
 
-// mayResume reports whether a search goes on where the last one got to: that was in the cycle before, or nothing
-// has left the queue since. spec: 10 §4.6.5.
+// mayResume reports whether a search resumes where the last one stopped: that was in the cycle before, or nothing
+// was released in the queue since. spec: 10 §4.6.5.
 func (w *World) mayResume(e *entry) bool {
 	s := e.wl.Scan
 	return s != nil && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node))
 }
 
-// Misfit returns why the ClusterQueue of a workload does not take it whatever quota is free; "" if it does. It costs a few
+// Misfit returns why the ClusterQueue of a workload does not take it whatever quota is free, "" if it does. It costs a few
 // lookups.
 func (w *World) Misfit(wl *workload.Workload) (trace.Reason, string) {
-	reason, note, _ := w.misfit(w.Queues[wl.Queue], wl)
+	reason, note, _ := w.findMisfit(w.Queues[wl.Queue], wl)
 	return reason, note
 }
 
-// misfit is Misfit. own says that something is wrong with the workload itself, and not with its namespace.
-func (w *World) misfit(q *Queue, wl *workload.Workload) (reason trace.Reason, note string, own bool) {
+// findMisfit is Misfit; own reports that the reason is the workload itself, not its namespace.
+func (w *World) findMisfit(q *Queue, wl *workload.Workload) (reason trace.Reason, note string, own bool) {
 	labels, exists := w.NamespaceLabels(wl)
 	switch {
 	case wl.Problem != nil && trace.Reason(wl.Problem.Reason) != trace.Misconfigured:
@@ -69,64 +69,64 @@ func (w *World) misfit(q *Queue, wl *workload.Workload) (reason trace.Reason, no
 	return trace.Reason(wl.Problem.Reason), wl.Problem.Note, true
 }
 
-// renominate repeats the nomination in the middle of a cycle, as if the victims of
-// others had left: with the flavors found before, starting at the first.
+// renominate repeats the nomination in the middle of a cycle, as if the victims of other
+// preemptors had left: with the flavors found before, starting at the first.
 // spec: 10 §4.5 step 5b.
 func (w *World) renominate(e *entry) {
 	w.prepare(e)
 	w.flavors.Only = e.got.Holding()
-	w.inPlaceOf(e, func() { w.assign(e) })
+	w.withoutReplaced(e, func() { w.assign(e) })
 	w.flavors.Only = nil
 	e.postponed = e.got.Mode == flavor.Fit
 	e.got.Tried = e.got.Tried[:0]
 }
 
-// nobody is the reach of a queue whose policy allows no preemption.
-var nobody = new(preempt.Policy).Reach()
+// noPreemption is the reach of a queue whose policy allows no preemption.
+var noPreemption = new(preempt.Policy).Reach()
 
 // prepare sets up the search for flavors for one head.
 func (w *World) prepare(e *entry) {
 	w.at = e
-	w.aim(e.q)
-	e.before, e.wl.Replaces, e.targets = nil, nil, nil
-	if e.wl.Successor {
-		if before, pins, waits := w.Predecessor(e.wl); before != nil && before.Reserved && before.Queue == e.wl.Queue {
-			e.before, e.wl.Replaces, w.flavors.Pins, e.second = before, before, pins, waits
+	w.aimSearch(e.q)
+	e.replaces, e.wl.Replaces, e.targets = nil, nil, nil
+	if e.wl.MayReplace {
+		if replaces, pins, waits := w.ReplacedSlice(e.wl); replaces != nil && replaces.Reserved && replaces.Queue == e.wl.Queue {
+			e.replaces, e.wl.Replaces, w.flavors.Pins, e.second = replaces, replaces, pins, waits
 		}
 	}
 }
 
-// aim sets the search for flavors on a queue.
-func (w *World) aim(q *Queue) {
+// aimSearch sets the search for flavors to a queue.
+func (w *World) aimSearch(q *Queue) {
 	s := &w.flavors
 	s.Node, s.Groups, s.Policy = q.Node, q.Groups, q.Policy
 	s.Policy.Off = w.FungibilityOff
 	s.IgnoreUndeclared = w.IgnoreUndeclared
 	s.PreemptsWhileBorrowing = q.Preemption.WhileBorrowing(w.Fair)
 	s.NoReclaim = !q.Preemption.Reclaims()
-	s.Nobody = nil
+	s.NoPreemption = nil
 	if !q.Preemption.Allows() {
-		s.Nobody = &nobody
+		s.NoPreemption = &noPreemption
 	}
 	s.Resume, s.Only, s.Pins = nil, nil, nil
 }
 
-// inPlaceOf runs look without what the slice that the head replaces holds.
-func (w *World) inPlaceOf(e *entry, look func()) {
-	if e.before == nil || e.before.Gone {
-		look()
+// withoutReplaced runs search in a forest without the usage of the slice that the head replaces.
+func (w *World) withoutReplaced(e *entry, search func()) {
+	if e.replaces == nil || e.replaces.Gone {
+		search()
 		return
 	}
 	mark := w.Quota.Mark()
 	defer w.Quota.Rollback(mark)
-	w.Quota.Release(e.q.Node, e.before.Usage)
-	look()
+	w.Quota.Release(e.q.Node, e.replaces.Usage)
+	search()
 }
 
 // assign finds the flavors, and the victims that they need. The search asks about each
-// flavor together with those picked before; if what was picked after the last question
-// leaves no victims for all of it, flavors that fit without any are taken. If there are
-// none either, fewer pods may do. spec: 10 §4.6.6, §6 #30.
+// flavor together with those picked before; if the picks after the last question leave no
+// victims for the whole assignment, it takes flavors that fit without victims. If there are
+// none, it tries fewer pods. spec: 10 §4.6.6, §6 #30.
 func (w *World) assign(e *entry) {
 	w.attempt(e, e.wl.PodSets)
 	if e.got.Mode == flavor.Fit || len(e.targets) > 0 {
@@ -134,19 +134,19 @@ func (w *World) assign(e *entry) {
 	}
 	if e.got.Mode == flavor.Preempt || e.got.Mode == flavor.Reclaim {
 		e.note = "what is short could be had by preemption, but not together with the rest"
-		w.flavors.Nobody = &nobody
+		w.flavors.NoPreemption = &noPreemption
 		w.flavors.Assign(e.wl.PodSets, &w.fallback)
-		w.flavors.Nobody = nil
+		w.flavors.NoPreemption = nil
 		if w.fallback.Mode == flavor.Fit {
 			e.got, w.fallback = w.fallback, e.got
-			e.got.Refusals, e.note = e.got.Refusals[:0], "" // they say that nobody was asked
+			e.got.Refusals, e.note = e.got.Refusals[:0], "" // they belong to a search without preemption
 			return
 		}
 	}
 	w.shrink(e)
 }
 
-// attempt finds flavors and victims for some number of pods.
+// attempt finds flavors and victims for the given pod sets.
 func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 	e.targets, e.note = nil, ""
 	w.answers = w.answers[:0]
@@ -154,15 +154,15 @@ func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 	if e.got.Mode == flavor.NoFit || e.got.Mode == flavor.Fit {
 		return
 	}
-	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil && w.flavors.Nobody == nil {
+	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil && w.flavors.NoPreemption == nil {
 		w.frs = e.got.Needs(w.frs)
 		e.targets = w.preemption(e, e.got.Usage, w.frs).victims
 	}
 }
 
 // shrink tries with fewer pods where the pod sets allow it: the most with which the
-// workload fits, or has victims. That more pods never fit where fewer don't is taken for
-// granted. spec: 10 §4.6.6, 20 §4.10.
+// workload fits, or has victims. It assumes that more pods never fit where fewer do not.
+// spec: 10 §4.6.6, 20 §4.10.
 func (w *World) shrink(e *entry) {
 	steps := 0
 	for _, ps := range e.wl.PodSets {
@@ -170,7 +170,7 @@ func (w *World) shrink(e *entry) {
 			steps += int(ps.Count - ps.MinCount)
 		}
 	}
-	if steps == 0 || !w.PartialAdmission || e.wl.Successor {
+	if steps == 0 || !w.PartialAdmission || e.wl.MayReplace {
 		return
 	}
 	resume := w.flavors.Resume
@@ -205,14 +205,13 @@ func (w *World) shrink(e *entry) {
 	try(lowest)
 }
 
-// selects reports whether a namespace selector, ORed terms, takes these labels; none
-// takes nothing.
+// selects reports whether a namespace selector, ORed terms, matches these labels; no terms
+// match nothing.
 func selects(terms []workload.Term, labels map[string]string) bool {
 	return slices.ContainsFunc(terms, func(t workload.Term) bool { return t.Matches(labels) })
 }
 
-// answer is what preemption could do for some requests in the course of an attempt, in
-// which nothing changes.
+// answer is the result of a preemption search. It is valid for one attempt.
 type answer struct {
 	requests resource.Vector
 	need     []resource.FR
@@ -220,8 +219,8 @@ type answer struct {
 	reach    trace.Reach
 }
 
-// preemption looks for victims, or takes those that were found before in the attempt: the
-// question about the flavor picked last is about all of the assignment.
+// preemption searches for victims, or returns the answer found before in the attempt: the
+// question about the flavor picked last is about the whole assignment.
 func (w *World) preemption(e *entry, requests resource.Vector, need []resource.FR) *answer {
 	for i := range w.answers {
 		if a := &w.answers[i]; slices.Equal(a.requests, requests) && slices.Equal(a.need, need) {
@@ -229,7 +228,7 @@ func (w *World) preemption(e *entry, requests resource.Vector, need []resource.F
 		}
 	}
 	n := len(w.answers)
-	w.answers = slices.Grow(w.answers, 1)[:n+1] // with the memory that it had
+	w.answers = slices.Grow(w.answers, 1)[:n+1] // reuses its memory
 	a := &w.answers[n]
 	a.requests, a.need = append(a.requests[:0], requests...), append(a.need[:0], need...)
 	s := &w.victims
@@ -238,8 +237,7 @@ func (w *World) preemption(e *entry, requests resource.Vector, need []resource.F
 	return a
 }
 
-// oracle runs the whole preemption search for all that a flavor is asked for.
-// spec: 10 §4.6.3, §6 #30.
+// oracle runs the whole preemption search for a flavor. spec: 10 §4.6.3, §6 #30.
 func (w *World) oracle(q *flavor.Question) (flavor.Mode, trace.Reach) {
 	e := w.at
 	a := w.preemption(e, q.Requests, q.Need)
@@ -266,13 +264,13 @@ func holds(wl *workload.Workload, frs []resource.FR) bool {
 	return slices.ContainsFunc(frs, func(fr resource.FR) bool { return wl.Usage.Of(fr) > 0 })
 }
 
-// Explain looks at a waiting workload as things are now, and decides nothing: what falls
-// short, and what would bring it back. spec: design §4.
+// Explain evaluates a pending workload now, and decides nothing: it returns what is short, and
+// what would activate it. spec: design §4.
 func (w *World) Explain(wl *workload.Workload) *trace.Look {
-	w.settle()
+	w.applyEdits()
 	e := w.entry(w.Queues[wl.Queue], wl)
 	w.nominate(e)
-	l := w.round.look(e)
+	l := w.round.record(e)
 	l.Verdict, l.Reason, l.Note = trace.Waits, trace.WaitingForQuota, e.note
 	switch {
 	case e.barred != "":
@@ -287,21 +285,21 @@ func (w *World) Explain(wl *workload.Workload) *trace.Look {
 	return l
 }
 
-// look starts the record of what was found for a head.
-func (c *round) look(e *entry) *trace.Look {
-	l := c.blank(e)
+// record starts the record of an evaluation.
+func (c *round) record(e *entry) *trace.Look {
+	l := c.blankRecord(e)
 	c.detail(l, e)
 	return l
 }
 
-// blank is a record of nothing but whom it is about.
-func (c *round) blank(e *entry) *trace.Look {
-	l := &c.w.looks.take(1)[0]
+// blankRecord is a record that only names the workload.
+func (c *round) blankRecord(e *entry) *trace.Look {
+	l := &c.w.looks.alloc(1)[0]
 	l.Workload, l.UID, l.Queue, l.Priority, l.Table = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority, c.w.Table
 	return l
 }
 
-// detail says in a record what was found and what was not.
+// detail adds the outcome of the search to a record.
 func (c *round) detail(l *trace.Look, e *entry) {
 	l.Refusals = c.w.refusals.clone(e.got.Refusals)
 	if e.got.Mode == flavor.NoFit || e.barred != "" {
@@ -313,13 +311,12 @@ func (c *round) detail(l *trace.Look, e *entry) {
 	}
 }
 
-// wanted returns what has to be available for the outcome of a look to be another one;
-// nothing when that can never be. Who takes the place of another slice is looked at
-// whenever something of it is released.
+// wanted returns what has to be available for a different outcome; nothing if there is no
+// such amount. A slice that replaces another one is evaluated after every release.
 func (w *World) wanted(e *entry) []workload.Want {
-	w.aim(e.q)
+	w.aimSearch(e.q)
 	w.wants = w.flavors.Wants(e.wl.PodSets, w.wants[:0])
-	if e.before != nil {
+	if e.replaces != nil {
 		for i := range w.wants {
 			w.wants[i].Least = 0
 		}
@@ -327,8 +324,7 @@ func (w *World) wanted(e *entry) []workload.Want {
 	return w.wants
 }
 
-// wakesOn says in a record what has to be released for it: the FRs of wants, each once,
-// sorted.
+// wakesOn adds the FRs of wants to a record, each once, sorted.
 func (w *World) wakesOn(l *trace.Look, wants []workload.Want) {
 	if len(wants) == 0 {
 		return

@@ -8,37 +8,37 @@ import (
 )
 
 // Options are the settings that decisions depend on. They are fixed for the life of a
-// World. Defaults has those that are usual.
+// World. Defaults has the usual ones.
 type Options struct {
 	// IgnoreUndeclared: resources that a queue does not cover need no quota there.
 	IgnoreUndeclared bool
 	// Fair turns fair sharing on: queues and cohorts take their turns, and are preempted,
 	// by their shares. spec: 10 §4.8.
 	Fair *preempt.Fair
-	// NonBorrowingFirst: with fair sharing, whoever stays within its own quota comes
-	// before those that borrow, whatever the shares.
+	// NonBorrowingFirst: with fair sharing, a head within its own quota comes before heads that
+	// borrow, whatever the shares.
 	NonBorrowingFirst bool
 	// PriorityInCohort: heads of different queues that borrow alike come by priority.
 	PriorityInCohort bool
 	// PreemptorFirst: a head whose victims are leaving comes before other queues' heads,
 	// and keeps quota from them whatever its queue may reclaim.
 	PreemptorFirst bool
-	// RecomputeOverlap: a head whose victims are leaving for another one is nominated
-	// anew as if they had left.
+	// RecomputeOverlap: a head whose victims are leaving for another preemptor is nominated anew
+	// as if they had left.
 	RecomputeOverlap bool
-	// KeepScan: a head that lost its flavor to another one goes on with the next flavor.
+	// KeepScan: a head that lost its flavor to another head resumes with the next flavor.
 	KeepScan bool
-	// FungibilityOff: queues' preferences among flavors count for nothing.
+	// FungibilityOff: queues' preferences among flavors are ignored.
 	FungibilityOff bool
-	// BlockAdmission: nobody is admitted while somebody with a reservation is not ready.
+	// BlockAdmission: no workload is admitted while one with a reservation is not ready.
 	// spec: 20 §4.15.
 	BlockAdmission bool
 	// PartialAdmission: pod sets that allow it may be admitted with fewer pods.
 	PartialAdmission bool
-	// ClaimTimeout is how long quota is held for a preemptor whose victims don't leave,
-	// in nanoseconds; 0 is for ever.
+	// ClaimTimeout is how long quota is held for a preemptor whose victims do not leave, in
+	// nanoseconds; 0 is for ever.
 	ClaimTimeout workload.Instant
-	// EditWindow is the least time between two looks at everyone in a tree because of
+	// EditWindow is the least time between two evaluations of all workloads of a tree because of
 	// edits, in nanoseconds. spec: 10 §4.4.
 	EditWindow workload.Instant
 }

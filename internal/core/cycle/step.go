@@ -14,27 +14,27 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Decision is what the shell has to carry out, or to write down, about a workload.
+// Decision is a decision about a workload, for the shell to carry out or to write down.
 type Decision struct {
 	Workload *workload.Workload
 	Queue    string
-	// Admitted is what it gets, when the verdict is trace.Admitted, and Replaced the slice
-	// whose place it takes: that one holds what it holds until this one has passed its
-	// checks, and is to be finished then.
+	// Admitted is the assignment, if the verdict is trace.Admitted, and Replaced the slice that
+	// it replaces: that one keeps its quota until this one is admitted; then it is finished.
 	Admitted *flavor.Holding
 	Replaced *workload.Workload
-	// Evict are the victims to be told to go now; those told before are left out.
+	// Evict are the victims to evict now, without the victims of earlier decisions.
 	Evict []preempt.Victim
 	Look  *trace.Look
-	// Recomputed is what came of a second look for victims, since others took the first ones.
+	// Recomputed is the outcome of a second search for victims, after other preemptors took the
+	// first ones.
 	Recomputed Recomputed
-	// Gated: it would have to preempt, and may not before its gates are open.
+	// Gated: it would have to preempt, and a preemption gate is closed.
 	Gated bool
-	// PassedOver: it would preempt, and others of this cycle took the victims or the quota.
+	// PassedOver: it would preempt, and other heads of this cycle took the victims or the quota.
 	PassedOver bool
 }
 
-// Recomputed is what came of a second look for victims in one cycle. spec: 10 §5.4.
+// Recomputed is the outcome of a second search for victims in one cycle. spec: 10 §5.4.
 type Recomputed string
 
 // The outcomes; "" is none.
@@ -55,21 +55,19 @@ type Result struct {
 	Next      workload.Instant // when to step again at the latest, without an event; 0 is never
 }
 
-// Step runs cycles until no head has anything new to try, at most budget of them.
-// Admitted workloads are charged at once, as if their admission were written
-// already; Release undoes that.
+// Step runs at most budget cycles, until no head has anything new to try. Admitted workloads
+// are charged at once, as if their admission were written already; Release undoes that.
 //
-// Trees have nothing to do with each other, so each comes to its end before the next one
-// begins, while the processor still has at hand what was looked at last. Decisions come
-// by cycle all the same, those of one cycle by tree. Where nobody is admitted as long as
-// somebody is not ready, trees do matter to each other, and take their turns together.
+// Trees are independent, so each runs to its end before the next one begins, which keeps its
+// data in the processor's cache. Decisions are ordered by cycle all the same, and within one
+// cycle by tree. With BlockAdmission trees depend on each other, and run together.
 func (w *World) Step(now workload.Instant, budget int) Result {
-	w.settle()
-	w.checkClaims()
+	w.applyEdits()
+	w.checkNominations()
 	var r Result
-	w.expireClaims(now)
+	w.expireNominations(now)
 	r.Next = w.wakeEdited(now)
-	w.round.now, w.turns = now, w.turns[:0]
+	w.round.now, w.treeCycles = now, w.treeCycles[:0]
 	if w.BlockAdmission {
 		r.Cycles, r.More = w.run(&w.touched, budget)
 	} else {
@@ -84,13 +82,12 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		w.cycles = first + uint64(r.Cycles)
 	}
 	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
-	r.Next = earlier(r.Next, w.expireClaims(now))
+	r.Next = earlier(r.Next, w.expireNominations(now))
 	r.Decisions, r.Admitting = w.inOrder()
 	return r
 }
 
-// run runs cycles of trees. It tells how many those were, and whether the budget ended
-// them.
+// run runs cycles of trees. It returns their number, and whether the budget ended them.
 func (w *World) run(trees *[]*tree, budget int) (cycles int, more bool) {
 	for {
 		queues := w.ready(*trees)
@@ -102,21 +99,21 @@ func (w *World) run(trees *[]*tree, budget int) (cycles int, more bool) {
 		}
 		cycles++
 		w.cycles++
-		w.turns = append(w.turns, turn{w.cycles, w.round.run(queues)})
+		w.treeCycles = append(w.treeCycles, treeCycle{w.cycles, w.round.run(queues)})
 	}
 }
 
-// turn is one cycle of a tree, and the decisions that were made in it.
-type turn struct {
+// treeCycle is the decisions of one cycle of a tree.
+type treeCycle struct {
 	cycle     uint64
 	decisions []Decision
 }
 
-// inOrder hands out the decisions by cycle, and in how many cycles somebody was admitted.
+// inOrder returns the decisions by cycle, and the number of cycles with an admission.
 func (w *World) inOrder() (decisions []Decision, admitting int) {
-	slices.SortStableFunc(w.turns, func(a, b turn) int { return cmp.Compare(a.cycle, b.cycle) })
+	slices.SortStableFunc(w.treeCycles, func(a, b treeCycle) int { return cmp.Compare(a.cycle, b.cycle) })
 	n, last := 0, uint64(0) // cycle that admitted
-	for _, t := range w.turns {
+	for _, t := range w.treeCycles {
 		n += len(t.decisions)
 		if t.cycle != last && slices.ContainsFunc(t.decisions, Decision.admits) {
 			last = t.cycle
@@ -124,66 +121,66 @@ func (w *World) inOrder() (decisions []Decision, admitting int) {
 		}
 	}
 	decisions = make([]Decision, 0, n)
-	for _, t := range w.turns {
+	for _, t := range w.treeCycles {
 		decisions = append(decisions, t.decisions...)
 	}
-	clear(w.turns)
+	clear(w.treeCycles)
 	return decisions, admitting
 }
 
 // entry is one head in one cycle.
 type entry struct {
-	q       *Queue
-	wl      *workload.Workload
-	before  *workload.Workload // the slice whose place it takes, while that holds quota
-	second  bool               // another slice of the job has quota to take a place
-	got     flavor.Assignment
-	targets []preempt.Victim
-	barred  trace.Reason // why it is not looked at, with note
-	note    string
-	blocks  bool // though barred it stays the head, since its queue is strict
+	q        *Queue
+	wl       *workload.Workload
+	replaces *workload.Workload // the slice that it replaces, while that holds quota
+	second   bool               // another slice of the job holds quota to replace one
+	got      flavor.Assignment
+	targets  []preempt.Victim
+	barred   trace.Reason // why it is not evaluated, with note
+	note     string
+	blocks   bool // though barred it stays the head of its strict queue
 
-	standing  bool // looked at before, and here only to keep its quota
-	postponed bool // it fits once the victims of others are gone
+	reserving bool // evaluated before: it only keeps its quota
+	postponed bool // it fits once victims of other preemptors are gone
 
 	recomputed Recomputed
 	passedOver bool
 
-	evictsMore bool                 // it needs victims that it was not promised before
-	forecast   bool                 // it is a follower, about which nothing is decided in this cycle
-	behind     []*workload.Workload // who comes after it
+	evictsMore bool                 // it needs more victims than its nomination has
+	forecast   bool                 // a follower: no decision is made about it in this cycle
+	behind     []*workload.Workload // the followers after it
 
-	// What its queue held before this cycle.
-	hadClaim *claim
-	hadStand *stand
+	// The quota that its queue held before this cycle.
+	hadNomination      *nomination
+	hadHeadReservation *headReservation
 }
 
-// scratch is memory that is used again in every cycle.
+// scratch is memory that is reused in every cycle.
 type scratch struct {
-	queues   []*Queue
-	spare    []*entry
-	round    round
-	flavors  flavor.Search
-	victims  preempt.Search
-	fair     order.Tournament
-	at       *entry // the one being nominated
-	fallback flavor.Assignment
-	first    flavor.Assignment
-	wants    []workload.Want
-	scaled   []workload.PodSet
-	frs      []resource.FR
-	answers  []answer // of the attempt at work
-	turns    []turn   // of the step
+	queues     []*Queue
+	spare      []*entry
+	round      round
+	flavors    flavor.Search
+	victims    preempt.Search
+	fair       order.Tournament
+	at         *entry // the one being nominated
+	fallback   flavor.Assignment
+	first      flavor.Assignment
+	wants      []workload.Want
+	scaled     []workload.PodSet
+	frs        []resource.FR
+	answers    []answer    // of the attempt at work
+	treeCycles []treeCycle // of the step
 
-	decided  slab[Decision]
-	looks    slab[trace.Look]
-	podSets  slab[trace.PodSet]
-	choices  slab[trace.Choice]
-	refusals slab[trace.Refusal]
-	releases slab[resource.FR]
+	decided  arena[Decision]
+	looks    arena[trace.Look]
+	podSets  arena[trace.PodSet]
+	choices  arena[trace.Choice]
+	refusals arena[trace.Refusal]
+	releases arena[resource.FR]
 }
 
-// entry takes an entry from the spare ones.
+// entry returns a blank entry.
 func (w *World) entry(q *Queue, wl *workload.Workload) *entry {
 	var e *entry
 	if n := len(w.spare); n > 0 {
@@ -197,77 +194,77 @@ func (w *World) entry(q *Queue, wl *workload.Workload) *entry {
 	return e
 }
 
-// round is the state of one cycle. While it runs, the victims of every claim in the
-// trees at hand are out of the forest, and what is booked for the heirs is in.
+// round is the state of one cycle. While it runs, the forest is without the victims of all
+// nominations in its trees, and contains what is booked for the preemptors.
 type round struct {
 	w         *World
 	now       workload.Instant
 	decisions []Decision // of this cycle, one for each queue
 	entries   []*entry
-	trees     []*tree // whose claims are booked
-	victims   []leaver
+	trees     []*tree // whose nominations are booked
+	victims   []removedVictim
 	booked    []booking
-	skipped   []loser
-	passing   bool // something was kept from others in this cycle only
+	skipped   []skippedHead
+	passing   bool // some quota was kept from others in this cycle only
 	ahead     lookahead
 }
 
 // run runs one cycle, and returns its decisions.
 func (c *round) run(queues []*Queue) []Decision {
-	c.decisions = c.w.decided.take(len(queues))[:0]
+	c.decisions = c.w.decided.alloc(len(queues))[:0]
 	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
 	for _, q := range queues {
 		q.round = c.w.cycles
-		q.looked = q.Pending.Head()
-		q.lookedVersion = q.tree.version
-		e := c.w.entry(q, q.looked)
-		e.hadClaim, e.hadStand = q.claim, q.stand
-		c.w.keep(q, q.claim, nil)
+		q.evaluated = q.Pending.Head()
+		q.evaluatedVersion = q.tree.version
+		e := c.w.entry(q, q.evaluated)
+		e.hadNomination, e.hadHeadReservation = q.nomination, q.headReservation
+		c.w.setHeld(q, q.nomination, nil)
 		c.entries = append(c.entries, e)
 	}
 	for _, e := range c.entries {
 		c.w.nominate(e)
 	}
-	c.bookClaims(queues)
+	c.bookNominations(queues)
 	if c.w.Fair != nil {
 		c.tournament()
 	} else {
 		slices.SortFunc(c.entries, c.w.compare)
 		for _, e := range c.entries {
-			c.turn(e)
+			c.handleHead(e)
 		}
 	}
 	c.undo()
 	for _, l := range c.skipped {
-		if c.parkLoser(l) {
+		if c.setSkippedInadmissible(l) {
 			continue
 		}
-		c.detail(l.look, l.entry)
+		c.detail(l.record, l.entry)
 		if c.passing {
-			l.q.looked = nil
+			l.q.evaluated = nil
 		}
 	}
 	for _, q := range queues {
-		if q.looked != q.Pending.Head() {
-			q.looked = nil
+		if q.evaluated != q.Pending.Head() {
+			q.evaluated = nil
 		}
-		c.w.rouse(q) // the line may have a new head
+		c.w.activate(q) // the line may have a new head
 	}
 	c.w.spare = append(c.w.spare, c.entries...)
 	return c.decisions
 }
 
-// turn gives one head its turn.
-func (c *round) turn(e *entry) {
-	if e.standing {
-		c.keepOn(e)
+// handleHead is the turn of one head.
+func (c *round) handleHead(e *entry) {
+	if e.reserving {
+		c.renewReservation(e)
 		return
 	}
 	c.process(e)
-	c.settle(e)
+	c.announceChange(e)
 }
 
-// compare is the order of the heads: who borrows less, then as in one queue.
+// compare is the order of the heads: the lower borrowing level first, then as in one queue.
 // spec: 10 §4.5 step 4.
 func (w *World) compare(a, b *entry) int {
 	if first := w.preemptorFirst(a, b); first != 0 {
@@ -295,14 +292,14 @@ func (w *World) preemptorFirst(a, b *entry) int {
 }
 
 // preempts reports whether the head waits for victims of its own.
-func (e *entry) preempts() bool { return e.q.Pending.Sticky() == e.wl }
+func (e *entry) preempts() bool { return e.q.Pending.Prioritized() == e.wl }
 
-// tournament gives the heads their turns by fair share, which every turn changes.
+// tournament handles the heads in the order of fair shares, which every turn changes.
 // spec: 10 §4.8, 20 §4.2.
 func (c *round) tournament() {
 	t := &c.w.fair
 	t.Reset(c.w.Quota, order.Rules{
-		StickyFirst: c.w.PreemptorFirst, NonBorrowingFirst: c.w.NonBorrowingFirst, ByPriority: c.w.PriorityInCohort,
+		PrioritizedFirst: c.w.PreemptorFirst, NonBorrowingFirst: c.w.NonBorrowingFirst, ByPriority: c.w.PriorityInCohort,
 	})
 	for i := range c.entries {
 		c.contest(i)
@@ -324,33 +321,33 @@ func (c *round) tournament() {
 func (c *round) process(e *entry) {
 	e.bar()
 	if e.barred != "" {
-		if e.blocks || e.q.Heir() == e.wl { // an heir behind a head that blocks cannot start
-			c.dropClaim(e.q)
+		if e.blocks || e.q.Preemptor() == e.wl { // a preemptor behind a blocking head cannot start
+			c.dropNomination(e.q)
 		}
 		if !e.blocks {
-			e.q.Pending.SetAside(e.wl)
+			e.q.Pending.SetInadmissibleAlone(e.wl)
 		}
 		c.wait(e, e.barred, e.note)
 		return
 	}
-	c.dropClaim(e.q)
+	c.dropNomination(e.q)
 	if c.w.RecomputeOverlap && slices.ContainsFunc(e.targets, gone) {
 		c.w.renominate(e)
 		e.recomputed = e.outcome()
 	}
 	switch {
 	case e.got.Mode == flavor.NoFit:
-		if c.goesOn(e) {
+		if c.searchContinues(e) {
 			c.wait(e, e.got.Reason, "")
 			return
 		}
-		c.park(e, e.got.Reason, "")
+		c.setInadmissible(e, e.got.Reason, "")
 	case e.got.Mode == flavor.Fit && e.postponed:
 		c.postpone(e)
 	case e.got.Mode == flavor.Fit:
 		c.admit(e)
 	case len(e.targets) == 0:
-		c.without(e)
+		c.waitWithoutVictims(e)
 	case e.wl.Gated:
 		e.wl.Scan = nil
 		c.gate(e)
@@ -359,9 +356,9 @@ func (c *round) process(e *entry) {
 	}
 }
 
-// without deals with a head that would have to preempt, and finds nobody.
-func (c *round) without(e *entry) {
-	if c.goesOn(e) {
+// waitWithoutVictims refuses a head that would have to preempt and has no victims.
+func (c *round) waitWithoutVictims(e *entry) {
+	if c.searchContinues(e) {
 		if !e.q.Strict {
 			c.reserve(e)
 		}
@@ -369,14 +366,14 @@ func (c *round) without(e *entry) {
 		return
 	}
 	c.reserve(e)
-	c.park(e, trace.WaitingForQuota, e.note)
+	c.setInadmissible(e, trace.WaitingForQuota, e.note)
 }
 
-// goesOn reports whether a head that cannot be admitted has flavors left that it has not
-// tried: then it stays active and is looked at again at once. What it stands for remains
-// as it was until it has come to the end: else two heads that try their flavors in turn
-// would have each other looked at for ever. spec: 10 §4.4, §4.6.5.
-func (c *round) goesOn(e *entry) bool {
+// searchContinues reports whether a refused head has flavors left to try: then it stays
+// active and is evaluated again at once. Its head reservation stays as it was until it has
+// tried all: else two heads that try their flavors in turn would cause evaluations of each
+// other for ever. spec: 10 §4.4, §4.6.5.
+func (c *round) searchContinues(e *entry) bool {
 	rounds := int32(1)
 	if c.w.mayResume(e) {
 		rounds += e.wl.Scan.Rounds
@@ -387,13 +384,13 @@ func (c *round) goesOn(e *entry) bool {
 		return false
 	}
 	e.wl.Scan.Rounds = rounds
-	e.q.looked = nil
-	c.w.keep(e.q, e.q.claim, e.hadStand)
+	e.q.evaluated = nil
+	c.w.setHeld(e.q, e.q.nomination, e.hadHeadReservation)
 	return true
 }
 
-// offers is the number of flavors of the largest resource group: in as many looks every
-// flavor of every group has been tried, though not in every combination.
+// offers is the number of flavors of the largest resource group: after as many evaluations
+// every flavor of every group has been tried, though not in every combination.
 func (q *Queue) offers() int32 {
 	n := 0
 	for _, g := range q.Groups {
@@ -402,7 +399,7 @@ func (q *Queue) offers() int32 {
 	return int32(n)
 }
 
-// outcome is what came of the second look for victims.
+// outcome is the outcome of the second search for victims.
 func (e *entry) outcome() Recomputed {
 	switch {
 	case e.postponed:
@@ -416,43 +413,43 @@ func (e *entry) outcome() Recomputed {
 
 func gone(v preempt.Victim) bool { return v.Workload.Gone }
 
-// bar keeps a slice from taking the place of one that was told to go: by others in an
-// earlier cycle, or in this one; and from being the second to take a place.
+// bar bars a slice from replacing one that is being evicted, and from being the second to
+// replace one.
 func (e *entry) bar() {
 	switch {
-	case e.before == nil:
-	case e.before.Evicting:
+	case e.replaces == nil:
+	case e.replaces.Evicting:
 		e.barred, e.note = trace.WaitingForQuota, "the slice of its job that it is to replace is being stopped"
 	case e.second:
 		e.barred, e.note = trace.WaitingForQuota, "another slice of its job has quota, and waits to be admitted"
 	}
 }
 
-// gate sets aside a head that would have to preempt and may not. spec: 10 §4.5 step 5f.
+// gate refuses a head that would have to preempt and may not. spec: 10 §4.5 step 5f.
 func (c *round) gate(e *entry) {
-	look := c.look(e)
-	look.Verdict, look.Reason = trace.Waits, trace.PendingEvaluation
-	look.Note = fmt.Sprintf("it would have to preempt %d of the workloads in its way, and one of its preemption gates is closed", len(e.targets))
+	record := c.record(e)
+	record.Verdict, record.Reason = trace.Waits, trace.PendingEvaluation
+	record.Note = fmt.Sprintf("it would have to preempt %d of the workloads in its way, and one of its preemption gates is closed", len(e.targets))
 	if !e.q.Strict {
-		e.q.Pending.Park(e.wl, c.w.wanted(e))
+		e.q.Pending.SetInadmissible(e.wl, c.w.wanted(e))
 	}
-	c.decide(e, Decision{Gated: true, Look: look})
+	c.decide(e, Decision{Gated: true, Look: record})
 }
 
-// park sets the head aside where others may pass it; in a strict queue it stays and
-// blocks.
-func (c *round) park(e *entry, reason trace.Reason, note string) {
-	look := c.look(e)
-	look.Verdict, look.Reason, look.Note = trace.Waits, reason, note
+// setInadmissible refuses the head. It becomes inadmissible, unless its queue is strict: then
+// it stays and blocks.
+func (c *round) setInadmissible(e *entry, reason trace.Reason, note string) {
+	record := c.record(e)
+	record.Verdict, record.Reason, record.Note = trace.Waits, reason, note
 	wants := c.w.wanted(e)
-	c.w.wakesOn(look, wants)
+	c.w.wakesOn(record, wants)
 	if !e.q.Strict {
-		e.q.Pending.Park(e.wl, wants)
+		e.q.Pending.SetInadmissible(e.wl, wants)
 	}
-	c.decide(e, Decision{Look: look})
+	c.decide(e, Decision{Look: record})
 }
 
-// remember keeps where the search for flavors is to go on. spec: 10 §4.6.5.
+// remember stores where the search for flavors resumes. spec: 10 §4.6.5.
 func (c *round) remember(e *entry) {
 	if len(e.got.Tried) == 0 || c.w.FungibilityOff {
 		e.wl.Scan = nil
@@ -467,9 +464,9 @@ func (c *round) remember(e *entry) {
 }
 
 func (c *round) wait(e *entry, reason trace.Reason, note string) {
-	look := c.look(e)
-	look.Verdict, look.Reason, look.Note = trace.Waits, reason, note
-	c.decide(e, Decision{Look: look})
+	record := c.record(e)
+	record.Verdict, record.Reason, record.Note = trace.Waits, reason, note
+	c.decide(e, Decision{Look: record})
 }
 
 func (c *round) decide(e *entry, d Decision) {
@@ -477,76 +474,75 @@ func (c *round) decide(e *entry, d Decision) {
 	c.decisions = append(c.decisions, d)
 }
 
-// skip leaves the head where it is, with its claim: others came first. It is looked
-// at again as soon as what they took or keep is another amount.
+// skip leaves the head in place, with its nomination, since other heads took the quota. It is
+// evaluated again when the quota that they hold changes.
 func (c *round) skip(e *entry, note string) {
-	c.keepClaim(e)
+	c.restoreNomination(e)
 	if c.w.KeepScan {
 		c.remember(e)
 	} else {
 		e.wl.Scan = nil
 	}
-	look := c.blank(e)
-	look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, note
-	c.skipped = append(c.skipped, loser{e, look})
-	c.decide(e, Decision{Look: look})
+	record := c.blankRecord(e)
+	record.Verdict, record.Reason, record.Note = trace.Waits, trace.WaitingForQuota, note
+	c.skipped = append(c.skipped, skippedHead{e, record})
+	c.decide(e, Decision{Look: record})
 }
 
-// loser is a head that was skipped, with the record of it, which is not complete yet.
-type loser struct {
+// skippedHead is a head that was skipped, with its incomplete record.
+type skippedHead struct {
 	*entry
-	look *trace.Look
+	record *trace.Look
 }
 
-// parkLoser sets a head that was skipped aside if all that others left is too little for
-// it. To look again in another cycle would find that and nothing else, so the record is
-// made what it would be then.
-func (c *round) parkLoser(l loser) bool {
-	if l.q.Strict || l.q.keeps() || l.preempts() {
+// setSkippedInadmissible makes a skipped head inadmissible if the quota left is too little for
+// it. Another evaluation would find just that, so the record is completed accordingly.
+func (c *round) setSkippedInadmissible(l skippedHead) bool {
+	if l.q.Strict || l.q.holdsQuota() || l.preempts() {
 		return false
 	}
 	wants := c.w.wanted(l.entry)
 	if !order.Lacks(l.wl, wants, &l.q.now) {
 		return false
 	}
-	c.w.wakesOn(l.look, wants)
-	l.q.Pending.Park(l.wl, wants)
+	c.w.wakesOn(l.record, wants)
+	l.q.Pending.SetInadmissible(l.wl, wants)
 	l.wl.Scan = nil
 	c.w.nominate(l.entry)
-	l.look.Refusals, l.look.Note = c.w.refusals.clone(l.got.Refusals), l.note
+	l.record.Refusals, l.record.Note = c.w.refusals.clone(l.got.Refusals), l.note
 	if l.got.Mode == flavor.NoFit {
-		l.look.Reason = l.got.Reason
+		l.record.Reason = l.got.Reason
 	}
 	return true
 }
 
-// admit charges the head, if what is free now is free for it: neither claimed for
-// somebody, nor still held by somebody who was told to go.
+// admit charges the head, if its quota is free: neither held for a preemptor, nor still in use
+// by a victim.
 func (c *round) admit(e *entry) {
-	if !c.fits(e.q, e.got.Usage, e.before) || !c.fitsForReal(e) {
+	if !c.fits(e.q, e.got.Usage, e.replaces) || !c.fitsForReal(e) {
 		c.skip(e, "quota was given to another workload first")
 		return
 	}
 	w := c.w
 	if w.BlockAdmission && w.unready > 0 {
-		c.book(e.q, e.got.Usage, e.before)
+		c.book(e.q, e.got.Usage, e.replaces)
 		c.wait(e, trace.WaitingForPodsReady, "no workload is admitted before all that hold quota are ready (waitForPodsReady.blockAdmission)")
 		return
 	}
 	e.q.Pending.Remove(e.wl)
 	e.wl.Scan = nil
-	d := Decision{Admitted: e.got.Holding(), Look: c.blank(e)}
+	d := Decision{Admitted: e.got.Holding(), Look: c.blankRecord(e)}
 	d.Look.Verdict, d.Look.Refusals, d.Look.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
-	if e.before != nil && e.before.Reserved {
-		d.Replaced = e.before
-		e.wl.Usage = e.wl.Usage.Beyond(e.before.Usage)
+	if e.replaces != nil && e.replaces.Reserved {
+		d.Replaced = e.replaces
+		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}
 	w.Reserve(e.wl)
 	c.decide(e, d)
 }
 
-// fitsForReal reports whether the head fits while all victims are still there.
+// fitsForReal reports whether the head fits while all victims still hold their quota.
 func (c *round) fitsForReal(e *entry) bool {
 	if len(c.victims) == 0 {
 		return true
@@ -560,5 +556,5 @@ func (c *round) fitsForReal(e *entry) bool {
 	for _, v := range c.victims {
 		f.Charge(v.Node, v.Workload.Usage)
 	}
-	return c.fits(e.q, e.got.Usage, e.before)
+	return c.fits(e.q, e.got.Usage, e.replaces)
 }

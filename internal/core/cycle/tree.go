@@ -8,24 +8,22 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// tree is what the queues of one cohort tree have in common. A queue below a cycle of
-// cohorts is a tree of its own.
+// tree is the queues of one cohort tree. A queue below a cycle of cohorts is a tree of its own.
 type tree struct {
 	name    string   // the first of the names of its queues
 	queues  []*Queue // by index
-	awake   []*Queue // those with somebody to look at, and some without
-	version uint64   // the last change that can alter an answer, by World.changes
+	awake   []*Queue // a superset of the queues with active workloads
+	version uint64   // of the last change that can alter a decision, by World.changes
 	touched bool     // it is in World.touched
-	keeps   int      // how many of its queues keep quota from others: claims and stands
+	holding int      // how many of its queues hold quota: nominations and head reservations
 
-	// Edits: everyone is to be looked at again, not before an edit window has passed
-	// since the last time.
+	// After an edit all workloads are evaluated again, at most once in an edit window.
 	edited bool
 	wokeAt workload.Instant
 	woke   bool
 }
 
-// remove takes a queue out of the tree, if it is in it.
+// remove removes a queue from the tree, if it is in it.
 func (t *tree) remove(q *Queue) {
 	i := slices.Index(t.queues, q)
 	if i < 0 {
@@ -33,8 +31,8 @@ func (t *tree) remove(q *Queue) {
 	}
 	t.consistOf(slices.Delete(slices.Clone(t.queues), i, i+1))
 	t.awake = slices.DeleteFunc(t.awake, func(o *Queue) bool { return o == q })
-	if q.keeps() {
-		t.keeps--
+	if q.holdsQuota() {
+		t.holding--
 	}
 }
 
@@ -48,17 +46,16 @@ func (t *tree) consistOf(queues []*Queue) {
 	}
 }
 
-// Edited tells the world that queues, cohorts or flavors changed. The figures are right
-// from here on; everyone in the trees concerned is looked at again by a coming Step, at
-// once or, after another edit of the same tree, once the edit window has passed. The
-// trees are those of the nodes and those that won or lost a queue. spec: 10 §4.4.
+// Edited notes that queues, cohorts or flavors changed. A coming Step evaluates again all
+// workloads of the trees of the nodes and of the trees that won or lost a queue: the next one
+// or, after another edit of the same tree, the first one after the edit window. spec: 10 §4.4.
 func (w *World) Edited(nodes ...quota.Node) {
 	w.edited = append(w.edited, nodes...)
 	w.stale = true
 }
 
-// settle brings the trees up to date with the edits.
-func (w *World) settle() {
+// applyEdits updates the trees after edits.
+func (w *World) applyEdits() {
 	if !w.stale {
 		return
 	}
@@ -66,12 +63,12 @@ func (w *World) settle() {
 	if n := w.Table.Len(); n > 0 {
 		w.Quota.Reach(resource.FR(n - 1))
 	}
-	for _, root := range w.Quota.Settle() {
+	for _, root := range w.Quota.Recompute() {
 		w.rebuild(root)
 	}
 	for _, n := range w.edited {
 		if root := w.treeRoot(n); root != quota.None && int(root) < len(w.trees) && w.trees[root] != nil {
-			w.relook(w.trees[root])
+			w.markEdited(w.trees[root])
 		}
 	}
 	w.edited = w.edited[:0]
@@ -88,14 +85,14 @@ func (w *World) treeRoot(n quota.Node) quota.Node {
 	return n
 }
 
-// rebuild finds the queues of one tree again.
+// rebuild collects the queues of one tree.
 func (w *World) rebuild(root quota.Node) {
 	for int(root) >= len(w.trees) {
 		w.trees = append(w.trees, nil)
 	}
 	var queues []*Queue
 	if w.treeRoot(root) == root {
-		queues = w.gather(root, nil)
+		queues = w.collectQueues(root, nil)
 	}
 	t := w.trees[root]
 	if len(queues) == 0 {
@@ -120,20 +117,20 @@ func (w *World) rebuild(root quota.Node) {
 		}
 	}
 	t.consistOf(queues)
-	t.awake, t.keeps = nil, 0
+	t.awake, t.holding = nil, 0
 	for _, q := range queues {
 		q.tree, q.awake = t, false
-		if q.keeps() {
-			t.keeps++
+		if q.holdsQuota() {
+			t.holding++
 		}
 	}
 	for _, q := range queues {
-		w.rouse(q)
+		w.activate(q)
 	}
-	w.relook(t)
+	w.markEdited(t)
 }
 
-func (w *World) gather(n quota.Node, to []*Queue) []*Queue {
+func (w *World) collectQueues(n quota.Node, to []*Queue) []*Queue {
 	if int(n) < len(w.byNode) && w.byNode[n] != nil {
 		to = append(to, w.byNode[n])
 	}
@@ -141,20 +138,20 @@ func (w *World) gather(n quota.Node, to []*Queue) []*Queue {
 		return to
 	}
 	for _, kid := range w.Quota.Kids(n) {
-		to = w.gather(kid, to)
+		to = w.collectQueues(kid, to)
 	}
 	return to
 }
 
-func (w *World) relook(t *tree) {
+func (w *World) markEdited(t *tree) {
 	if !t.edited {
 		t.edited = true
 		w.due = append(w.due, t)
 	}
 }
 
-// wakeEdited has everyone looked at again in the edited trees whose window has passed,
-// and returns when the next one has, 0 for none.
+// wakeEdited activates all workloads of the edited trees whose window has passed, and returns
+// the end of the next window, 0 for none.
 func (w *World) wakeEdited(now workload.Instant) (next workload.Instant) {
 	w.due = slices.DeleteFunc(w.due, func(t *tree) bool {
 		if len(t.queues) == 0 {
@@ -170,7 +167,7 @@ func (w *World) wakeEdited(now workload.Instant) (next workload.Instant) {
 		t.version = w.changes
 		for _, q := range t.queues {
 			q.Pending.WakeAll()
-			w.rouse(q)
+			w.activate(q)
 		}
 		return true
 	})
@@ -185,32 +182,32 @@ func earlier(a, b workload.Instant) workload.Instant {
 	return a
 }
 
-// checkClaims is checkClaim for all queues of edited trees. It is for the beginning of a step: a queue may have left its
-// tree and come back since the last one, and whether somebody asked for figures in between must not matter.
-func (w *World) checkClaims() {
+// checkNominations is checkNomination for all queues of edited trees. It belongs to the beginning of a step: a queue may have left its
+// tree and come back since the last one, and a question in between must not change the outcome.
+func (w *World) checkNominations() {
 	for _, t := range w.due {
 		for _, q := range t.queues {
-			w.checkClaim(q)
+			w.checkNomination(q)
 		}
 	}
 }
 
-// checkClaim gives up a claim that rests on a victim in a tree that the queue no
-// longer belongs to: its going frees nothing here, and others there count on it.
-func (w *World) checkClaim(q *Queue) {
-	if q.claim == nil {
+// checkNomination drops a nomination with a victim in a tree that the queue no longer belongs
+// to: its eviction frees nothing here, and preemptors there count on it.
+func (w *World) checkNomination(q *Queue) {
+	if q.nomination == nil {
 		return
 	}
-	for _, v := range q.claim.victims {
+	for _, v := range q.nomination.victims {
 		if from := w.byNode[v.Node]; from == nil || w.treeRoot(v.Node) != w.treeRoot(q.Node) {
-			w.keep(q, nil, q.stand)
+			w.setHeld(q, nil, q.headReservation)
 			return
 		}
 	}
 }
 
-// rouse notes that somebody in the queue may have to be looked at.
-func (w *World) rouse(q *Queue) {
+// activate notes that the queue may have active workloads.
+func (w *World) activate(q *Queue) {
 	if !q.awake {
 		q.awake = true
 		q.tree.awake = append(q.tree.awake, q)
@@ -225,15 +222,15 @@ func (w *World) touch(t *tree) {
 	}
 }
 
-// changed notes that an answer in q's tree may be another one now.
+// changed notes that decisions in q's tree may change.
 func (w *World) changed(q *Queue) {
 	w.changes++
 	q.tree.version = w.changes
 	w.touch(q.tree)
 }
 
-// ready returns, in order of their index, the queues of trees whose head was not yet
-// looked at in the present state of its tree.
+// ready returns, by index, the queues of trees whose head was not evaluated in the present
+// state of its tree.
 func (w *World) ready(trees []*tree) []*Queue {
 	queues := w.queues[:0]
 	for _, t := range trees {
@@ -246,7 +243,7 @@ func (w *World) ready(trees []*tree) []*Queue {
 				continue
 			}
 			awake = append(awake, q)
-			if w.open(q) && (q.looked != head || q.lookedVersion != t.version) {
+			if w.open(q) && (q.evaluated != head || q.evaluatedVersion != t.version) {
 				queues = append(queues, q)
 			}
 		}

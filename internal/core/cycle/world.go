@@ -1,9 +1,9 @@
 // Package cycle runs scheduling: a world in, decisions and their trace out.
 //
-// A step is as many cycles as there is progress to make. One cycle looks at the head
-// of every queue that has something new to try: it nominates flavors for all of
-// them against the same world, sorts them, and then charges, books or refuses them
-// one by one. The outcome equals running those cycles one at a time. spec: 10 §4.5.
+// A step is as many cycles as there is progress to make. One cycle evaluates the head of every
+// queue that has something new to try: it nominates flavors for all of them against the same
+// world, sorts them, and then charges, books or refuses them one by one. The outcome equals
+// that of the cycles run one at a time. spec: 10 §4.5.
 package cycle
 
 import (
@@ -17,40 +17,40 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// World is everything a decision depends on. It is changed only by its methods and
-// by Step; the package state owns one and feeds it.
+// World is the input of every decision. It is changed only by its methods and by Step; the
+// package state owns one and feeds it.
 type World struct {
 	Options
 	Table  *resource.Table
 	Quota  *quota.Forest
 	Queues []*Queue // by Workload.Queue; nil where one was removed
 
-	// NamespaceLabels returns the labels of a workload's namespace, false if there
-	// is no such namespace.
+	// NamespaceLabels returns the labels of a workload's namespace, false if there is no such
+	// namespace.
 	NamespaceLabels func(*workload.Workload) (map[string]string, bool)
-	// Predecessor returns the slice whose place a workload is to take, and the flavors
-	// that bind it, or nil. It has to wait while another slice of the job has quota and is
-	// not admitted yet. Only workloads with Successor set are asked about.
-	Predecessor func(*workload.Workload) (before *workload.Workload, pins []workload.Pin, waits bool)
+	// ReplacedSlice returns the slice that a workload is to replace, and its flavors, which bind
+	// the workload; nil if there is none. It has to wait while another slice of the job has a
+	// reservation and is not admitted yet. It is called for workloads with MayReplace only.
+	ReplacedSlice func(*workload.Workload) (replaces *workload.Workload, pins []workload.Pin, waits bool)
 
 	byNode []*Queue // by quota.Node
 	trees  []*tree  // by the quota.Node of the root
 	edited []quota.Node
-	stale  bool // edits are not settled yet
+	stale  bool // there are edits to apply
 
-	touched  []*tree // with something new to look at
-	due      []*tree // to be looked at again because of edits
-	keepers  []*Queue
+	touched  []*tree  // with something new to try
+	due      []*tree  // edited, and not evaluated since
+	holders  []*Queue // a superset of the queues with nominations that can expire
 	patterns order.Patterns
 
-	unready int    // how many hold quota and are not ready
-	changes uint64 // grows with everything that can alter an answer
+	unready int    // number of workloads with a reservation that are not ready
+	changes uint64 // grows with every change that can alter a decision
 	cycles  uint64
 
 	scratch
 }
 
-// Queue is a ClusterQueue as the engine sees it.
+// Queue is a ClusterQueue in the engine.
 type Queue struct {
 	Name  string
 	Index int32
@@ -58,23 +58,23 @@ type Queue struct {
 
 	// Closed is why nothing is admitted here, as a clause; "" is open.
 	Closed     string
-	Strict     bool // the head blocks whoever is behind it
+	Strict     bool // the head blocks the workloads behind it
 	Namespaces []workload.Term
 	Groups     []flavor.Group
 	Policy     flavor.Fungibility
 	Preemption preempt.Policy
 
-	Pending order.Pending
-	holders preempt.Holders
-	tree    *tree
-	awake   bool // it is in tree.awake
-	now     figures
-	claim   *claim
-	stand   *stand
+	Pending         order.Pending
+	holders         preempt.Holders
+	tree            *tree
+	awake           bool // it is in tree.awake
+	now             figures
+	nomination      *nomination
+	headReservation *headReservation
 
-	round         uint64             // the last cycle in which its head was looked at
-	looked        *workload.Workload // the head at the last look
-	lookedVersion uint64
+	round            uint64             // the last cycle in which its head was evaluated
+	evaluated        *workload.Workload // the head at the last evaluation
+	evaluatedVersion uint64
 }
 
 // NewWorld returns a world without queues.
@@ -83,13 +83,13 @@ func NewWorld(o Options) *World {
 	w := &World{
 		Options: o, Table: t, Quota: quota.NewForest(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
-		Predecessor:     func(*workload.Workload) (*workload.Workload, []workload.Pin, bool) { return nil, nil, false },
+		ReplacedSlice:   func(*workload.Workload) (*workload.Workload, []workload.Pin, bool) { return nil, nil, false },
 	}
 	w.scratch.bind(w)
 	return w
 }
 
-// AddQueue gives q its index and lets workloads into it. Edited has to follow.
+// AddQueue gives q its index and makes it usable. Call Edited afterwards.
 func (w *World) AddQueue(q *Queue) {
 	q.Index, q.now = int32(len(w.Queues)), figures{w, q}
 	q.Pending.Share(&w.patterns)
@@ -100,69 +100,69 @@ func (w *World) AddQueue(q *Queue) {
 	w.byNode[q.Node] = q
 }
 
-// RemoveQueue takes a queue out, releases what was reserved in it and returns who
-// was in its line. Its node can be removed then.
+// RemoveQueue removes a queue, releases its reservations and returns the workloads of its
+// line. Its node can be removed afterwards.
 func (w *World) RemoveQueue(q *Queue) []*workload.Workload {
-	w.settle()
+	w.applyEdits()
 	line := q.Pending.All()
 	for _, wl := range slices.Collect(q.holders.All()) {
 		w.Release(wl)
 	}
-	w.keep(q, nil, nil)
+	w.setHeld(q, nil, nil)
 	w.Queues[q.Index], w.byNode[q.Node] = nil, nil
 	q.tree.remove(q)
 	w.changed(q)
 	return line
 }
 
-// figures are what the line of a queue asks about the queue.
+// figures are the amounts that the line of a queue reads.
 type figures struct {
 	w *World
 	q *Queue
 }
 
-// Available is what a workload of the queue can have of fr.
+// Available is how much of fr a workload of the queue can get.
 func (f *figures) Available(fr resource.FR) resource.Amount { return f.w.Quota.Available(f.q.Node, fr) }
 
-// Winnable reports whether a workload of the queue might have least of fr by preemption.
+// Winnable reports whether preemption might make least of fr available to a workload.
 func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource.Amount) bool {
 	s := &f.w.victims
 	s.Node, s.Policy, s.Preemptor = f.q.Node, f.q.Preemption, wl
 	return s.Could(fr, least)
 }
 
-// Enqueue puts a workload at its place in the line of its queue.
+// Enqueue adds a workload to the line of its queue.
 func (w *World) Enqueue(wl *workload.Workload) {
-	w.settle()
+	w.applyEdits()
 	q := w.Queues[wl.Queue]
-	q.Pending.Add(wl, q.Strict || wl.Successor)
-	w.rouse(q)
+	q.Pending.Add(wl, q.Strict || wl.MayReplace)
+	w.activate(q)
 }
 
-// Dequeue takes a workload out of its line.
+// Dequeue removes a workload from its line.
 func (w *World) Dequeue(wl *workload.Workload) {
-	w.settle()
+	w.applyEdits()
 	q := w.Queues[wl.Queue]
 	if q.Pending.Remove(wl) {
-		w.rouse(q)
+		w.activate(q)
 	}
-	claim, stand := q.claim, q.stand
-	if claim != nil && claim.heir == wl {
-		claim = nil
+	nomination, headReservation := q.nomination, q.headReservation
+	if nomination != nil && nomination.preemptor == wl {
+		nomination = nil
 	}
-	if stand != nil && stand.wl == wl {
-		stand = nil
+	if headReservation != nil && headReservation.wl == wl {
+		headReservation = nil
 	}
-	if claim != q.claim || stand != q.stand {
-		w.keep(q, claim, stand)
+	if nomination != q.nomination || headReservation != q.headReservation {
+		w.setHeld(q, nomination, headReservation)
 		w.changed(q)
 	}
 }
 
-// Reserve charges a workload that holds Usage in its queue: one that Step admitted,
-// or one that somebody else did. spec: 10 §4.9.
+// Reserve charges the Usage of a workload to its queue: one that Step admitted, or one that
+// was admitted elsewhere. spec: 10 §4.9.
 func (w *World) Reserve(wl *workload.Workload) {
-	w.settle()
+	w.applyEdits()
 	q := w.Queues[wl.Queue]
 	wl.Reserved = true
 	w.countUnready(wl, 1)
@@ -171,12 +171,12 @@ func (w *World) Reserve(wl *workload.Workload) {
 	w.changed(q)
 }
 
-// Release gives back what a workload holds and wakes those that can be helped by it.
+// Release releases the usage of a workload, and evaluates the wake conditions on it.
 func (w *World) Release(wl *workload.Workload) {
 	if !wl.Reserved {
 		return
 	}
-	w.settle()
+	w.applyEdits()
 	q := w.Queues[wl.Queue]
 	q.holders.Remove(wl)
 	w.countUnready(wl, -1)
@@ -187,8 +187,8 @@ func (w *World) Release(wl *workload.Workload) {
 	w.wake(q.tree, wl.Usage)
 }
 
-// charge counts what a workload holds, or no longer. Usage past counting is counted anew
-// when some of it goes.
+// charge adds or removes the usage of a workload. A saturated usage is recounted when some of
+// it is released.
 func (w *World) charge(q *Queue, wl *workload.Workload, more bool) {
 	switch {
 	case more:
@@ -211,23 +211,23 @@ func (w *World) charge(q *Queue, wl *workload.Workload, more bool) {
 	}
 }
 
-// wake notes in the whole tree what was released, where it may be enough for somebody.
+// wake evaluates the wake conditions of the whole tree after a release.
 func (w *World) wake(t *tree, released resource.Vector) {
 	for _, q := range t.queues {
-		if q.Pending.Parked() == 0 {
+		if q.Pending.Inadmissible() == 0 {
 			continue
 		}
 		for _, e := range released {
 			if q.Pending.Release(e.FR, &q.now) {
-				w.rouse(q)
+				w.activate(q)
 			}
 		}
 	}
 }
 
-// Written says at which time the admission of a workload was written down.
+// Written sets the time at which the admission of a workload was written.
 func (w *World) Written(wl *workload.Workload, at workload.Instant) {
-	if wl.ReservedAt == at || !wl.Reserved { // a slice whose place is taken already
+	if wl.ReservedAt == at || !wl.Reserved { // a slice that was replaced already
 		wl.ReservedAt = at
 		return
 	}
@@ -237,29 +237,29 @@ func (w *World) Written(wl *workload.Workload, at workload.Instant) {
 	q.holders.Add(wl)
 }
 
-// Settle brings every figure up to date with the edits.
-func (w *World) Settle() { w.settle() }
+// ApplyEdits updates all figures after edits.
+func (w *World) ApplyEdits() { w.applyEdits() }
 
-// SetEvicting reports whether a workload with a reservation is on its way out. A slice that was
-// to take its place then has to wait until it has left, and is no longer in the way of those
-// behind it: if one is head it is looked at again. spec: 20 §4.11.
+// SetEvicting sets whether a workload with a reservation is being evicted. A slice that was to
+// replace it then has to wait until it has left, and no longer blocks the workloads behind it:
+// if it is the head, it is evaluated again. spec: 20 §4.11.
 func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 	if !wl.Reserved {
 		wl.Evicting = evicting
 		return
 	}
-	w.settle()
+	w.applyEdits()
 	q, was := w.Queues[wl.Queue], wl.Evicting
 	q.holders.SetEvicting(wl, evicting)
-	if head := q.Pending.Head(); evicting && !was && head != nil && head.Successor {
-		if before, _, _ := w.Predecessor(head); before == wl {
-			q.looked = nil
-			w.rouse(q)
+	if head := q.Pending.Head(); evicting && !was && head != nil && head.MayReplace {
+		if replaces, _, _ := w.ReplacedSlice(head); replaces == wl {
+			q.evaluated = nil
+			w.activate(q)
 		}
 	}
 }
 
-// SetReady reports whether all pods of a workload with a reservation are ready.
+// SetReady sets whether all pods of a workload with a reservation are ready.
 func (w *World) SetReady(wl *workload.Workload, ready bool) {
 	if wl.Ready == ready {
 		return
@@ -269,8 +269,8 @@ func (w *World) SetReady(wl *workload.Workload, ready bool) {
 	w.countUnready(wl, 1)
 }
 
-// countUnready counts a workload if it holds quota and is not ready. Once nobody is left
-// everyone may be admitted again.
+// countUnready counts a workload with a reservation that is not ready. Once there is none,
+// admissions are possible again.
 func (w *World) countUnready(wl *workload.Workload, by int) {
 	if !wl.Reserved || wl.Ready {
 		return
@@ -288,31 +288,31 @@ func (w *World) countUnready(wl *workload.Workload, by int) {
 	}
 }
 
-// EvictionFailed takes back that a workload was told to go.
+// EvictionFailed takes back the eviction of a workload.
 func (w *World) EvictionFailed(wl *workload.Workload) {
-	w.settle()
+	w.applyEdits()
 	w.SetEvicting(wl, false)
 	w.changed(w.Queues[wl.Queue])
 }
 
-// Holders returns the workloads that hold quota of q, who would have to go first first.
+// Holders returns the workloads with a reservation in q, in the order of their preemption.
 func (q *Queue) Holders() *preempt.Holders { return &q.holders }
 
-// Heir returns the workload for which quota is held here, or nil.
-func (q *Queue) Heir() *workload.Workload {
-	if q.claim == nil {
+// Preemptor returns the workload for which quota is held here, or nil.
+func (q *Queue) Preemptor() *workload.Workload {
+	if q.nomination == nil {
 		return nil
 	}
-	return q.claim.heir
+	return q.nomination.preemptor
 }
 
-// Claim returns what is held for the heir, the victims that are to leave for it, and the
-// slice whose place it takes, if any.
-func (q *Queue) Claim() (usage resource.Vector, victims []preempt.Victim, before *workload.Workload) {
-	if q.claim == nil {
+// Nomination returns the quota held for the preemptor, its remaining and past victims, and the
+// slice that it replaces, if any.
+func (q *Queue) Nomination() (usage resource.Vector, victims []preempt.Victim, replaces *workload.Workload) {
+	if q.nomination == nil {
 		return nil, nil, nil
 	}
-	return q.claim.usage, q.claim.victims, q.claim.before
+	return q.nomination.usage, q.nomination.victims, q.nomination.replaces
 }
 
 // open reports whether workloads of q can be admitted at all.
@@ -320,7 +320,7 @@ func (w *World) open(q *Queue) bool {
 	return q.Closed == "" && w.Quota.Root(q.Node) != quota.None
 }
 
-// preemptible is who could be preempted in a queue: nobody where it is closed.
+// preemptible returns the candidates for preemption of a queue: none where it is closed.
 // spec: 10 §4.3.5.
 func (w *World) preemptible(n quota.Node) *preempt.Holders {
 	q := w.byNode[n]

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Search is the world as one queue's assignments see it, and the memory that they
-// need: one value serves any number of them, with its fields changed in between.
+// Search is the world of one queue's assignments, and their memory: one value serves any
+// number of them, with its fields changed in between.
 type Search struct {
 	Table  *resource.Table
 	Quota  *quota.Forest
@@ -18,44 +18,43 @@ type Search struct {
 	Groups []Group
 	Policy Fungibility
 	Oracle Oracle
-	// PreemptsWhileBorrowing: preemption is worth a look although the request is
-	// past what the queue owns.
+	// PreemptsWhileBorrowing: preemption is allowed although the request is past the queue's
+	// own quota.
 	PreemptsWhileBorrowing bool
-	// Nobody, unless nil: the policies of the queue let nobody be preempted for it, which
-	// is what refusals say. The Oracle is not asked then, and Wants are more precise.
-	Nobody *trace.Reach
-	// NoReclaim: they let nobody in other queues be preempted, so that the Oracle never
-	// says Reclaim.
+	// NoPreemption, unless nil, is the reach of a queue whose policy allows no preemption, for
+	// refusals. The Oracle is not called then, and Wants are more precise.
+	NoPreemption *trace.Reach
+	// NoReclaim: the policy allows no preemption in other queues, so that the Oracle never
+	// returns Reclaim.
 	NoReclaim bool
 	// IgnoreUndeclared: resources that no group covers need no quota.
 	IgnoreUndeclared bool
 
-	// Resume is the Tried of the search before: each search goes on there.
-	// spec: 10 §4.6.5.
+	// Resume is the Tried of the search before: each search resumes there. spec: 10 §4.6.5.
 	Resume []workload.Tried
-	// Only restricts the search to what this earlier assignment of the same workload
-	// gave, and starts at the first flavor. spec: 10 §4.5 5b.
+	// Only restricts the search to the flavors of an earlier assignment of the same workload,
+	// and starts at the first flavor. spec: 10 §4.5 5b.
 	Only *Holding
 	// Pins are the flavors that a slice has to stay on. spec: 20 §4.11.
 	Pins []workload.Pin
 
-	// The assignment at work.
+	// The state of the current assignment.
 	podSets      []workload.PodSet
 	into         *Assignment
-	pods         ask     // what every pod asks of quota for pods; its group is −1 without any
-	numbers      []int16 // of the group that each pod set is in
+	pods         ask     // the request of every pod where quota for pods is counted; its group is −1 if not
+	numbers      []int16 // of the group of each pod set
 	spans        []span  // of each pod set in into.flat
-	asks         []ask   // of the group of pod sets at hand, in name order
+	asks         []ask   // of the current group of pod sets, in name order
 	picks        []picked
 	question     Question
-	needs        []resource.FR // what the groups of pod sets before this one are short of, sorted
+	needs        []resource.FR // the FRs that the groups of pod sets before are short of, sorted
 	contradicted bool          // the last search refused a flavor for the labels of a pick
 	texts        map[detail]text
 	nodes        []nodeText   // by node
-	reach        *trace.Reach // the last one that was asked about; shared by refusals
+	reach        *trace.Reach // the last one of the Oracle; shared by refusals
 }
 
-// ask is what a group of pod sets requests of one resource, and what it gets.
+// ask is the request of a group of pod sets for one resource, and its assignment.
 type ask struct {
 	resource resource.ID
 	amount   resource.Amount
@@ -82,9 +81,9 @@ type span struct {
 	done     bool
 }
 
-// Assign finds flavors for all pod sets and writes the outcome into into, in the memory
-// that it has. It stops at the first group of pod sets that
-// cannot have any: the workload then is NoFit. spec: 10 §4.6.1.
+// Assign finds flavors for all pod sets and writes the outcome into the memory of into. It
+// stops at the first group of pod sets that gets none: the workload then is NoFit.
+// spec: 10 §4.6.1.
 func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 	*into = Assignment{
 		PodSets: into.PodSets[:0], Mode: Fit, Usage: into.Usage[:0], Refusals: into.Refusals[:0],
@@ -106,8 +105,8 @@ func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 	s.into, s.podSets = nil, nil
 }
 
-// prepare numbers the groups of pod sets, in order of first appearance, and returns how
-// many there are.
+// prepare numbers the groups of pod sets, in order of first appearance, and returns their
+// number.
 func (s *Search) prepare(podSets []workload.PodSet) int16 {
 	s.podSets = podSets
 	s.pods = ask{group: -1}
@@ -139,8 +138,8 @@ func (s *Search) prepare(podSets []workload.PodSet) int16 {
 // first is the index of the first pod set of a group.
 func (s *Search) first(number int16) int { return slices.Index(s.numbers, number) }
 
-// assignGroup finds flavors for a group of pod sets, one of each resource group that
-// they ask something of.
+// assignGroup finds flavors for a group of pod sets, one of each resource group that they
+// request something of.
 func (s *Search) assignGroup(number int16) bool {
 	s.asks, s.picks = s.asks[:0], s.picks[:0]
 	for i := range s.podSets {
@@ -167,19 +166,19 @@ func (s *Search) assignGroup(number int16) bool {
 		if s.into.Reason == "" {
 			continue
 		}
-		// Another flavor for what was found before cannot help what was not, except where
+		// Another flavor for an earlier resource group cannot help this one, except where
 		// the two contradicted each other.
 		if !s.contradicted {
 			s.into.Tried = s.into.Tried[:tried]
 		}
 		return false
 	}
-	s.give(number)
+	s.assignPodSets(number)
 	return true
 }
 
-// sum adds what count pods of a pod set request, and quota for pods where that is
-// counted, to the asks. spec: 10 §4.2.
+// sum adds the requests of count pods of a pod set, and quota for pods where that is counted,
+// to the asks. spec: 10 §4.2.
 func (s *Search) sum(ps *workload.PodSet, count int32) {
 	for _, r := range ps.Requests {
 		if s.pods.group >= 0 && r.Resource == s.pods.resource {
@@ -199,7 +198,7 @@ func (s *Search) sum(ps *workload.PodSet, count int32) {
 	}
 }
 
-// ask inserts a in name order, or adds it to what there is of its resource.
+// ask inserts a in name order, or adds it to the ask for its resource.
 func (s *Search) ask(a ask) {
 	name := s.Table.Name(a.resource)
 	i := len(s.asks)
@@ -213,7 +212,7 @@ func (s *Search) ask(a ask) {
 	s.asks = slices.Insert(s.asks, i, a)
 }
 
-// groupOf returns the resource group that covers a resource, and where in it.
+// groupOf returns the resource group that covers a resource, and its index in the group.
 func (s *Search) groupOf(id resource.ID) (group, at int) {
 	for i := range s.Groups {
 		if at := slices.Index(s.Groups[i].Resources, id); at >= 0 {
@@ -236,8 +235,8 @@ func (s *Search) requested(ps *workload.PodSet, id resource.ID) (resource.Amount
 	return 0, false
 }
 
-// give hands what was found to the pod sets of the group, each what it requests.
-func (s *Search) give(number int16) {
+// assignPodSets assigns the picked flavors to the pod sets of the group.
+func (s *Search) assignPodSets(number int16) {
 	a := s.into
 	for i := range s.podSets {
 		if s.numbers[i] != number {

@@ -51,7 +51,7 @@ func TestSearch(t *testing.T) {
 					g.Offers = append(g.Offers, Offer{Flavor: &Flavor{Name: flavor}, FRs: []resource.FR{w.offer(flavor, "gpu", grd)}})
 				}
 				w.Groups = []Group{g}
-				w.settle()
+				w.recompute()
 				a := w.assign(podSet("main", workload.Request{Resource: gpu, Amount: 10}))
 				if len(a.PodSets) != 1 {
 					t.Fatalf("no flavor: %v", a.Refusals)
@@ -120,7 +120,7 @@ func TestCheck(t *testing.T) {
 			w.cells[w.mid] = []quota.Cell{{FR: fr, Nominal: tc.inCohort, Borrow: quota.NoLimit, Lend: quota.NoLimit}}
 			w.used = w.used.Plus(fr, tc.used)
 			w.PreemptsWhileBorrowing = tc.whileBorrowing
-			w.settle()
+			w.recompute()
 			got, reason := w.check(fr, tc.asked)
 			if got != tc.want || reason != tc.reason {
 				t.Errorf("check = %v, %q, want %v, %q", got, reason, tc.want, tc.reason)
@@ -164,7 +164,7 @@ func TestReason(t *testing.T) {
 			g.Offers = append(g.Offers, tests[name].offers(w))
 		}
 		w.Groups = []Group{g}
-		w.settle()
+		w.recompute()
 		a := w.assign(podSet("main", workload.Request{Resource: cpu, Amount: 10}, workload.Request{Resource: gpu, Amount: 10}))
 		if a.Mode != NoFit || len(a.Usage) > 0 || len(a.PodSets) > 0 {
 			t.Fatalf("got %v", a)
@@ -214,7 +214,7 @@ func TestRequests(t *testing.T) {
 			g := Group{Resources: []resource.ID{w.Table.ID("gpu"), w.Table.ID("pods")}}
 			g.Offers = []Offer{{&Flavor{Name: "f"}, []resource.FR{w.offer("f", "gpu", grade{Fit, 0}), w.offer("f", "pods", grade{Fit, 0})}}}
 			w.Groups = []Group{g}
-			w.settle()
+			w.recompute()
 			ps := workload.PodSet{Name: "main", Count: 3}
 			for _, name := range []string{"gpu", "lic", "pods"} {
 				if amount, ok := tc.requests[name]; ok {

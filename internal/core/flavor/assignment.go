@@ -10,21 +10,20 @@ import (
 
 // Assignment is the outcome for a whole workload.
 type Assignment struct {
-	PodSets  []trace.PodSet  // in the workload's order; when NoFit, those that were done before
+	PodSets  []trace.PodSet  // in the workload's order; when NoFit, the ones assigned before
 	Mode     Mode            // the worst of its pod sets
 	Level    int             // the farthest any of its requests borrows
 	Usage    resource.Vector // by FR, without zeros
-	Refusals []trace.Refusal // what was tried in vain, in order
-	// Reason says why nothing fits, when Mode is NoFit: of the flavors of the resource
-	// group that failed the least severe, of the resources of one flavor the most
-	// severe. The search ends at the first group that fails, and whatever was found
-	// before it has no reason; so that one is also the most severe over the resource
-	// groups and pod sets. spec: 10 §4.6.7.
+	Refusals []trace.Refusal // flavors that were refused, in order
+	// Reason is why nothing fits, when Mode is NoFit: of the flavors of the resource group that
+	// failed the least severe, of the resources of one flavor the most severe. The search ends at
+	// the first group that fails, and groups before it have no reason, so it is also the most
+	// severe over the resource groups and pod sets. spec: 10 §4.6.7.
 	Reason trace.Reason
-	// Tried is where the next search can go on: only what has flavors left. A group of
-	// pod sets that failed has no part in it, unless another pick for it could help.
+	// Tried is where the next search resumes, for groups with flavors left. A group of pod sets
+	// that failed has no part in it, unless another pick for it could help.
 	Tried []workload.Tried
-	// Resumed tells that a search did not start at its first flavor: the reason and the
+	// Resumed reports that a search did not start at its first flavor: the reason and the
 	// refusals are not about all flavors then.
 	Resumed bool
 
@@ -34,8 +33,7 @@ type Assignment struct {
 // Untried reports whether a search stopped before its last flavor.
 func (a *Assignment) Untried() bool { return len(a.Tried) > 0 }
 
-// Needs writes into into, in the memory that it has, the FRs that are to be won by
-// preemption, sorted.
+// Needs writes the FRs that require preemption, sorted, into the memory of into.
 func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 	into = into[:0]
 	for _, ps := range a.PodSets {
@@ -48,14 +46,14 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 	return into
 }
 
-// Holding is what is kept of an assignment that was charged.
+// Holding is the part of a charged assignment that is kept.
 type Holding struct {
 	PodSets []trace.PodSet
 	Usage   resource.Vector
 }
 
-// Holding returns a copy of what a gives. Short lists come with the copy in one piece: up
-// to four FRs, as many resources and a pod set.
+// Holding returns a copy of the charge of a. Short lists are allocated with the copy: up to
+// four FRs, as many resources and a pod set.
 func (a *Assignment) Holding() *Holding {
 	block := &struct {
 		Holding

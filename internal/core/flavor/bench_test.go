@@ -32,7 +32,7 @@ func busy(n int) (*world, []workload.PodSet) {
 		g.Offers = append(g.Offers, o)
 	}
 	w.Groups = []Group{g}
-	w.settle()
+	w.recompute()
 	var podSets []workload.PodSet
 	for _, name := range []string{"driver", "workers"} {
 		ps := podSet(name)

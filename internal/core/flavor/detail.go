@@ -10,11 +10,11 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// kind is what a detail is about.
+// kind is the kind of a detail.
 type kind int8
 
 const (
-	matches kind = iota // nothing is in the way
+	matches kind = iota // no obstacle
 	missing
 	tainted
 	notSelected
@@ -25,17 +25,17 @@ const (
 	uncovered
 )
 
-// detail is a text of a refusal as data. The same ones come up in every cycle, so a
-// search writes each once.
+// detail is the text of a refusal as data. Most details repeat in every cycle, so a search
+// formats each once.
 type detail struct {
 	kind   kind
 	flavor string
-	other  string         // what the flavor contradicts, or what is not covered
-	key    string         // the label key it is about
+	other  string         // the flavor that it contradicts, or the resource that is not covered
+	key    string         // the label key
 	taint  workload.Taint // not tolerated
 }
 
-// String is the text of the detail, "" when nothing is in the way.
+// String is the text of the detail, "" when there is no obstacle.
 func (d detail) String() string {
 	switch d.kind {
 	case matches:
@@ -67,10 +67,10 @@ func taintText(t workload.Taint) string {
 	return strings.TrimSuffix(text+":"+t.Effect, ":")
 }
 
-// maxTexts bounds what edits of flavors leave behind.
+// maxTexts bounds the texts left behind by edits of flavors.
 const maxTexts = 1 << 12
 
-// text is that of a detail, with the flavor that it is about.
+// text is the text of a detail, and its flavor.
 type text struct {
 	about *resource.Pair
 	text  string
@@ -89,21 +89,20 @@ func (s *Search) text(d detail) text {
 	return t
 }
 
-// refuse notes that the flavor named in d cannot be had by a pod set.
+// refuse adds the refusal of a flavor for a pod set.
 func (s *Search) refuse(podSet int, d detail) {
 	t := s.text(d)
 	s.into.Refusals = append(s.into.Refusals, trace.Refusal{PodSet: s.podSets[podSet].Name, Pair: t.about, Detail: t.text})
 }
 
-// nodeText is the text that names a node of the tree.
+// nodeText is the text for a node of the tree.
 type nodeText struct {
 	name   string
 	cohort bool
 	text   string
 }
 
-// where names the node of the tree that has no more of fr to give, and tells whether
-// its borrowing limit is what says so.
+// where returns the bottleneck of fr in the tree, and whether its borrowing limit binds.
 func (s *Search) where(fr resource.FR) (node string, limited bool) {
 	at, limited := s.Quota.Bottleneck(s.Node, fr)
 	if at == quota.None {

@@ -28,9 +28,8 @@ type Offer struct {
 	FRs    []resource.FR
 }
 
-// obstacle says why a pod set of a group cannot use a flavor for what it asks of a
-// resource group, and which pod set that is, the first of them; it matches when all can.
-// spec: 10 §4.6.2.
+// obstacle returns why a pod set of a group cannot use a flavor for its requests of a resource
+// group, and the index of the first such pod set; it matches when all can. spec: 10 §4.6.2.
 func (s *Search) obstacle(number int16, group int, o *Offer) (podSet int, d detail) {
 	for i := range s.podSets {
 		if s.numbers[i] != number {
@@ -47,9 +46,9 @@ func (s *Search) obstacle(number int16, group int, o *Offer) (podSet int, d deta
 	return s.inconsistent(number, group, o.Flavor)
 }
 
-// inconsistent says why the flavor does not go together with those that the same pods get
-// from other resource groups: where two have different values for a label key, there is
-// no node for the pods. spec: 10 §6 #10.
+// inconsistent returns why the flavor contradicts the flavors that the same pods get from other
+// resource groups: where two have different values for a label key, no node has both.
+// spec: 10 §6 #10.
 func (s *Search) inconsistent(number int16, group int, f *Flavor) (podSet int, d detail) {
 	for _, p := range s.picks {
 		key, differ := contradiction(f, p.flavor)
@@ -77,7 +76,7 @@ func contradiction(a, b *Flavor) (key string, found bool) {
 	return key, found
 }
 
-// restricted reports whether Only or a pin keeps a pod set from a flavor.
+// restricted returns why Only or a pin excludes a flavor for a pod set.
 func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 	if s.Only == nil && len(s.Pins) == 0 {
 		return detail{}
@@ -102,7 +101,7 @@ func (s *Search) restricted(ps *workload.PodSet, group int, o *Offer) detail {
 	return detail{}
 }
 
-// gave reports whether Only has a pod set get fr for a resource.
+// gave reports whether Only assigns fr to a pod set for a resource.
 func (s *Search) gave(podSet string, id resource.ID, fr resource.FR) bool {
 	for _, ps := range s.Only.PodSets {
 		if ps.Name != podSet {
@@ -117,7 +116,7 @@ func (s *Search) gave(podSet string, id resource.ID, fr resource.FR) bool {
 	return false
 }
 
-// asksOf reports whether a pod set asks something of a resource group.
+// asksOf reports whether a pod set requests something of a resource group.
 func (s *Search) asksOf(ps *workload.PodSet, group int) bool {
 	for i := range s.asks {
 		if s.asks[i].group != group {
@@ -130,8 +129,8 @@ func (s *Search) asksOf(ps *workload.PodSet, group int) bool {
 	return false
 }
 
-// mismatch says why the pods cannot use the flavor. Only selector entries and affinity
-// expressions about the flavor's own label keys count. spec: 10 §4.6.2.
+// mismatch returns why the pods cannot use the flavor. Only selector entries and affinity
+// expressions on the flavor's own label keys count. spec: 10 §4.6.2.
 func (f *Flavor) mismatch(c *workload.Constraints) detail {
 	if f.Missing {
 		return detail{kind: missing, flavor: f.Name}
@@ -170,7 +169,7 @@ func (f *Flavor) inAffinity(terms []workload.Term) bool {
 			}
 		}
 		if relevant == 0 {
-			return true // this alternative says nothing about the flavor
+			return true // this alternative does not restrict the flavor
 		}
 		match = match || met
 	}

@@ -14,7 +14,7 @@ func TestMismatch(t *testing.T) {
 	tolerate := func(key, value string) workload.Toleration {
 		return workload.Toleration{Key: key, Operator: "Equal", Value: value}
 	}
-	spot := Flavor{Name: "spot", Labels: map[string]string{"type": "spot", "gen": "7"}}
+	labeled := Flavor{Name: "spot", Labels: map[string]string{"type": "spot", "gen": "7"}}
 	tainted := Flavor{Name: "tainted", Taints: []workload.Taint{{Key: "spot", Value: "yes", Effect: "NoSchedule"}}}
 	numeric := Flavor{Name: "numeric", Taints: []workload.Taint{{Key: "sla", Value: "95", Effect: "NoExecute"}}}
 	forgiving := tainted
@@ -25,7 +25,7 @@ func TestMismatch(t *testing.T) {
 		pods   *workload.Constraints
 		want   string
 	}{
-		"no constraints":            {spot, nil, ""},
+		"no constraints":            {labeled, nil, ""},
 		"missing":                   {Flavor{Name: "gone", Missing: true}, nil, "flavor gone does not exist"},
 		"taint":                     {tainted, nil, "flavor tainted has taint spot=yes:NoSchedule that the pods do not tolerate"},
 		"tolerated by the pods":     {tainted, &workload.Constraints{Tolerations: []workload.Toleration{tolerate("spot", "yes")}}, ""},
@@ -39,22 +39,22 @@ func TestMismatch(t *testing.T) {
 			Tolerations: []workload.Toleration{{Key: "sla", Operator: "Gt", Value: "99"}},
 		}, "flavor numeric has taint sla=95:NoExecute that the pods do not tolerate"},
 
-		"selector of another key":     {spot, &workload.Constraints{Selector: map[string]string{"zone": "a"}}, ""},
-		"selector that agrees":        {spot, &workload.Constraints{Selector: map[string]string{"type": "spot", "zone": "a"}}, ""},
-		"selector that differs":       {spot, &workload.Constraints{Selector: map[string]string{"type": "ondemand"}}, "flavor spot does not match the node selector"},
+		"selector of another key":     {labeled, &workload.Constraints{Selector: map[string]string{"zone": "a"}}, ""},
+		"selector that agrees":        {labeled, &workload.Constraints{Selector: map[string]string{"type": "spot", "zone": "a"}}, ""},
+		"selector that differs":       {labeled, &workload.Constraints{Selector: map[string]string{"type": "ondemand"}}, "flavor spot does not match the node selector"},
 		"any selector without labels": {soft, &workload.Constraints{Selector: map[string]string{"type": "ondemand"}}, ""},
 
-		"affinity that agrees":                {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "spot")}}}, ""},
-		"affinity that differs":               {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}}}, "flavor spot does not match the required node affinity"},
-		"one of two terms":                    {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}, {in("gen", "7")}}}, ""},
-		"a term about other keys":             {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}, {in("zone", "b")}}}, ""},
-		"other keys in a term are ignored":    {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "spot"), in("zone", "b")}}}, ""},
-		"all expressions of a term must hold": {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "spot"), in("gen", "8")}}}, "flavor spot does not match the required node affinity"},
-		"a term of nothing that counts":       {spot, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}, {}}}, ""},
-		"numeric affinity": {spot, &workload.Constraints{
+		"affinity that agrees":                {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "spot")}}}, ""},
+		"affinity that differs":               {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}}}, "flavor spot does not match the required node affinity"},
+		"one of two terms":                    {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}, {in("gen", "7")}}}, ""},
+		"a term about other keys":             {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}, {in("zone", "b")}}}, ""},
+		"other keys in a term are ignored":    {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "spot"), in("zone", "b")}}}, ""},
+		"all expressions of a term must hold": {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "spot"), in("gen", "8")}}}, "flavor spot does not match the required node affinity"},
+		"a term of nothing that counts":       {labeled, &workload.Constraints{Affinity: []workload.Term{{in("type", "x")}, {}}}, ""},
+		"numeric affinity": {labeled, &workload.Constraints{
 			Affinity: []workload.Term{{{Key: "gen", Op: workload.Gt, Values: []string{"6"}}}},
 		}, ""},
-		"selector and affinity both hold": {spot, &workload.Constraints{
+		"selector and affinity both hold": {labeled, &workload.Constraints{
 			Selector: map[string]string{"type": "spot"}, Affinity: []workload.Term{{in("gen", "8")}},
 		}, "flavor spot does not match the required node affinity"},
 	}

@@ -93,7 +93,7 @@ func TestPodSetGroups(t *testing.T) {
 			w := newWorld()
 			w.add("gpu", []*Flavor{zoned("east", "east"), zoned("west", "west")}, grade{Fit, 0}, grade{Fit, 1})
 			w.cells[w.mid][0].Nominal = 20
-			w.settle()
+			w.recompute()
 			var podSets []workload.PodSet
 			for _, s := range tc.sets {
 				ps := workload.PodSet{Name: s.name, Group: s.group, Count: 1, Constraints: s.constraints}
@@ -140,7 +140,7 @@ func TestResume(t *testing.T) {
 			w := newWorld()
 			w.Policy, w.Resume = tc.policy, tc.resume
 			w.add("gpu", flavors("a", "b", "c")[:len(tc.grades)], tc.grades...)
-			w.settle()
+			w.recompute()
 			a := w.assign(podSet("main", w.ask("gpu")))
 			got := ""
 			if len(a.PodSets) == 1 {
@@ -162,7 +162,7 @@ func TestTriedOfSome(t *testing.T) {
 	w := newWorld()
 	w.add("cpu", flavors("a", "b"), grade{Fit, 0}, grade{Fit, 0})
 	w.add("gpu", flavors("c"), grade{NoFit, 0})
-	w.settle()
+	w.recompute()
 	a := w.assign(podSet("one", w.ask("cpu")), podSet("two", workload.Request{Resource: w.Table.ID("cpu")}, w.ask("gpu")))
 	if diff := cmp.Diff([]workload.Tried{{Next: 1}}, a.Tried); diff != "" || a.Mode != NoFit || len(a.PodSets) != 1 {
 		t.Errorf("mode %s, %d pod sets, tried (-want +got):\n%s", a.Mode, len(a.PodSets), diff)
@@ -203,7 +203,7 @@ func TestContradiction(t *testing.T) {
 			fits := []grade{{Fit, 0}, {Fit, 0}}
 			w.add("cpu", tc.cpu, fits...)
 			w.add("gpu", tc.gpu, fits...)
-			w.settle()
+			w.recompute()
 			podSets := []workload.PodSet{podSet("main", w.ask("cpu"), w.ask("gpu"))}
 			if tc.group {
 				podSets = []workload.PodSet{podSet("main", w.ask("cpu")), podSet("second", w.ask("gpu"))}
@@ -227,7 +227,7 @@ func TestContradiction(t *testing.T) {
 func TestRestrictions(t *testing.T) {
 	w := newWorld()
 	w.add("gpu", flavors("a", "b"), grade{Fit, 0}, grade{Fit, 0})
-	w.settle()
+	w.recompute()
 	ask := podSet("main", w.ask("gpu"))
 	w.Resume = []workload.Tried{{Next: 1}}
 	b := w.assign(ask)
@@ -258,7 +258,7 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// TestShort: a refusal for want of quota says by how much, where, and whom preemption
+// TestShort: a refusal for want of quota says by how much, where, and which workloads preemption
 // could have asked.
 func TestShort(t *testing.T) {
 	w := newWorld()
@@ -266,7 +266,7 @@ func TestShort(t *testing.T) {
 	w.used = w.used.Plus(w.Table.FR("borrowed", "gpu"), 4)
 	w.cells[w.Node] = append(w.cells[w.Node], w.cells[w.mid][0])
 	w.cells[w.Node][1].Nominal, w.cells[w.Node][1].Borrow = 2, 8
-	w.settle()
+	w.recompute()
 	want := []trace.Refusal{
 		{
 			PodSet: "main", Pair: &resource.Pair{Flavor: "own", Resource: "gpu"},

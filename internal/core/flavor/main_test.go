@@ -82,14 +82,14 @@ func (w *world) ask(res string) workload.Request {
 	return workload.Request{Resource: w.Table.ID(res), Amount: 10}
 }
 
-func (w *world) settle() {
+func (w *world) recompute() {
 	for n, cells := range w.cells {
 		w.Quota.SetQuota(n, cells)
 	}
 	for fr := range w.Table.Len() {
 		w.Quota.Reach(resource.FR(fr))
 	}
-	w.Quota.Settle()
+	w.Quota.Recompute()
 	w.Quota.Charge(w.Node, w.used)
 }
 

@@ -6,36 +6,36 @@ import (
 	"github.com/berth-project/berth/internal/core/trace"
 )
 
-// Oracle tells what preemption could do for all of a question together: NoCandidates,
-// Preempt or Reclaim. With NoCandidates it tells whom it could have asked, else it sets
-// the levels of the question.
+// Oracle returns what preemption could do for all of a question together: NoCandidates,
+// Preempt or Reclaim. With NoCandidates it returns the reach of its search, else it sets the
+// levels of the question.
 //
-// Upstream asks about each FR alone, and may find afterwards that the answers cannot all
-// be had at once. spec: 10 §4.6.3, §6 #30.
+// Upstream asks about each FR alone, and may find afterwards that the victims do not suffice
+// for all. spec: 10 §4.6.3, §6 #30.
 type Oracle func(*Question) (Mode, trace.Reach)
 
-// Question is what a workload would need preemption for, if it took a flavor in addition
-// to those that were picked for it before. The one about the last flavor picked is about
-// the whole assignment.
+// Question is the need for preemption of a workload, if it took a flavor in addition to the ones
+// that were picked for it before. The one about the last flavor picked is about the whole
+// assignment.
 type Question struct {
-	Requests resource.Vector // all that it would hold, without zeros
-	Need     []resource.FR   // what of it is short, sorted
-	// Short is what of that is of the flavor. The mode is about the victims that hold some
-	// of it: those for the picks before make no flavor worse than another.
+	Requests resource.Vector // all its requests, without zeros
+	Need     []resource.FR   // the FRs of it that are short, sorted
+	// Short is the part of Need that is of the flavor. The mode is about the victims that hold
+	// some of it: victims for earlier picks make no flavor worse than another.
 	Short []resource.FR
 	// Levels is how far up the preemptor borrows of each in Short once the victims are gone.
 	Levels []int
 }
 
-// preempt asks the oracle about the flavor that was just tried, and grades it.
+// preempt calls the oracle for the flavor that was just tried, and grades it.
 func (s *Search) preempt(number int16, group int) grade {
-	q, mode, nobody := &s.question, NoCandidates, s.Nobody
-	if nobody == nil {
+	q, mode, shared := &s.question, NoCandidates, s.NoPreemption
+	if shared == nil {
 		var reach trace.Reach
 		s.pose(group)
 		mode, reach = s.Oracle(q)
 		if mode == NoCandidates {
-			nobody = s.share(&reach)
+			shared = s.share(&reach)
 		}
 	}
 	all, next := grade{Fit, 0}, 0
@@ -46,7 +46,7 @@ func (s *Search) preempt(number int16, group int) grade {
 			continue
 		case a.trial.mode != NoCandidates:
 		case mode == NoCandidates:
-			s.short(number, a, nobody)
+			s.short(number, a, shared)
 		default:
 			a.trial.grade = grade{mode, q.Levels[next]}
 			next++
@@ -82,7 +82,7 @@ func (s *Search) pose(group int) {
 	}
 }
 
-// share returns a copy of reach for refusals to share with those before that say the same.
+// share returns a shared copy of reach for refusals.
 func (s *Search) share(reach *trace.Reach) *trace.Reach {
 	if s.reach == nil || *s.reach != *reach {
 		fresh := *reach
@@ -91,8 +91,8 @@ func (s *Search) share(reach *trace.Reach) *trace.Reach {
 	return s.reach
 }
 
-// hope is the best that preemption can make of amount of fr: the policy bounds the mode,
-// and what is past the queue's own quota is borrowed, whoever goes.
+// hope is the best grade that preemption can reach for amount of fr: the policy bounds the
+// mode, and an amount past the queue's own quota is borrowed in any case.
 func (s *Search) hope(fr resource.FR, amount resource.Amount) grade {
 	g := grade{Reclaim, 0}
 	if s.NoReclaim {
@@ -105,11 +105,10 @@ func (s *Search) hope(fr resource.FR, amount resource.Amount) grade {
 }
 
 // idle reports whether a question about an open flavor, at index i, would be idle: whatever
-// the answer, the search neither stops there nor prefers it to the best so far and to what
-// fits further on. Where nobody can be preempted there is nothing to ask, and the record
-// says so.
+// the answer, the search neither stops there nor prefers it to the best so far and to a later
+// flavor that fits. Without preemption there is no question, and the refusal reports it.
 func (s *Search) idle(number int16, group, i int, t trial, best grade, rest *outlook) bool {
-	if s.Nobody != nil || s.Policy.stop(t.grade) {
+	if s.NoPreemption != nil || s.Policy.stop(t.grade) {
 		return false
 	}
 	if !rest.known {
@@ -118,15 +117,15 @@ func (s *Search) idle(number int16, group, i int, t trial, best grade, rest *out
 	return rest.stops || !s.Policy.preferred(t.grade, best) || s.Policy.preferred(rest.best, t.grade)
 }
 
-// outlook is what can be had without preemption from the flavors left.
+// outlook is the best of the remaining flavors without preemption.
 type outlook struct {
 	known bool
 	stops bool  // the search is content with one of them
 	best  grade // NoFit when there is none
 }
 
-// outlook looks at the flavors from index from on, as far as the search can come to. What
-// fits there may leave no need to ask the oracle about the flavors before.
+// outlook grades the flavors from index from on, as far as the search can come. A flavor that
+// fits may leave no need to call the oracle for the ones before.
 func (s *Search) outlook(number int16, group, from int) outlook {
 	rest := outlook{known: true}
 	offers := s.Groups[group].Offers

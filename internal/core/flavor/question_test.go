@@ -43,7 +43,7 @@ func TestAsked(t *testing.T) {
 	short := func(n int) string {
 		return fmt.Sprintf("main: gpu in flavor f%d: 10 more needed (10 requested, 0 available)", n)
 	}
-	nobody := func(n int) string { return short(n) + ", and no workload may be preempted for it" }
+	reach := func(n int) string { return short(n) + ", and no workload may be preempted for it" }
 	tests := map[string]struct {
 		policy   Fungibility
 		edit     func(*world)
@@ -68,10 +68,10 @@ func TestAsked(t *testing.T) {
 			flavors: []grade{{Preempt, 1}, {Preempt, 0}}, asked: []string{one, two}, want: "f2 preempt 0",
 		},
 		"no candidates": {
-			flavors: []grade{{NoCandidates, 0}, {Preempt, 0}}, asked: []string{one, two}, want: "f2 preempt 0", refusals: []string{nobody(1)},
+			flavors: []grade{{NoCandidates, 0}, {Preempt, 0}}, asked: []string{one, two}, want: "f2 preempt 0", refusals: []string{reach(1)},
 		},
 		"nowhere": {
-			flavors: []grade{{NoCandidates, 0}, {NoCandidates, 0}}, asked: []string{one, two}, want: "f1 no candidates 2", refusals: []string{nobody(1), nobody(2)},
+			flavors: []grade{{NoCandidates, 0}, {NoCandidates, 0}}, asked: []string{one, two}, want: "f1 no candidates 2", refusals: []string{reach(1), reach(2)},
 		},
 		"what fits leaves no question": {
 			flavors: []grade{{Preempt, 0}, {NoFit, 0}, {Fit, 1}}, want: "f3 fit 1",
@@ -95,7 +95,7 @@ func TestAsked(t *testing.T) {
 		},
 		"content with preemption, but nobody can go": {
 			policy:  Fungibility{StopWhenPreempting: true},
-			flavors: []grade{{NoCandidates, 0}, {Fit, 0}}, asked: []string{one}, want: "f2 fit 0", refusals: []string{nobody(1)},
+			flavors: []grade{{NoCandidates, 0}, {Fit, 0}}, asked: []string{one}, want: "f2 fit 0", refusals: []string{reach(1)},
 		},
 		"fungibility is off": {
 			policy:  Fungibility{Off: true, StopWhenPreempting: true},
@@ -107,8 +107,8 @@ func TestAsked(t *testing.T) {
 			flavors: []grade{{Reclaim, 1}, {Reclaim, 1}}, asked: []string{one}, want: "f1 reclaim 1", refusals: []string{short(2)}, borrows: true,
 		},
 		"nobody can be preempted": {
-			edit:    func(w *world) { w.Nobody, w.NoReclaim = &trace.Reach{Within: "Never"}, true },
-			flavors: []grade{{Reclaim, 0}, {Fit, 0}}, want: "f2 fit 0", refusals: []string{nobody(1)},
+			edit:    func(w *world) { w.NoPreemption, w.NoReclaim = &trace.Reach{Within: "Never"}, true },
+			flavors: []grade{{Reclaim, 0}, {Fit, 0}}, want: "f2 fit 0", refusals: []string{reach(1)},
 		},
 	}
 	for name, tc := range tests {
@@ -123,7 +123,7 @@ func TestAsked(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(w)
 			}
-			w.settle()
+			w.recompute()
 			asked := w.listen()
 			a := w.assign(podSet("main", w.ask("gpu")))
 			r := a.PodSets[0].Resources[0]
@@ -140,7 +140,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestQuestion: one question is about all that is short of a flavor, with what was picked
+// TestQuestion: one question is about all that is short of a flavor, with the flavors picked
 // before. spec: 10 §6 #30.
 func TestQuestion(t *testing.T) {
 	free, won, never := grade{Fit, 0}, grade{Preempt, 0}, grade{NoFit, 0}
@@ -174,7 +174,7 @@ func TestQuestion(t *testing.T) {
 					Offers:    []Offer{{&Flavor{Name: "f"}, []resource.FR{w.offer("f", "acc", tc.acc), w.offer("f", "gpu", tc.gpu)}}},
 				}}
 			}
-			w.settle()
+			w.recompute()
 			asked := w.listen()
 			podSets := []workload.PodSet{podSet("a", w.ask("acc"), w.ask("gpu"))}
 			if tc.sets == 2 {

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Mode says how well a request fits.
+// Mode is how well a request fits.
 type Mode = trace.Mode
 
 // The modes of a search, from worst to best.
@@ -18,13 +18,13 @@ const (
 	Fit          = trace.Fit
 )
 
-// Fungibility says when a search goes on past a flavor that would do.
+// Fungibility is when a search continues past a flavor that would do.
 type Fungibility struct {
 	TryNextWhenBorrowing    bool // past a flavor that fits by borrowing
 	StopWhenPreempting      bool // content with a flavor that needs preemption
 	PreemptionOverBorrowing bool
-	// Off: the first flavor that fits is taken, else the best by mode alone, and no
-	// search goes on where another one stopped. The other fields mean nothing.
+	// Off: the first flavor that fits is taken, else the best by mode alone, and no search
+	// resumes where another one stopped. The other fields are ignored.
 	Off bool
 }
 
@@ -53,7 +53,7 @@ func (f Fungibility) preferred(a, b grade) bool {
 	return a.level < b.level
 }
 
-// stop reports whether the search is content with g.
+// stop reports whether the search ends with g.
 func (f Fungibility) stop(g grade) bool {
 	switch {
 	case f.Off:
@@ -77,8 +77,8 @@ func (f Fungibility) worst(a, b grade) grade {
 	return a
 }
 
-// search picks one flavor of the resource group for everything that the pod sets of
-// a group ask of it, or gives the reason why there is none. spec: 10 §4.6.4.
+// search picks one flavor of the resource group for all requests of a group of pod sets, or
+// returns the reason why there is none. spec: 10 §4.6.4.
 func (s *Search) search(number int16, group int) trace.Reason {
 	g := &s.Groups[group]
 	best := picked{group: group}
@@ -109,7 +109,7 @@ func (s *Search) search(number int16, group int) trace.Reason {
 		stop := s.Policy.stop(t.grade)
 		if stop || s.Policy.preferred(t.grade, bestGrade) {
 			best.flavor, bestGrade = o.Flavor, t.grade
-			s.keep(group)
+			s.keepTrial(group)
 		}
 		if stop {
 			s.record(number, group, i+1)
@@ -126,9 +126,8 @@ func (s *Search) search(number int16, group int) trace.Reason {
 	return reason
 }
 
-// start is the index of the first flavor that is looked at: the one after the last that
-// the search before looked at. A list that got shorter since starts over.
-// spec: 10 §4.6.5, §6 #22.
+// start is the index of the first flavor to try: the one after the last that the search before
+// tried. A list that got shorter since starts over. spec: 10 §4.6.5, §6 #22.
 func (s *Search) start(number int16, group int) int {
 	if s.Policy.Off || s.Only != nil {
 		return 0
@@ -149,7 +148,7 @@ func (s *Search) record(number int16, group, next int) {
 	}
 }
 
-// trial is what is known of a flavor before anybody is asked for victims.
+// trial is the evaluation of a flavor before preemption is considered.
 type trial struct {
 	// grade is the worst over the requests; where it is open, the best that it can be.
 	grade
@@ -157,8 +156,8 @@ type trial struct {
 	class trace.Reason // of its most severe resource, when it does not fit
 }
 
-// try grades one flavor, as far as that goes without preemption, and leaves in every ask
-// what is known of it: NoCandidates where preemption may help.
+// try grades one flavor without preemption, and stores the grade of every ask: NoCandidates
+// where preemption may help.
 func (s *Search) try(group int, o *Offer) trial {
 	t, never := trial{grade: grade{Fit, 0}}, false
 	for i := range s.asks {
@@ -189,8 +188,8 @@ func (s *Search) try(group int, o *Offer) trial {
 	return t
 }
 
-// keep makes the flavor that was just tried the one to take.
-func (s *Search) keep(group int) {
+// keepTrial makes the flavor that was just tried the best so far.
+func (s *Search) keepTrial(group int) {
 	for i := range s.asks {
 		if a := &s.asks[i]; a.group == group {
 			a.got = a.trial
@@ -198,8 +197,8 @@ func (s *Search) keep(group int) {
 	}
 }
 
-// check grades amount of one FR, as far as that goes without preemption: NoCandidates is
-// for the oracle to better. spec: 10 §4.6.3.
+// check grades amount of one FR without preemption: NoCandidates where the oracle may find a
+// better grade. spec: 10 §4.6.3.
 func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Reason) {
 	if amount > s.Quota.Potential(s.Node, fr) {
 		return grade{NoFit, 0}, trace.ExceedsMaxQuota
@@ -214,14 +213,14 @@ func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Rea
 	return grade{NoCandidates, level}, trace.WaitingForQuota
 }
 
-// mayPreempt reports whether victims may be asked for amount of fr, of which some is short: for what the queue owns itself, on
+// mayPreempt reports whether preemption is allowed for amount of fr, of which some is short: for the queue's own quota, on
 // behalf of a subtree that owns as much, or where preemptors may borrow.
 func (s *Search) mayPreempt(fr resource.FR, amount resource.Amount, ofSubtree bool) bool {
 	return ofSubtree || s.PreemptsWhileBorrowing || amount <= s.Quota.Nominal(s.Node, fr)
 }
 
-// shortfalls notes what there is not enough of for the flavor that was just tried, when
-// nobody was asked for victims.
+// shortfalls adds refusals for the short resources of the flavor that was just tried, without
+// a search for victims.
 func (s *Search) shortfalls(number int16, group int) {
 	for i := range s.asks {
 		if a := &s.asks[i]; a.group == group && a.trial.mode <= NoCandidates {
@@ -230,8 +229,8 @@ func (s *Search) shortfalls(number int16, group int) {
 	}
 }
 
-// short notes that there is not enough of what was just tried for an ask. With a reach,
-// preemption was to win it, and that is whom it could have asked.
+// short adds the refusal of an ask by the flavor that was just tried. The reach is that of a
+// search for victims, nil without one.
 func (s *Search) short(number int16, a *ask, reach *trace.Reach) {
 	fr := a.trial.fr
 	r := trace.Refusal{

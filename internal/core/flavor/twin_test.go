@@ -45,7 +45,7 @@ func given(podSet string, p resource.Pair, amount resource.Amount, g grade) stri
 
 // TestAssignTwin: a workload of several pod sets gets, in a random tree, the flavors
 // that trying everything gives; so it does once more in the same memory, where it goes
-// on, or keeps to what it got first, and is pinned.
+// on, or keeps its first flavor, and is pinned.
 func TestAssignTwin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld()
@@ -119,7 +119,7 @@ func drawWorld(t *rapid.T, w *world) {
 	w.PreemptsWhileBorrowing = flag("while borrowing")
 	w.IgnoreUndeclared = flag("ignore undeclared")
 	if rapid.IntRange(0, 7).Draw(t, "no preemption") == 7 {
-		w.Nobody = &trace.Reach{}
+		w.NoPreemption = &trace.Reach{}
 	}
 	w.NoReclaim = flag("no reclaim")
 	w.Oracle = w.guess
@@ -154,10 +154,10 @@ func drawWorld(t *rapid.T, w *world) {
 		}
 		w.Groups = append(w.Groups, g)
 	}
-	w.settle()
+	w.recompute()
 }
 
-// guess is an oracle of which nothing can be foreseen but what is always so: whom the
+// guess is an oracle of which nothing can be foreseen except the candidates that the
 // policies spare, and that more than the queue owns is borrowed.
 func (w *world) guess(q *Question) (Mode, trace.Reach) {
 	h := 0
@@ -170,7 +170,7 @@ func (w *world) guess(q *Question) (Mode, trace.Reach) {
 	}
 	mode := []Mode{NoCandidates, Preempt, Reclaim, Preempt, Reclaim}[h%5]
 	switch {
-	case w.Nobody != nil:
+	case w.NoPreemption != nil:
 		mode = NoCandidates
 	case w.NoReclaim:
 		mode = min(mode, Preempt)
@@ -259,7 +259,7 @@ func choose(f Fungibility, grades [][]grade, from int) (best, last int) {
 	return best, len(grades) - 1
 }
 
-// wish is what one pod set requests, the implicit pods included.
+// wish is the requests of one pod set, the implicit pods included.
 func (w *world) wish(ps workload.PodSet) map[string]resource.Amount {
 	wish := map[string]resource.Amount{}
 	for _, r := range ps.Requests {
@@ -420,7 +420,7 @@ func (w *world) bruteStart(number, group int) int {
 }
 
 // usable is §4.6.2 for all pod sets of a group, as far as the worlds have it; clashes is
-// about the labels of what was chosen before.
+// about the labels of earlier picks.
 func (w *world) usable(members []workload.PodSet, group int, o Offer, chosen map[int]int) (usable, clashes bool) {
 	if o.Flavor.Missing {
 		return false, false

@@ -5,14 +5,14 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Wants writes into into, in the memory that it has, what has to be available for the
-// workload to be admitted, at the minimum counts of its pod sets: a clause for each group
-// of pod sets and each resource group that they ask something of, in it an offer for each
-// flavor that the pods can use and that can ever have enough, in that what it takes of
-// each FR. Until every clause has an offer with all that it wants, the answer stays what
-// it is. Nothing is returned when that can never be, however much is released.
+// Wants writes into the memory of into what has to be available for the workload to be
+// admitted, at the minimum counts of its pod sets: a clause for each group of pod sets and
+// each resource group that they request something of, in it an offer for each flavor that the
+// pods can use and that can ever have enough, in that the amount of each FR. Until every
+// clause has an offer with all its wants available, the workload is refused again. Nothing is
+// returned when it can never be admitted, however much is released.
 //
-// What several groups of pod sets take of one FR is not added up. spec: 10 §6 #7.
+// The requests of several groups of pod sets for one FR are not added up. spec: 10 §6 #7.
 func (s *Search) Wants(podSets []workload.PodSet, into []workload.Want) []workload.Want {
 	into = into[:0]
 	defer func() { s.podSets = nil }()
@@ -44,7 +44,7 @@ func (s *Search) Wants(podSets []workload.PodSet, into []workload.Want) []worklo
 	return into
 }
 
-// asked reports whether something is asked of a resource group.
+// asked reports whether something is requested of a resource group.
 func (s *Search) asked(group int) bool {
 	for i := range s.asks {
 		if s.asks[i].group == group {
@@ -54,7 +54,7 @@ func (s *Search) asked(group int) bool {
 	return false
 }
 
-// clause appends what each flavor of a resource group would take.
+// clause appends the wants of each flavor of a resource group.
 func (s *Search) clause(number int16, group int, clause uint8, into []workload.Want) []workload.Want {
 	for offer := range s.Groups[group].Offers {
 		o := &s.Groups[group].Offers[offer]
@@ -97,11 +97,10 @@ func leastCount(ps *workload.PodSet) int32 {
 	return ps.Count
 }
 
-// winnable reports whether check could ask the oracle for w or more, whatever is in use.
-// A request past the queue's own quota may reclaim only on behalf of a cohort that has
-// a parent.
+// winnable reports whether check could call the oracle for w or more, whatever is in use. A
+// request past the queue's own quota may reclaim only on behalf of a cohort that has a parent.
 func (s *Search) winnable(w workload.Want) bool {
 	parent := s.Quota.Parent(s.Node)
 	ofSubtree := parent != quota.None && s.Quota.Parent(parent) != quota.None
-	return s.Nobody == nil && s.mayPreempt(w.FR, w.Least, ofSubtree)
+	return s.NoPreemption == nil && s.mayPreempt(w.FR, w.Least, ofSubtree)
 }

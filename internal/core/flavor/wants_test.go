@@ -46,10 +46,10 @@ func TestWants(t *testing.T) {
 		"no flavor that matches": {func(q *query) {
 			q.w.Groups[0].Offers[0].Flavor.Missing, q.w.Groups[0].Offers[1].Flavor.Missing = true, true
 		}, nil},
-		"own quota can be won back": {func(q *query) { q.w.Nobody = nil }, slices.Concat(
+		"own quota can be won back": {func(q *query) { q.w.NoPreemption = nil }, slices.Concat(
 			gpus(0, 6)[:1], []workload.Want{win(gpus(0, 6)[1])}, pods(1, 3), gpus(2, 4)[:1], []workload.Want{win(gpus(2, 4)[1])}, pods(3, 2))},
 		"all that it owns": {func(q *query) {
-			q.w.Nobody = nil
+			q.w.NoPreemption = nil
 			q.podSets[0].Requests[0].Amount, q.podSets[1].Requests[0].Amount = 10, 10
 		}, slices.Concat(gpus(0, 10)[:1], []workload.Want{win(gpus(0, 10)[1])}, pods(1, 3), gpus(2, 10)[:1], []workload.Want{win(gpus(2, 10)[1])}, pods(3, 2))},
 		"more than there ever is": {func(q *query) { q.podSets[1].Requests[0].Amount = 21 }, nil},
@@ -57,11 +57,11 @@ func TestWants(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.Nobody = &trace.Reach{}
+			w.NoPreemption = &trace.Reach{}
 			w.add("gpu", flavors("a", "b"), grade{Fit, 1}, grade{Fit, 0})
 			w.add("pods", flavors("p"), grade{Fit, 1})
 			w.Quota.SetParent(w.mid, quota.None)
-			w.settle()
+			w.recompute()
 			sum := func(name string, count int32, amount resource.Amount) workload.PodSet {
 				return workload.PodSet{Name: name, Count: count, Requests: []workload.Request{{Resource: w.Table.ID("gpu"), Amount: amount}}}
 			}
@@ -74,7 +74,7 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// TestWantsTwin: whoever waits still waits after a release that its wants pass over, at
+// TestWantsTwin: a pending workload is still pending after a release that its wants pass over, at
 // full and at reduced counts, with preemption and without.
 func TestWantsTwin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -84,13 +84,13 @@ func TestWantsTwin(t *testing.T) {
 		for i := range podSets {
 			podSets[i].MinCount = int32(rapid.IntRange(0, int(podSets[i].Count)).Draw(rt, "least"))
 		}
-		w.Nobody, w.NoReclaim = nil, false
+		w.NoPreemption, w.NoReclaim = nil, false
 		if rapid.Bool().Draw(rt, "nobody can be preempted") {
-			w.Nobody = &trace.Reach{}
+			w.NoPreemption = &trace.Reach{}
 		}
 		if rapid.Bool().Draw(rt, "one cohort") {
 			w.Quota.SetParent(w.mid, quota.None)
-			w.Quota.Settle()
+			w.Quota.Recompute()
 		}
 		// Victims elsewhere in the tree could give so much of each FR.
 		victims := make([]resource.Amount, w.Table.Len())
@@ -99,7 +99,7 @@ func TestWantsTwin(t *testing.T) {
 		}
 		w.Oracle = func(q *Question) (Mode, trace.Reach) {
 			for _, e := range q.Requests {
-				if w.Nobody != nil || e.Amount > w.Quota.Available(w.Node, e.FR).Add(victims[e.FR]) {
+				if w.NoPreemption != nil || e.Amount > w.Quota.Available(w.Node, e.FR).Add(victims[e.FR]) {
 					return NoCandidates, trace.Reach{}
 				}
 			}

@@ -2,18 +2,18 @@ package order
 
 import "github.com/berth-project/berth/internal/core/workload"
 
-// position is an active workload by where it is: its class among the awake ones, and its
-// index in the line of that class.
+// position is the place of an active workload: its class among the active ones, and its index
+// in that class.
 type position struct{ class, at int }
 
-// Behind appends up to n active workloads to out, in the order of the line, without the
-// one given. It costs n·log n, however many are in line.
+// Behind appends up to n active workloads other than w to out, in the order of the line. It
+// costs n·log n, however many are in line.
 func (p *Pending) Behind(w *workload.Workload, n int, out []*workload.Workload) []*workload.Workload {
 	if len(p.awake) == 0 {
 		return out
 	}
-	at := func(x position) waiter { return p.awake[x.class].class.line[x.at] }
-	next := []position{{0, 0}} // a heap of those whose predecessors in both heaps were returned
+	at := func(x position) member { return p.awake[x.class].class.line[x.at] }
+	next := []position{{0, 0}} // a heap of the workloads whose parents in both heaps were returned
 	add := func(x position) {
 		if x.class >= len(p.awake) || x.at >= len(p.awake[x.class].class.line) {
 			return

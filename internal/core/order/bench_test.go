@@ -45,15 +45,15 @@ func TestNoAllocations(t *testing.T) {
 	first := &workload.Workload{UID: "first", Class: 1001, Priority: 1}
 	line.Add(first, false)
 	wants := make([][]workload.Want, 500)
-	for i := range wants { // so few want the same that a shelf is kept when it is empty
+	for i := range wants { // few want the same, so that an empty index is kept
 		more := resource.Amount(i % 20)
 		wants[i] = either(2+more, 2+more)
 	}
 	mine := either(1, 1<<30)
 	for _, w := range all[:300] {
-		line.Park(w, wants[w.Class])
+		line.SetInadmissible(w, wants[w.Class])
 	}
-	line.Park(first, mine)
+	line.SetInadmissible(first, mine)
 	tests := map[string]func(){
 		"add and remove of a class": func() {
 			line.Add(lone, false)
@@ -66,57 +66,57 @@ func TestNoAllocations(t *testing.T) {
 		"park and wake": func() {
 			now[1] = 1
 			if !line.Release(1, now) || !line.WakeNext(now) || line.Head() != first {
-				t.Fatal("the first was not woken")
+				t.Fatal("the first was not activated")
 			}
 			now[1] = 0
-			line.Park(first, mine)
+			line.SetInadmissible(first, mine)
 			line.WakeNext(now)
 		},
-		"a look at some": func() {
+		"an evaluation at some": func() {
 			now[1] = 3
 			line.Release(1, now)
-			looks := 0
-			for ; line.WakeNext(now); looks++ {
+			evaluations := 0
+			for ; line.WakeNext(now); evaluations++ {
 				if head := line.Head(); head == first {
-					line.Park(head, mine)
+					line.SetInadmissible(head, mine)
 				} else {
-					line.Park(head, wants[head.Class])
+					line.SetInadmissible(head, wants[head.Class])
 				}
 			}
 			now[1] = 0
-			if looks != 31 || len(line.Released()) > 0 {
-				t.Fatalf("%d looks, and released are %v", looks, line.Released())
+			if evaluations != 31 || len(line.Released()) > 0 {
+				t.Fatalf("%d evaluations, and released are %v", evaluations, line.Released())
 			}
 		},
-		"a release that helps nobody": func() {
+		"a release that helps none": func() {
 			now[2] = 1
 			if line.Release(2, now) || line.WakeNext(now) {
 				t.Fatal("it does")
 			}
 			now[2] = 0
 		},
-		"a head comes and goes": func() { // of a parked class
+		"a head comes and goes": func() { // of a inadmissible class
 			line.Remove(all[0])
 			line.Add(all[0], false)
 			line.Remove(all[500])
 			line.Add(all[500], false)
 		},
-		"aside and back": func() {
-			line.SetAside(all[600])
+		"alone and back": func() {
+			line.SetInadmissibleAlone(all[600])
 			line.Remove(all[600])
 			line.Add(all[600], false)
 		},
 	}
 	for name, f := range tests {
-		for range 200 { // void tickets come and are tidied up
+		for range 200 { // void entries come and are tidied up
 			f()
 		}
 		if n := testing.AllocsPerRun(500, f); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}
-	if line.Parked() != 601 || line.Active() != 400 {
-		t.Errorf("%d parked and %d active, want 601 and 400", line.Parked(), line.Active())
+	if line.Inadmissible() != 601 || line.Active() != 400 {
+		t.Errorf("%d inadmissible and %d active, want 601 and 400", line.Inadmissible(), line.Active())
 	}
 }
 
@@ -128,10 +128,10 @@ func TestMemory(t *testing.T) {
 		wants func(i int) []workload.Want // nil to stay awake
 		most  uint64                      // bytes a class
 	}{
-		"awake":                {nil, 200},
-		"parked":               {func(int) []workload.Want { return either(4, 1) }, 400},
-		"parked, each alone":   {func(i int) []workload.Want { return either(resource.Amount(1+i), 1) }, 480},
-		"parked without wants": {func(int) []workload.Want { return nil }, 220},
+		"awake":                      {nil, 200},
+		"inadmissible":               {func(int) []workload.Want { return either(4, 1) }, 400},
+		"inadmissible, each alone":   {func(i int) []workload.Want { return either(resource.Amount(1+i), 1) }, 480},
+		"inadmissible without wants": {func(int) []workload.Want { return nil }, 220},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,10 +143,10 @@ func TestMemory(t *testing.T) {
 			for i, w := range all {
 				line.Add(w, false)
 				if tc.wants != nil {
-					line.Park(w, tc.wants(i))
+					line.SetInadmissible(w, tc.wants(i))
 				}
 			}
-			line.openPen(&plenty{})
+			line.fileTried(&plenty{})
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			per := (after.HeapAlloc - before.HeapAlloc) / n
@@ -160,40 +160,40 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// kept is for how many tickets a line has room.
-func (p *Pending) kept() (tickets int) {
-	for _, s := range p.shelves {
+// kept is for how many entries a line has room.
+func (p *Pending) kept() (entries int) {
+	for _, s := range p.indexes {
 		for _, block := range s.blocks[:cap(s.blocks)] {
-			tickets += cap(block)
+			entries += cap(block)
 		}
 	}
-	return tickets
+	return entries
 }
 
 // TestNoGarbage: the memory that a line keeps does not grow with how often its classes are
-// parked and woken, whatever they want, or get another head.
+// inadmissible and activated, whatever they want, or get another head.
 func TestNoGarbage(t *testing.T) {
 	const n = 1000
 	now := &plenty{}
 	tests := map[string]func(line *Pending, all []*workload.Workload, round int){
-		"a crowd on another shelf each time": func(line *Pending, all []*workload.Workload, round int) {
-			park := func(from, to int, wants func(i int) []workload.Want) {
+		"a crowd on another index each time": func(line *Pending, all []*workload.Workload, round int) {
+			setInadmissible := func(from, to int, wants func(i int) []workload.Want) {
 				for i := from; i < to; i++ {
-					line.Park(all[i], wants(i))
+					line.SetInadmissible(all[i], wants(i))
 				}
-				line.openPen(now)
+				line.fileTried(now)
 			}
 			alone := func(i int) []workload.Want { return either(resource.Amount(n+i), 1) }
-			crowd := func(int) []workload.Want { return either(resource.Amount(1+round), 1) }
-			park(0, 5*round, alone)
-			park(n/2, n, crowd)
-			park(5*round, n/2, alone)
+			many := func(int) []workload.Want { return either(resource.Amount(1+round), 1) }
+			setInadmissible(0, 5*round, alone)
+			setInadmissible(n/2, n, many)
+			setInadmissible(5*round, n/2, alone)
 			sound(t, line)
 			line.WakeAll()
 		},
 		"another head each time": func(line *Pending, all []*workload.Workload, round int) {
 			for i, w := range all {
-				line.Park(w, either(resource.Amount(1+i), 1))
+				line.SetInadmissible(w, either(resource.Amount(1+i), 1))
 			}
 			for range 50 {
 				first := &workload.Workload{UID: "first", Class: int32(round), Priority: 1}
@@ -202,14 +202,14 @@ func TestNoGarbage(t *testing.T) {
 			}
 			sound(t, line)
 		},
-		"somebody comes and goes who wants what nobody else does": func(line *Pending, all []*workload.Workload, round int) {
+		"a workload with wants of its own comes and is deleted": func(line *Pending, all []*workload.Workload, round int) {
 			for _, w := range all {
-				line.Park(w, either(1, 1))
+				line.SetInadmissible(w, either(1, 1))
 			}
 			for i := range 50 {
 				w := &workload.Workload{UID: "w", Class: n}
 				line.Add(w, false)
-				line.Park(w, either(resource.Amount(2+50*round+i), 2))
+				line.SetInadmissible(w, either(resource.Amount(2+50*round+i), 2))
 				line.Remove(w)
 			}
 			sound(t, line)
@@ -225,7 +225,7 @@ func TestNoGarbage(t *testing.T) {
 				f(line, all, round)
 			}
 			if kept := line.kept(); kept > 20*n {
-				t.Errorf("room for %d tickets is kept for %d classes", kept, n)
+				t.Errorf("room for %d entries is kept for %d classes", kept, n)
 			}
 		})
 	}
@@ -250,9 +250,9 @@ func BenchmarkPushPop(b *testing.B) {
 	}
 }
 
-// parkedCrowd makes a line of 10,000 parked classes that want so many different amounts of FR 1,
+// manyInadmissible makes a line of 10,000 inadmissible classes that want so many different amounts of FR 1,
 // from 100 on, the last in line the least. The very last wants 99.
-func parkedCrowd(values int) (line *Pending, all []*workload.Workload, wants [][]workload.Want) {
+func manyInadmissible(values int) (line *Pending, all []*workload.Workload, wants [][]workload.Want) {
 	const n = 10_000
 	line, all = new(Pending), many(n, n)
 	for i, w := range all {
@@ -263,25 +263,25 @@ func parkedCrowd(values int) (line *Pending, all []*workload.Workload, wants [][
 			least = 99
 		}
 		wants = append(wants, either(least, 100))
-		line.Park(w, wants[i])
+		line.SetInadmissible(w, wants[i])
 	}
-	line.openPen(&plenty{})
+	line.fileTried(&plenty{})
 	return line, all, wants
 }
 
-// BenchmarkWake is a release that helps nobody, one that wakes a single class, and one that
-// could help everyone, with a look at the first only.
+// BenchmarkWake is a release that helps no class, one that activates a single class, and one
+// that could help all, with an evaluation of the first only.
 func BenchmarkWake(b *testing.B) {
 	for _, values := range []int{10, 10_000} {
-		line, all, wants := parkedCrowd(values)
+		line, all, wants := manyInadmissible(values)
 		last := len(all) - 1
 		wake := func(now *plenty, available resource.Amount, want int) {
 			now[1] = available
 			if !line.Release(1, now) || !line.WakeNext(now) || line.Head() != all[want] {
-				b.Fatal("not woken")
+				b.Fatal("not activated")
 			}
 			now[1] = 0
-			line.Park(all[want], wants[want])
+			line.SetInadmissible(all[want], wants[want])
 			line.WakeNext(now)
 		}
 		for name, f := range map[string]func(now *plenty){
@@ -304,40 +304,40 @@ func BenchmarkWake(b *testing.B) {
 	}
 }
 
-// BenchmarkDrain is a look at each of 10,000 parked classes, in vain, after a release that
+// BenchmarkDrain is an evaluation at each of 10,000 inadmissible classes, without success, after a release that
 // could have helped them all.
 func BenchmarkDrain(b *testing.B) {
 	for _, values := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("values=%d", values), func(b *testing.B) {
-			line, all, wants := parkedCrowd(values)
+			line, all, wants := manyInadmissible(values)
 			now := &plenty{1: 100_000}
 			b.ReportAllocs()
 			for b.Loop() {
 				line.Release(1, now)
-				looks := 0
-				for ; line.WakeNext(now); looks++ {
-					line.Park(all[line.Head().Class], wants[line.Head().Class])
+				evaluations := 0
+				for ; line.WakeNext(now); evaluations++ {
+					line.SetInadmissible(all[line.Head().Class], wants[line.Head().Class])
 				}
-				if looks != len(all) {
-					b.Fatalf("%d looks", looks)
+				if evaluations != len(all) {
+					b.Fatalf("%d evaluations", evaluations)
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkPark is a class that is parked and leaves.
-func BenchmarkPark(b *testing.B) {
+// BenchmarkSetInadmissible is a class that is inadmissible and leaves.
+func BenchmarkSetInadmissible(b *testing.B) {
 	for _, values := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("values=%d", values), func(b *testing.B) {
-			line, all, _ := parkedCrowd(values)
+			line, all, _ := manyInadmissible(values)
 			w := &workload.Workload{UID: "w", Class: int32(len(all))}
 			wants, now := either(98, 100), &plenty{}
 			b.ReportAllocs()
 			for b.Loop() {
 				line.Add(w, false)
-				line.Park(w, wants)
-				line.openPen(now)
+				line.SetInadmissible(w, wants)
+				line.fileTried(now)
 				line.Remove(w)
 			}
 		})

@@ -7,42 +7,42 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// class is the line of those that no decision can tell apart but by age. There can be
-// as many as there are workloads, and a look goes to several, so it is small and holds all
-// that a look needs of it: the line of one sits in first, what it wants and watches in few
-// and four. Those of a queue lie side by side in memory, see chunk.
+// class is the line of the workloads of one equivalence class, which differ only in age.
+// There can be as many classes as workloads, and an evaluation visits several, so a class is
+// small and contains all that an evaluation reads: first, few and four are the memory of
+// short lists. The classes of a queue are adjacent in memory, see chunk.
 type class struct {
-	at    int32 // its index among the awake ones or in the pen
+	at    int32 // index in awake or tried
 	slot  int32 // see Pending.chunks
 	stage stage
-	all   bool // everything that it wants was met one by one: it watches all of it
+	all   bool // all of its clauses were met: it has a condition on every want
 
-	// What it wants and watches, and its tickets, stay while it is awake or in the pen: most
-	// often they are the same when it is filed again.
-	watches uint16             // how many things it watches
-	pattern *pattern           // of what it wants, nil for nothing
-	few     [3]resource.Amount // the amounts of that, each once, unless they are more
-	four    [4]watch           // what it watches of it, unless that is more
-	more    *more
+	// Wants, conditions and index entries stay while it is active or tried: most often they are
+	// the same when it is filed again.
+	nconditions uint16             // number of conditions
+	pattern     *pattern           // of its wants, nil for none
+	few         [3]resource.Amount // the distinct amounts of its wants, unless there are more
+	four        [4]condition       // the conditions, unless there are more
+	more        *more
 
-	line  heap[waiter]       // never empty while the class is in use
-	first [1]waiter          // the memory that line begins with
-	by    *workload.Workload // while parked: who was looked at
+	line  heap[member]       // never empty while the class is in use
+	first [1]member          // the first memory of line
+	by    *workload.Workload // while inadmissible: the workload that was evaluated
 }
 
-// more is what does not fit into a class.
+// more is the memory of lists that do not fit into a class.
 type more struct {
-	amounts []resource.Amount
-	watch   []watch
+	amounts    []resource.Amount
+	conditions []condition
 }
 
-// stage is where a class is on its way round.
+// stage is the state of a class.
 type stage int8
 
 const (
-	awake  stage = iota
-	penned       // parked, and looked at since the last release
-	filed        // parked, and its tickets count
+	awake stage = iota // active
+	tried              // inadmissible, and evaluated since the last release
+	filed              // inadmissible, and its index entries count
 )
 
 func (c *class) head() *workload.Workload { return c.line[0].Workload }
@@ -51,50 +51,50 @@ func (c *class) head() *workload.Workload { return c.line[0].Workload }
 func (c *class) id() int32 { return c.head().Class }
 
 func (c *class) has(w *workload.Workload) bool {
-	return int(w.Spot) < len(c.line) && c.line[w.Spot].Workload == w
+	return int(w.HeapIndex) < len(c.line) && c.line[w.HeapIndex].Workload == w
 }
 
-// seat is the place of an awake class among the others: with its head, which decides
-// about that, so that to compare two of them no class has to be visited.
-type seat struct {
-	waiter
+// activeClass is an item of the heap of active classes. It contains the head, so that
+// comparisons do not visit the classes.
+type activeClass struct {
+	member
 	class *class
 }
 
-func (s seat) before(o seat) bool { return s.waiter.before(o.waiter) }
+func (s activeClass) before(o activeClass) bool { return s.member.before(o.member) }
 
-func (s seat) moved(i int) { s.class.at = int32(i) }
+func (s activeClass) moved(i int) { s.class.at = int32(i) }
 
-// watch is a want that a class waits for.
-type watch struct {
-	want   uint16 // its index
-	listed bool   // there is a ticket for it, for the present head
+// condition is a wake condition of a class: a want of which enough has to be available.
+type condition struct {
+	want   uint16 // index of the want
+	listed bool   // it is in its wake index, for the present head
 }
 
-// watch returns what the class watches.
-func (c *class) watch() []watch {
-	if int(c.watches) > len(c.four) {
-		return c.more.watch
+// conditions returns the wake conditions of the class.
+func (c *class) conditions() []condition {
+	if int(c.nconditions) > len(c.four) {
+		return c.more.conditions
 	}
-	return c.four[:c.watches]
+	return c.four[:c.nconditions]
 }
 
-// alsoWatch adds something to what the class watches.
-func (c *class) alsoWatch(w watch) {
-	n := int(c.watches)
-	c.watches++
+// appendCondition adds a wake condition.
+func (c *class) appendCondition(w condition) {
+	n := int(c.nconditions)
+	c.nconditions++
 	if n < len(c.four) {
 		c.four[n] = w
 		return
 	}
 	m := c.spill()
 	if n == len(c.four) {
-		m.watch = append(m.watch[:0], c.four[:]...)
+		m.conditions = append(m.conditions[:0], c.four[:]...)
 	}
-	m.watch = append(m.watch, w)
+	m.conditions = append(m.conditions, w)
 }
 
-// spill returns where things are that do not fit into the class.
+// spill returns the memory of lists that do not fit into the class.
 func (c *class) spill() *more {
 	if c.more == nil {
 		c.more = &more{}
@@ -102,10 +102,10 @@ func (c *class) spill() *more {
 	return c.more
 }
 
-// watchesSoMuch returns which of the things that the class watches is fr, if so much of it
-// is enough, else −1.
-func (c *class) watchesSoMuch(fr resource.FR, available resource.Amount) int {
-	for i, w := range c.watch() {
+// satisfiedBy returns the index of the condition on fr that the available amount satisfies,
+// else −1.
+func (c *class) satisfiedBy(fr resource.FR, available resource.Amount) int {
+	for i, w := range c.conditions() {
 		if want := c.want(w.want); want.FR == fr && threshold(&want) <= available {
 			return i
 		}
@@ -113,19 +113,19 @@ func (c *class) watchesSoMuch(fr resource.FR, available resource.Amount) int {
 	return -1
 }
 
-// watching returns which of the things that the class watches is fr.
-func (c *class) watching(fr resource.FR) int {
-	return slices.IndexFunc(c.watch(), func(w watch) bool { return c.pattern.each[w.want].fr == fr })
+// conditionOn returns the index of the condition on fr.
+func (c *class) conditionOn(fr resource.FR) int {
+	return slices.IndexFunc(c.conditions(), func(w condition) bool { return c.pattern.each[w.want].fr == fr })
 }
 
-// lacksStill reports whether the class may watch what it did: each of those is lacking, and
-// nothing but a release can change that. What preemption might win it watches together with
-// all else only, see choose.
-func (c *class) lacksStill(now Figures) bool {
-	if c.all || c.watches == 0 {
+// stillLacks reports whether the class may keep its conditions: every one is a want that is
+// lacking, and only a release can change that. Where preemption may win something, there is a
+// condition on every want, see choose.
+func (c *class) stillLacks(now Figures) bool {
+	if c.all || c.nconditions == 0 {
 		return false
 	}
-	for _, w := range c.watch() {
+	for _, w := range c.conditions() {
 		if want := c.want(w.want); want.Least <= now.Available(want.FR) {
 			return false
 		}
@@ -133,15 +133,16 @@ func (c *class) lacksStill(now Figures) bool {
 	return true
 }
 
-// choose finds what the class has to watch of its wants: what the offers of one clause
-// lack that is not met, or everything if all are. What preemption might win may come to be
-// had by others being admitted, which is no release, so then any release is to be looked at.
-// None of it is listed.
+// choose chooses the wake conditions of the class: one want that is lacking for each offer of
+// one clause that is not met, or all wants if every clause is met or preemption may win one
+// of those chosen. In the latter case admissions, which are no releases, may make the wants
+// available, so any release has to activate the class. The conditions are in no wake index
+// yet.
 func (c *class) choose(wants []workload.Want, now Figures) {
 	d := demand{c.head(), wants}
 	add := func(want int) { c.add(want, wants) }
 	for from := 0; from < len(wants); {
-		c.watches, c.all = 0, false
+		c.nconditions, c.all = 0, false
 		to, met := d.clause(from, now, add)
 		if !met && !c.winnable(wants) {
 			return
@@ -151,25 +152,25 @@ func (c *class) choose(wants []workload.Want, now Figures) {
 		}
 		from = to
 	}
-	c.watches, c.all = 0, true
+	c.nconditions, c.all = 0, true
 	for i := range wants {
 		c.add(i, wants)
 	}
 }
 
-// listed is how many tickets the class has.
-func (c *class) listed() (tickets int) {
-	for _, w := range c.watch() {
+// listed returns how many conditions are in a wake index.
+func (c *class) listed() (entries int) {
+	for _, w := range c.conditions() {
 		if w.listed {
-			tickets++
+			entries++
 		}
 	}
-	return tickets
+	return entries
 }
 
-// winnable reports whether something that the class watches may be won by preemption.
+// winnable reports whether preemption may win the want of a condition.
 func (c *class) winnable(wants []workload.Want) bool {
-	for _, w := range c.watch() {
+	for _, w := range c.conditions() {
 		if wants[w.want].Winnable {
 			return true
 		}
@@ -177,9 +178,9 @@ func (c *class) winnable(wants []workload.Want) bool {
 	return false
 }
 
-// add watches a want, once an FR, with the least of what is wanted of it.
+// add adds a condition on a want: one for each FR, with the lowest threshold.
 func (c *class) add(want int, wants []workload.Want) {
-	watched := c.watch()
+	watched := c.conditions()
 	for i := range watched {
 		if other := &wants[watched[i].want]; other.FR == wants[want].FR {
 			if threshold(&wants[want]) < threshold(other) {
@@ -188,10 +189,11 @@ func (c *class) add(want int, wants []workload.Want) {
 			return
 		}
 	}
-	c.alsoWatch(watch{want: uint16(want)})
+	c.appendCondition(condition{want: uint16(want)})
 }
 
-// rank is what decides about the place of most workloads, kept where it is compared.
+// rank is the part of the order in line that decides most comparisons, copied to where it is
+// compared.
 type rank struct {
 	priority int64
 	since    workload.Instant
@@ -199,13 +201,13 @@ type rank struct {
 
 func rankOf(w *workload.Workload) rank { return rank{w.Priority, w.Since} }
 
-// waiter is a workload in the line of its class.
-type waiter struct {
+// member is a workload in the line of its class.
+type member struct {
 	rank
 	*workload.Workload
 }
 
-func (w waiter) before(o waiter) bool {
+func (w member) before(o member) bool {
 	switch {
 	case w.priority != o.priority:
 		return w.priority > o.priority
@@ -215,22 +217,22 @@ func (w waiter) before(o waiter) bool {
 	return w.UID < o.UID
 }
 
-func (w waiter) moved(i int) { w.Spot = int32(i) }
+func (w member) moved(i int) { w.HeapIndex = int32(i) }
 
-// chunk is the memory of some classes. Whether one is free its line says: nobody is in it.
+// chunk is the memory of some classes. A class with an empty line is free.
 type chunk struct {
 	classes [chunkLen]class
 	used    int32
 }
 
-// chunkLen is so many that of what the allocator hands out for a chunk little is wasted.
+// chunkLen makes a chunk nearly as large as one of the allocator's size classes.
 const chunkLen = 17
 
 // class returns the class of a slot.
 func (p *Pending) class(slot int32) *class { return &p.chunks[slot/chunkLen].classes[slot%chunkLen] }
 
-// take returns a class that nobody is in.
-func (p *Pending) take() *class {
+// allocate returns a free class.
+func (p *Pending) allocate() *class {
 	if p.chunks == nil {
 		p.chunks, p.filed = p.fewChunks[:0], p.fewFiled[:0]
 	}
@@ -261,12 +263,12 @@ func (p *Pending) take() *class {
 	return c
 }
 
-// giveBack takes back a class that its last member has left.
-func (p *Pending) giveBack(c *class) {
+// free frees a class that its last member has left.
+func (p *Pending) free(c *class) {
 	if cap(c.line) > spares {
 		c.line = c.first[:0]
 	}
-	c.pattern, c.watches, c.by = nil, 0, nil
+	c.pattern, c.nconditions, c.by = nil, 0, nil
 	p.spare = append(p.spare, c.slot)
 	k := c.slot / chunkLen
 	if p.chunks[k].used--; p.chunks[k].used == 0 && len(p.spare) > spares {
@@ -274,17 +276,17 @@ func (p *Pending) giveBack(c *class) {
 	}
 }
 
-// setWants gives a class its wants. It keeps the tickets that it has if those are the same.
+// setWants sets the wants of a class. Index entries are kept if the wants are the same.
 func (p *Pending) setWants(c *class, wants []workload.Want) {
 	if c.wants(wants) {
 		return
 	}
-	p.takeTickets(c)
-	c.watches = 0
+	p.removeEntries(c)
+	c.nconditions = 0
 	p.patterns.pack(wants, c)
 }
 
-// each visits every class that somebody is in.
+// each visits every class in use.
 func (p *Pending) each(visit func(*class)) {
 	for _, k := range p.chunks {
 		if k == nil {

@@ -2,14 +2,14 @@ package order
 
 import "github.com/berth-project/berth/internal/core/workload"
 
-// demand is what a workload wants: clauses of offers of wants.
+// demand is the wants of a workload, in clauses of offers.
 type demand struct {
 	by    *workload.Workload
 	wants []workload.Want
 }
 
-// Lacks reports whether some clause of what w wants is not met, so that a look at it would
-// be in vain.
+// Lacks reports whether some clause of the wants of w is not met, so that an evaluation would
+// fail.
 func Lacks(w *workload.Workload, wants []workload.Want, now Figures) bool {
 	d := demand{w, wants}
 	for from := 0; from < len(wants); {
@@ -22,9 +22,10 @@ func Lacks(w *workload.Workload, wants []workload.Want, now Figures) bool {
 	return false
 }
 
-// clause looks at the clause that begins at index from, and returns where it ends and
-// whether one of its offers has everything. To lacking, if not nil, it names of each of
-// the offers before that one what it lacks most: that is likely to stay so for long.
+// clause evaluates the clause that begins at index from, and returns where it ends and
+// whether one of its offers is complete. For each incomplete offer before that one it calls
+// lacking, unless nil, with the want that the offer lacks most: it is likely to be lacking
+// for long.
 func (d *demand) clause(from int, now Figures, lacking func(want int)) (to int, met bool) {
 	same := func(i int) bool { return i < len(d.wants) && d.wants[i].Clause == d.wants[from].Clause }
 	for to = from; same(to); {
@@ -47,7 +48,7 @@ func (d *demand) clause(from int, now Figures, lacking func(want int)) (to int, 
 	return to, met
 }
 
-// lack returns what the offer that a want belongs to lacks most, −1 if nothing.
+// lack returns the want that the offer of a want lacks most, −1 if none.
 func (d *demand) lack(want int, now Figures) int {
 	same := func(i int) bool {
 		return i >= 0 && i < len(d.wants) && d.wants[i].Clause == d.wants[want].Clause && d.wants[i].Offer == d.wants[want].Offer
@@ -65,7 +66,7 @@ func (d *demand) lack(want int, now Figures) int {
 	return lack
 }
 
-// short reports whether there is too little for a want, and which part of it is missing.
+// short reports whether a want is not available, and the part of it that is missing.
 func (d *demand) short(i int, now Figures) (part float64, short bool) {
 	w := &d.wants[i]
 	available := now.Available(w.FR)

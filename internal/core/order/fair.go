@@ -13,79 +13,79 @@ import (
 
 // Contestant is the head of a queue in the tournament of one cycle.
 type Contestant struct {
-	Node     quota.Node // of its queue
-	Workload *workload.Workload
-	Name     string          // of its queue
-	Usage    resource.Vector // what it would charge
-	Frees    resource.Vector // what leaves its queue with that: its predecessor slice
-	Sticky   bool            // its victims are leaving
-	Entry    int             // the caller's index
+	Node        quota.Node // of its queue
+	Workload    *workload.Workload
+	Name        string          // of its queue
+	Usage       resource.Vector // its charge if admitted
+	Frees       resource.Vector // released by its queue then: the usage of the slice that it replaces
+	Prioritized bool            // its victims are leaving
+	Entry       int             // the caller's index
 }
 
-// Rules are what a tournament asks about besides shares and age.
+// Rules are the criteria of a tournament besides shares and age.
 type Rules struct {
-	StickyFirst       bool // whose victims are leaving goes before everything
-	NonBorrowingFirst bool // within its own quota goes before a low share
-	ByPriority        bool // at equal shares, higher priority goes before longer in line
+	PrioritizedFirst  bool // a head whose victims are leaving comes before all others
+	NonBorrowingFirst bool // a head within its own quota comes before a lower share
+	ByPriority        bool // at equal shares, priority counts before age
 }
 
-// Tournament gives out the heads of the queues one by one, in the order of fair
-// sharing: each time it compares what the children of a cohort would use if their
-// head were charged, from the queues up to the root, in the forest as it then is. The
-// caller charges or releases between two calls of Next, and edits nothing. Reset
-// begins one; the memory of the last is used again. spec: 20 §4.2.
+// Tournament returns the heads of the queues one by one, in the order of fair sharing: each
+// time it compares the shares that the children of a cohort would have with their head
+// charged, from the queues up to the root. The caller may charge and release between two
+// calls of Next, but not edit the forest. Reset begins a tournament in the memory of the
+// last. spec: 20 §4.2.
 type Tournament struct {
 	forest *quota.Forest
 	rules  Rules
 
-	entrants []entrant
-	stands   []stand // of all entrants
-	waiting  []int32 // entrants, by tree and the next tree last, once sorted
-	sorted   bool
-	rising   []riser // in this round: who is left to compare
-	best     []int32 // by node: the index in rising of its best so far, else -1
+	entrants    []entrant
+	projections []projection // of all entrants
+	waiting     []int32      // indices of entrants; once sorted, entrants of a tree adjacent and the next tree last
+	sorted      bool
+	rising      []riser // the entrants left in this round
+	best        []int32 // by node: the index in rising of its best so far, else −1
 }
 
-// entrant is a contestant and where its path to the root begins in stands.
+// entrant is a contestant and the index of the first projection of its path to the root.
 type entrant struct {
 	Contestant
 	root    quota.Node // None for a queue without parent
-	first   int32
-	depth   int32  // how many nodes there are below the root; stands of the path
-	version uint64 // of the forest for which the stands hold, 0 for none
+	first   int32      // index of its first projection
+	depth   int32      // nodes below the root; projections of the path
+	version uint64     // of the forest of the projections, never if they are missing
 }
 
-// stand is what a node on a contestant's path would look like with it.
-type stand struct {
+// projection is the share of a node on a contestant's path, if it were charged.
+type projection struct {
 	node    quota.Node
-	borrows bool // on one of the FRs it asks for
+	borrows bool // of one of the requested FRs
 	share   quota.Share
 }
 
 // riser is an entrant that has won up to the node at depth.
 type riser struct {
 	at    int32 // its index in the tree
-	depth int32 // of the node it stands for, 0 for the root
+	depth int32 // of the node that it represents, 0 for the root
 }
 
-// never is the version of a forest that nobody has seen.
+// never is a version that no forest has.
 const never = math.MaxUint64
 
-// Reset begins a tournament without contestants over a settled forest.
+// Reset begins a tournament without contestants over a forest without pending edits.
 func (t *Tournament) Reset(f *quota.Forest, rules Rules) {
 	t.forest, t.rules = f, rules
 	clear(t.entrants)
-	t.entrants, t.stands, t.waiting = t.entrants[:0], t.stands[:0], t.waiting[:0]
+	t.entrants, t.projections, t.waiting = t.entrants[:0], t.projections[:0], t.waiting[:0]
 }
 
-// Add lets c take part. Its vectors must stay as they are until it is given out.
+// Add lets c take part. Its vectors must not change before Next returns it.
 func (t *Tournament) Add(c Contestant) {
-	e := entrant{Contestant: c, root: t.forest.Root(c.Node), first: int32(len(t.stands)), version: never}
+	e := entrant{Contestant: c, root: t.forest.Root(c.Node), first: int32(len(t.projections)), version: never}
 	if e.root == c.Node {
 		e.root = quota.None
 	}
 	for n := c.Node; e.root != quota.None && n != e.root; n = t.forest.Parent(n) {
-		t.stands = append(t.stands, stand{node: n})
+		t.projections = append(t.projections, projection{node: n})
 		e.depth++
 		for int(t.forest.Parent(n)) >= len(t.best) {
 			t.best = append(t.best, -1)
@@ -96,9 +96,9 @@ func (t *Tournament) Add(c Contestant) {
 	t.sorted = false
 }
 
-// Next gives out the winner, false when everyone has been given out. Queues without
-// parent, or below a cycle, come first, as they take nothing from others; then tree
-// after tree by the name of the root.
+// Next returns the winner, false if no contestant is left. Queues without parent or below a
+// cycle come first, as they take nothing from others; then tree after tree by the name of the
+// root.
 func (t *Tournament) Next() (c Contestant, ok bool) {
 	if len(t.waiting) == 0 {
 		return Contestant{}, false
@@ -122,7 +122,7 @@ func (t *Tournament) Next() (c Contestant, ok bool) {
 	return c, true
 }
 
-// compareTrees sorts those last that are given out first.
+// compareTrees sorts the entrants in reverse order of their trees.
 func (t *Tournament) compareTrees(i, j int32) int {
 	a, b := &t.entrants[i], &t.entrants[j]
 	switch {
@@ -138,13 +138,13 @@ func (t *Tournament) compareTrees(i, j int32) int {
 	return cmp.Or(strings.Compare(t.forest.Name(b.root), t.forest.Name(a.root)), cmp.Compare(b.root, a.root))
 }
 
-// play returns the index of the winner among the entrants of one tree. Level by level
-// from the deepest, the best of each cohort's children takes its place.
+// play returns the index of the winner among the entrants of one tree. Level by level from
+// the deepest, the best of each cohort's children represents the cohort.
 func (t *Tournament) play(tree []int32, root quota.Node) int {
 	if len(tree) == 1 {
 		return 0
 	}
-	t.look(tree)
+	t.project(tree)
 	t.rising = t.rising[:0]
 	deepest := int32(0)
 	for i, id := range tree {
@@ -182,17 +182,18 @@ func (t *Tournament) above(id, depth int32, root quota.Node) quota.Node {
 	if depth == 1 {
 		return root
 	}
-	return t.stand(id, depth-1).node
+	return t.projection(id, depth-1).node
 }
 
-// stand returns the node at that depth of an entrant's path, 1 for a child of the root.
-func (t *Tournament) stand(id, depth int32) *stand {
+// projection returns that of the node at a depth of an entrant's path, 1 for a child of the
+// root.
+func (t *Tournament) projection(id, depth int32) *projection {
 	e := &t.entrants[id]
-	return &t.stands[e.first+e.depth-depth]
+	return &t.projections[e.first+e.depth-depth]
 }
 
-// look brings the stands of a tree's entrants up to date.
-func (t *Tournament) look(tree []int32) {
+// project updates the projections of a tree's entrants.
+func (t *Tournament) project(tree []int32) {
 	f, version := t.forest, t.forest.Version()
 	for _, id := range tree {
 		e := &t.entrants[id]
@@ -203,18 +204,18 @@ func (t *Tournament) look(tree []int32) {
 		f.Release(e.Node, e.Frees)
 		f.Charge(e.Node, e.Usage)
 		for i := e.first; i < e.first+e.depth; i++ {
-			s := &t.stands[i]
+			s := &t.projections[i]
 			s.share, s.borrows = f.Share(s.node), t.rules.NonBorrowingFirst && borrows(f, s.node, e.Usage)
 		}
 		f.Rollback(mark)
 	}
-	version = f.Version() // looking may have counted as a change
+	version = f.Version() // the projection may have changed it
 	for _, id := range tree {
 		t.entrants[id].version = version
 	}
 }
 
-// borrows reports whether n uses more than its own of an FR in v.
+// borrows reports whether n uses more than its own quota of an FR in v.
 func borrows(f *quota.Forest, n quota.Node, v resource.Vector) bool {
 	for _, e := range v {
 		if f.Borrowing(n, e.FR, 0) {
@@ -227,10 +228,10 @@ func borrows(f *quota.Forest, n quota.Node, v resource.Vector) bool {
 // compareAt compares two contestants of one cohort by their nodes at that depth.
 func (t *Tournament) compareAt(i, j, depth int32) int {
 	a, b := &t.entrants[i], &t.entrants[j]
-	x, y := t.stand(i, depth), t.stand(j, depth)
+	x, y := t.projection(i, depth), t.projection(j, depth)
 	switch {
-	case t.rules.StickyFirst && a.Sticky != b.Sticky:
-		return ahead(a.Sticky)
+	case t.rules.PrioritizedFirst && a.Prioritized != b.Prioritized:
+		return ahead(a.Prioritized)
 	case x.borrows != y.borrows:
 		return ahead(y.borrows)
 	}
@@ -240,12 +241,12 @@ func (t *Tournament) compareAt(i, j, depth int32) int {
 	return t.compare(a, b)
 }
 
-// compare is the order of those between whom shares do not decide.
+// compare orders two contestants with equal shares.
 func (t *Tournament) compare(a, b *entrant) int {
 	v, w := a.Workload, b.Workload
 	switch {
-	case t.rules.StickyFirst && a.Sticky != b.Sticky:
-		return ahead(a.Sticky)
+	case t.rules.PrioritizedFirst && a.Prioritized != b.Prioritized:
+		return ahead(a.Prioritized)
 	case t.rules.ByPriority && v.Priority != w.Priority:
 		return ahead(v.Priority > w.Priority)
 	case v.Since != w.Since:
@@ -256,7 +257,7 @@ func (t *Tournament) compare(a, b *entrant) int {
 	return strings.Compare(v.UID, w.UID)
 }
 
-// ahead is a comparison that the first of two wins or loses.
+// ahead is the result of a comparison that the first argument wins or loses.
 func ahead(first bool) int {
 	if first {
 		return -1

@@ -38,17 +38,17 @@ func (h *hall) node(name string, cohort bool, parent string, nominal resource.Am
 
 // head is a contestant in a test, its name the queue's.
 type head struct {
-	queue    string
-	asks     resource.Amount
-	priority int64
-	since    workload.Instant
-	sticky   bool
-	frees    resource.Amount
+	queue       string
+	asks        resource.Amount
+	priority    int64
+	since       workload.Instant
+	prioritized bool
+	frees       resource.Amount
 }
 
 func (h *hall) contestant(d head) Contestant {
 	c := Contestant{
-		Node: h.nodes[d.queue], Name: d.queue, Sticky: d.sticky,
+		Node: h.nodes[d.queue], Name: d.queue, Prioritized: d.prioritized,
 		Workload: &workload.Workload{UID: d.queue, Priority: d.priority, Since: d.since},
 		Usage:    resource.Vector{{FR: h.cpu, Amount: d.asks}},
 	}
@@ -112,12 +112,12 @@ func TestTournament(t *testing.T) {
 			world: nested, used: map[string]resource.Amount{"x": 20, "y2": 40},
 			heads: []head{{queue: "x", asks: 10}, {queue: "y", asks: 1}}, want: "x y",
 		},
-		"a flag of the gate only: sticky": {
-			world: flat, heads: []head{{queue: "x", asks: 10}, {queue: "y", asks: 20, sticky: true}}, want: "x y",
+		"a flag of the gate only: prioritized": {
+			world: flat, heads: []head{{queue: "x", asks: 10}, {queue: "y", asks: 20, prioritized: true}}, want: "x y",
 		},
-		"sticky goes before everything": {
-			world: flat, rules: &Rules{StickyFirst: true, NonBorrowingFirst: true, ByPriority: true},
-			heads: []head{{queue: "x", asks: 10}, {queue: "y", asks: 20, sticky: true}}, want: "y x",
+		"prioritized goes before everything": {
+			world: flat, rules: &Rules{PrioritizedFirst: true, NonBorrowingFirst: true, ByPriority: true},
+			heads: []head{{queue: "x", asks: 10}, {queue: "y", asks: 20, prioritized: true}}, want: "y x",
 		},
 		"with the gate off, borrowing does not count: shares do": {
 			world: func(h *hall) {
@@ -159,7 +159,7 @@ func TestTournament(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHall()
 			tc.world(h)
-			h.forest.Settle()
+			h.forest.Recompute()
 			for queue, amount := range tc.used {
 				h.forest.Charge(h.nodes[queue], resource.Vector{{FR: h.cpu, Amount: amount}})
 			}
@@ -262,7 +262,7 @@ func (w *cupTwin) compare(a, b note) int {
 	}
 	x, y := a.c.Workload, b.c.Workload
 	by := []int{
-		order(w.rules.StickyFirst && a.c.Sticky, w.rules.StickyFirst && b.c.Sticky),
+		order(w.rules.PrioritizedFirst && a.c.Prioritized, w.rules.PrioritizedFirst && b.c.Prioritized),
 		order(w.rules.NonBorrowingFirst && !a.borrows, w.rules.NonBorrowingFirst && !b.borrows),
 		a.share.Compare(b.share),
 		order(w.rules.ByPriority && x.Priority > y.Priority, w.rules.ByPriority && y.Priority > x.Priority),
@@ -309,7 +309,7 @@ func drawForest(t *rapid.T) (f *quota.Forest, queues []quota.Node) {
 		}
 		f.SetQuota(n, cells)
 	}
-	f.Settle()
+	f.Recompute()
 	for _, q := range queues {
 		f.Charge(q, drawVector(t, 8))
 	}
@@ -334,14 +334,14 @@ func TestTournamentTwin(t *testing.T) {
 		for range 2 { // the second one in the memory of the first
 			rules := Rules{
 				NonBorrowingFirst: rapid.Bool().Draw(t, "non-borrowing"),
-				ByPriority:        rapid.Bool().Draw(t, "priority"), StickyFirst: rapid.Bool().Draw(t, "sticky"),
+				ByPriority:        rapid.Bool().Draw(t, "priority"), PrioritizedFirst: rapid.Bool().Draw(t, "prioritized"),
 			}
 			cup.Reset(f, rules)
 			twin := &cupTwin{rules: rules, f: f}
 			for i := range rapid.IntRange(0, 8).Draw(t, "heads") {
 				q := rapid.SampledFrom(queues).Draw(t, "queue")
 				c := Contestant{
-					Node: q, Name: f.Name(q), Usage: drawVector(t, 5), Sticky: rapid.Bool().Draw(t, "is sticky"), Entry: i,
+					Node: q, Name: f.Name(q), Usage: drawVector(t, 5), Prioritized: rapid.Bool().Draw(t, "is prioritized"), Entry: i,
 					Workload: &workload.Workload{
 						UID: fmt.Sprint(i), Priority: rapid.Int64Range(0, 1).Draw(t, "class"),
 						Since: workload.Instant(rapid.IntRange(0, 1).Draw(t, "since")),
@@ -378,8 +378,8 @@ func TestTournamentTwin(t *testing.T) {
 	})
 }
 
-// crowd is a tree of cohorts, three levels below the root, and a head for each queue.
-func crowd(queues int) (h *hall, heads []Contestant) {
+// contestants is a tree of cohorts, three levels below the root, and a head for each queue.
+func contestants(queues int) (h *hall, heads []Contestant) {
 	h = newHall()
 	h.node("root", true, "", 1000)
 	for i := range 3 {
@@ -391,7 +391,7 @@ func crowd(queues int) (h *hall, heads []Contestant) {
 		h.node(name, false, fmt.Sprint("b", i%3), resource.Amount(i%7))
 		heads = append(heads, h.contestant(head{queue: name, asks: resource.Amount(1 + i%13), since: workload.Instant(i)}))
 	}
-	h.forest.Settle()
+	h.forest.Recompute()
 	return h, heads
 }
 
@@ -410,7 +410,7 @@ func (t *Tournament) run(f *quota.Forest, heads []Contestant) {
 }
 
 func TestTournamentNoAllocations(t *testing.T) {
-	h, heads := crowd(50)
+	h, heads := contestants(50)
 	var cup Tournament
 	cup.run(h.forest, heads)
 	if n := testing.AllocsPerRun(10, func() { cup.run(h.forest, heads) }); n != 0 {
@@ -418,11 +418,11 @@ func TestTournamentNoAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkTournament gives out the heads of that many queues of one tree.
+// BenchmarkTournament gives out the heads of that contestants queues of one tree.
 func BenchmarkTournament(b *testing.B) {
 	for _, queues := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
-			h, heads := crowd(queues)
+			h, heads := contestants(queues)
 			var cup Tournament
 			b.ReportAllocs()
 			for b.Loop() {

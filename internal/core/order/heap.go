@@ -1,13 +1,13 @@
 package order
 
-// item is what a heap holds: it knows who goes first, a total order, and is told its
-// index, so that removal from the middle costs no search.
+// item is an element of a heap. before is a total order; moved is called with the new index,
+// so that removal from the middle costs no search.
 type item[T any] interface {
 	before(o T) bool
 	moved(i int)
 }
 
-// heap is a binary heap of items that remember where they sit. The zero value is empty.
+// heap is a binary heap. The zero value is empty.
 type heap[T item[T]] []T
 
 func (h *heap[T]) push(x T) {
@@ -15,7 +15,7 @@ func (h *heap[T]) push(x T) {
 	h.up(len(*h) - 1)
 }
 
-// remove takes out the item at index i.
+// remove removes the item at index i.
 func (h *heap[T]) remove(i int) {
 	items := *h
 	last := len(items) - 1
@@ -29,10 +29,10 @@ func (h *heap[T]) remove(i int) {
 	}
 }
 
-// fix finds the place of the item at index i again after its rank changed.
+// fix moves the item at index i to its place after its rank changed.
 func (h *heap[T]) fix(i int) { h.down(h.up(i)) }
 
-// up moves the item at index i towards the top, and returns where it ends.
+// up moves the item at index i towards the top, and returns its new index.
 func (h *heap[T]) up(i int) int {
 	items := *h
 	x := items[i]

@@ -7,30 +7,30 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Patterns is what the wants of parked classes have in common, kept once for all lines
-// that share it. Most classes differ in the amounts that they want and in nothing else.
-// The zero value is ready to use.
+// Patterns are the wants of inadmissible classes without their amounts, kept once for all
+// lines that share them: most classes differ in the amounts only. The zero value is ready to
+// use.
 type Patterns struct {
-	known map[uint64]*pattern // by hash; of those of one hash the last
+	known map[uint64]*pattern // by hash; of several with one hash the latest
 
-	// Memory that is used again.
+	// Scratch memory.
 	slots   []slot            // of pack
 	amounts []resource.Amount // of pack
 	wants   []workload.Want   // of wantsOf
-	had     []watch           // of watchAnew
+	had     []condition       // of watchAnew
 }
 
-// maxPatterns is how many patterns are known at most. Those that are forgotten live on
-// with the classes that have them.
+// maxPatterns is how many patterns are known at most. Classes keep their pattern when it is
+// forgotten.
 const maxPatterns = 1024
 
-// pattern is wants without amounts.
+// pattern is a list of wants without amounts.
 type pattern struct {
 	each    []slot
-	amounts int // how many
+	amounts int // their number
 }
 
-// slot is a want: of the amounts it says which one.
+// slot is a want with the index of its amount.
 type slot struct {
 	fr       resource.FR
 	offer    uint16
@@ -39,7 +39,7 @@ type slot struct {
 	winnable bool
 }
 
-// pack makes wants those of a class.
+// pack stores the wants of a class.
 func (p *Patterns) pack(wants []workload.Want, c *class) {
 	c.pattern = nil
 	if len(wants) == 0 {
@@ -71,7 +71,7 @@ func (p *Patterns) pack(wants []workload.Want, c *class) {
 	m.amounts = append(m.amounts[:0], p.amounts...)
 }
 
-// slot is a want without its amount, which is one of p.amounts from then on.
+// slot adds the amount of a want to p.amounts, and returns the rest.
 func (p *Patterns) slot(w *workload.Want) slot {
 	at := slices.Index(p.amounts, w.Least)
 	if at < 0 {
@@ -81,7 +81,7 @@ func (p *Patterns) slot(w *workload.Want) slot {
 	return slot{fr: w.FR, offer: w.Offer, least: uint16(at), clause: w.Clause, winnable: w.Winnable}
 }
 
-// want returns the ith thing that the class wants.
+// want returns the ith want of the class.
 func (c *class) want(i uint16) workload.Want {
 	s := &c.pattern.each[i]
 	return workload.Want{Least: c.amounts()[s.least], FR: s.fr, Offer: s.offer, Clause: s.clause, Winnable: s.winnable}
@@ -94,7 +94,7 @@ func (c *class) amounts() []resource.Amount {
 	return c.few[:]
 }
 
-// wants reports whether these are what the class wants.
+// wants reports whether the wants of the class equal these.
 func (c *class) wants(wants []workload.Want) bool {
 	if c.pattern == nil {
 		return len(wants) == 0
@@ -110,7 +110,7 @@ func (c *class) wants(wants []workload.Want) bool {
 	return true
 }
 
-// unpack appends what the class wants.
+// unpack appends the wants of the class to to.
 func (c *class) unpack(to []workload.Want) []workload.Want {
 	if c.pattern == nil {
 		return to

@@ -1,6 +1,6 @@
-// Package order decides who is next: the line of a queue's pending workloads, whom of
-// them a release of quota wakes, and the tournament of the heads of several queues.
-// spec: 10 §4.4, §4.5, 20 §4.2.
+// Package order decides which workload is next: the line of a queue's pending workloads, the
+// classes that a release of quota activates, and the tournament of the heads of several
+// queues. spec: 10 §4.4, §4.5, 20 §4.2.
 package order
 
 import (
@@ -23,46 +23,44 @@ func Compare(a, b *workload.Workload) int {
 	return strings.Compare(a.UID, b.UID)
 }
 
-// Pending is the line of one queue. A workload in it is either active, and will be
-// looked at when it gets to the head, or parked until it is woken. Workloads of one
-// class are parked and woken together, at the cost of one. A workload is in one line
-// at most, and its Class, Priority, Since and UID do not change while it is. The zero
-// value is an empty line.
+// Pending is the line of one queue. A workload in it is either active, and is evaluated when
+// it is the head, or inadmissible until a wake condition holds. The workloads of one class
+// become inadmissible and active together, at the cost of one. A workload is in one line at
+// most, and its Class, Priority, Since and UID do not change meanwhile. The zero value is an
+// empty line.
 type Pending struct {
-	classes  map[int32]*class     // of everyone but those aside
-	awake    heap[seat]           // the classes that are not parked
-	pen      []*class             // those that are and had their look, in no order
-	filed    []uint64             // by slot, whether the tickets of a class count: it is parked, and not in the pen
-	parked   int                  // how many classes are, in the pen or not
-	shelves  []shelf              // the tickets, sorted by FR
-	released []resource.FR        // and not dealt with, sorted
-	aside    []*workload.Workload // parked alone, in no order
-	sticky   *workload.Workload   // goes before all others: its victims are leaving
-	patterns *Patterns            // of what the parked ones want
-	chunks   []*chunk             // the memory of the classes, by slot/chunkLen; nil where none is in use
-	spare    []int32              // the slots of classes that nobody is in
+	classes      map[int32]*class     // by id, of all workloads but alone
+	awake        heap[activeClass]    // the active classes
+	tried        []*class             // the inadmissible classes evaluated since the last release, in no order
+	filed        []uint64             // a bit for each slot: the class is filed
+	inadmissible int                  // how many classes are tried or filed
+	indexes      []wakeIndex          // sorted by FR
+	released     []resource.FR        // not dealt with yet, sorted
+	alone        []*workload.Workload // inadmissible for reasons of their own, in no order
+	prioritized  *workload.Workload   // head whenever it is active: its victims are leaving
+	patterns     *Patterns            // of the wants of inadmissible classes
+	chunks       []*chunk             // the memory of the classes, by slot/chunkLen; nil if unused
+	spare        []int32              // the free slots
 
 	actives, members int
-	idle             int // tickets that do not count
+	idle             int // index entries that do not count
 
-	// The memory that chunks and filed begin with: every look needs them, and what is
-	// elsewhere takes time to come.
+	// The first memory of chunks and filed, inline because every evaluation reads them.
 	fewChunks [6]*chunk
 	fewFiled  [2]uint64
 }
 
-// spares is for how many classes that nobody is in memory is kept, and some for those beside
-// them.
+// spares is the number of free slots up to which unused chunks are kept.
 const spares = 64
 
-// Share has the line keep what it can share with others there. Call it before anyone
-// is parked.
+// Share makes the line share patterns with others. Call it before any workload is
+// inadmissible.
 func (p *Pending) Share(patterns *Patterns) { p.patterns = patterns }
 
-// Head returns who is next, or nil.
+// Head returns the next workload to evaluate, or nil.
 func (p *Pending) Head() *workload.Workload {
-	if c := p.favored(); c != nil && c.stage == awake {
-		return p.sticky
+	if c := p.prioritizedClass(); c != nil && c.stage == awake {
+		return p.prioritized
 	}
 	if len(p.awake) == 0 {
 		return nil
@@ -70,15 +68,16 @@ func (p *Pending) Head() *workload.Workload {
 	return p.awake[0].Workload
 }
 
-// favored returns the class of the sticky workload, or nil.
-func (p *Pending) favored() *class {
-	if p.sticky == nil {
+// prioritizedClass returns the class of the prioritized workload, or nil.
+func (p *Pending) prioritizedClass() *class {
+	if p.prioritized == nil {
 		return nil
 	}
-	return p.classOf(p.sticky)
+	return p.classOf(p.prioritized)
 }
 
-// classOf returns the class that w is in, or nil. Most often asked about is the head.
+// classOf returns the class that w is in, or nil. The head comes first, as the most frequent
+// argument.
 func (p *Pending) classOf(w *workload.Workload) *class {
 	if len(p.awake) > 0 && p.awake[0].Workload == w {
 		return p.awake[0].class
@@ -89,11 +88,10 @@ func (p *Pending) classOf(w *workload.Workload) *class {
 	return nil
 }
 
-// Add puts w into the line; if it is there already, nothing happens. Where the queue
-// lets others pass, a workload of a class that is parked joins its class; in a strict
-// queue it wakes it.
+// Add puts w into the line, unless it is in it. If its class is inadmissible, w is
+// inadmissible with it, or activates it in a strict queue.
 func (p *Pending) Add(w *workload.Workload, strict bool) {
-	if p.isAside(w) {
+	if p.isAlone(w) {
 		return
 	}
 	c := p.classes[w.Class]
@@ -113,62 +111,62 @@ func (p *Pending) open(w *workload.Workload) {
 	if p.classes == nil {
 		p.classes = map[int32]*class{}
 	}
-	c := p.take()
+	c := p.allocate()
 	p.classes[w.Class] = c
-	c.line.push(waiter{rankOf(w), w})
-	p.awake.push(seat{c.line[0], c})
+	c.line.push(member{rankOf(w), w})
+	p.awake.push(activeClass{c.line[0], c})
 	p.actives++
 }
 
 func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
 	if c.stage != awake && strict {
 		p.withdraw(c)
-		p.rouse(c)
+		p.activate(c)
 	}
-	joins := waiter{rankOf(w), w}
+	joins := member{rankOf(w), w}
 	if joins.before(c.line[0]) {
-		p.takeTickets(c)
+		p.removeEntries(c)
 	}
 	c.line.push(joins)
 	if c.stage != awake {
-		p.giveTickets(c)
+		p.addEntries(c)
 		return
 	}
 	p.actives++
-	p.reseat(c)
+	p.fixPlace(c)
 }
 
-// reseat gives an awake class the place that its head has by now.
-func (p *Pending) reseat(c *class) {
-	p.awake[c.at].waiter = c.line[0]
+// fixPlace updates the place of an active class after a change of its head.
+func (p *Pending) fixPlace(c *class) {
+	p.awake[c.at].member = c.line[0]
 	p.awake.fix(int(c.at))
 }
 
-// Remove takes w out of the line and tells whether it was in it.
+// Remove takes w out of the line, and reports whether it was in it.
 func (p *Pending) Remove(w *workload.Workload) bool {
-	if p.sticky == w {
-		p.sticky = nil
+	if p.prioritized == w {
+		p.prioritized = nil
 	}
-	if p.leaveClass(w) || p.leaveAside(w) {
+	if p.leaveClass(w) || p.leaveAlone(w) {
 		p.members--
 		return true
 	}
 	return false
 }
 
-func (p *Pending) isAside(w *workload.Workload) bool {
-	return int(w.Spot) < len(p.aside) && p.aside[w.Spot] == w
+func (p *Pending) isAlone(w *workload.Workload) bool {
+	return int(w.HeapIndex) < len(p.alone) && p.alone[w.HeapIndex] == w
 }
 
-func (p *Pending) leaveAside(w *workload.Workload) bool {
-	if !p.isAside(w) {
+func (p *Pending) leaveAlone(w *workload.Workload) bool {
+	if !p.isAlone(w) {
 		return false
 	}
-	last := len(p.aside) - 1
-	p.aside[w.Spot] = p.aside[last]
-	p.aside[w.Spot].Spot = w.Spot
-	p.aside[last] = nil
-	p.aside = p.aside[:last]
+	last := len(p.alone) - 1
+	p.alone[w.HeapIndex] = p.alone[last]
+	p.alone[w.HeapIndex].HeapIndex = w.HeapIndex
+	p.alone[last] = nil
+	p.alone = p.alone[:last]
 	return true
 }
 
@@ -181,76 +179,78 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 		p.actives--
 	}
 	if c.head() == w {
-		p.takeTickets(c)
+		p.removeEntries(c)
 	}
 	if len(c.line) == 1 {
 		p.drop(c)
 		return true
 	}
 	wasHead := c.head() == w
-	c.line.remove(int(w.Spot))
+	c.line.remove(int(w.HeapIndex))
 	switch {
 	case !wasHead:
 	case c.stage == awake:
-		p.reseat(c)
+		p.fixPlace(c)
 	default:
-		p.giveTickets(c)
+		p.addEntries(c)
 	}
 	return true
 }
 
-// drop takes out a class with its last member, by whom it is found. It is on no shelf.
+// drop removes a class with its last member. It must be in no wake index.
 func (p *Pending) drop(c *class) {
 	if c.stage == awake {
 		p.awake.remove(int(c.at))
 	} else {
 		p.withdraw(c)
-		p.parked--
+		p.inadmissible--
 		c.stage = awake
 	}
 	delete(p.classes, c.id())
 	c.line.remove(0)
-	p.giveBack(c)
+	p.free(c)
 }
 
-// ParkedBy returns the workload for whose sake w is parked without a look of its own,
-// or nil. That one may have left the line since, and be good for its UID only.
-func (p *Pending) ParkedBy(w *workload.Workload) *workload.Workload {
+// Representative returns the equivalent workload whose evaluation made w inadmissible, nil if
+// that is w itself or w is active. It may have left the line since: then only its UID is
+// valid.
+func (p *Pending) Representative(w *workload.Workload) *workload.Workload {
 	if c := p.classOf(w); c != nil && c.stage != awake && c.by != w {
 		return c.by
 	}
 	return nil
 }
 
-// SetAside parks w alone: the reason lies in itself, not in quota.
-func (p *Pending) SetAside(w *workload.Workload) {
+// SetInadmissibleAlone makes w inadmissible without its class: the reason is w itself, not
+// quota.
+func (p *Pending) SetInadmissibleAlone(w *workload.Workload) {
 	if p.leaveClass(w) {
-		w.Spot = int32(len(p.aside))
-		p.aside = append(p.aside, w)
+		w.HeapIndex = int32(len(p.alone))
+		p.alone = append(p.alone, w)
 	}
 }
 
-// Stick makes w the head whenever it is active: it waits for its victims to leave.
-// It stays so until it leaves the line, or another takes its place.
-func (p *Pending) Stick(w *workload.Workload) { p.sticky = w }
+// Prioritize makes w the head whenever it is active, because its victims are leaving, until
+// it leaves the line or another workload is prioritized.
+func (p *Pending) Prioritize(w *workload.Workload) { p.prioritized = w }
 
-// Sticky returns the workload that is head whenever it is active, or nil.
-func (p *Pending) Sticky() *workload.Workload { return p.sticky }
+// Prioritized returns the workload of Prioritize, or nil.
+func (p *Pending) Prioritized() *workload.Workload { return p.prioritized }
 
-// Active returns how many are not parked.
+// Active returns the number of active workloads.
 func (p *Pending) Active() int { return p.actives }
 
-// Parked returns how many are parked.
-func (p *Pending) Parked() int { return p.members - p.actives }
+// Inadmissible returns the number of inadmissible workloads.
+func (p *Pending) Inadmissible() int { return p.members - p.actives }
 
-// Aside returns who is parked alone, in the order of the line.
-func (p *Pending) Aside() []*workload.Workload {
-	aside := slices.Clone(p.aside)
-	slices.SortFunc(aside, Compare)
-	return aside
+// InadmissibleAlone returns the workloads of SetInadmissibleAlone, in the order of the line.
+func (p *Pending) InadmissibleAlone() []*workload.Workload {
+	alone := slices.Clone(p.alone)
+	slices.SortFunc(alone, Compare)
+	return alone
 }
 
-// All returns everyone in line: the head first, the parked after the active ones.
+// All returns all workloads in line: the head first, the inadmissible ones after the active.
 func (p *Pending) All() []*workload.Workload {
 	all := make([]*workload.Workload, 0, p.members)
 	for _, s := range p.awake {
@@ -262,12 +262,12 @@ func (p *Pending) All() []*workload.Workload {
 			all = c.appendTo(all)
 		}
 	})
-	all = append(all, p.aside...)
+	all = append(all, p.alone...)
 	slices.SortFunc(all[:active], Compare)
 	slices.SortFunc(all[active:], Compare)
-	if i := slices.Index(all[:active], p.sticky); i > 0 {
+	if i := slices.Index(all[:active], p.prioritized); i > 0 {
 		copy(all[1:], all[:i])
-		all[0] = p.sticky
+		all[0] = p.prioritized
 	}
 	return all
 }

@@ -60,11 +60,11 @@ func newYard() *yard {
 	y.forest.SetQuota(top, shared)
 	y.forest.SetParent(y.node, top)
 	y.forest.SetParent(y.other, top)
-	y.forest.Settle()
+	y.forest.Recompute()
 	return y
 }
 
-// use makes the usage of fr at a node what it says.
+// use sets the usage of fr at a node.
 func (y *yard) use(at quota.Node, fr resource.FR, amount resource.Amount) {
 	y.forest.Release(at, resource.Vector{{FR: fr, Amount: y.forest.Usage(at, fr)}})
 	y.forest.Charge(at, resource.Vector{{FR: fr, Amount: amount}})
@@ -96,27 +96,26 @@ func keys(line []*workload.Workload) []string {
 	return out
 }
 
-// TestStickySurvivesParking: whoever waits for victims is head again when woken.
-func TestStickySurvivesParking(t *testing.T) {
+// TestPrioritizedSurvivesInadmissible: a workload whose victims are leaving is head again when activated.
+func TestPrioritizedSurvivesInadmissible(t *testing.T) {
 	var line Pending
 	y := newYard()
 	first := &workload.Workload{UID: "1", Class: 1, Priority: 5}
-	heir := &workload.Workload{UID: "2", Class: 2, Priority: 1}
+	preemptor := &workload.Workload{UID: "2", Class: 2, Priority: 1}
 	line.Add(first, false)
-	line.Add(heir, false)
-	line.Stick(heir)
-	line.Park(heir, []workload.Want{{FR: 2}})
+	line.Add(preemptor, false)
+	line.Prioritize(preemptor)
+	line.SetInadmissible(preemptor, []workload.Want{{FR: 2}})
 	if line.Head() != first {
-		t.Fatal("a parked workload is head")
+		t.Fatal("a inadmissible workload is head")
 	}
 	line.Release(2, y)
-	if !line.WakeNext(y) || line.Head() != heir {
-		t.Fatal("the sticky workload lost its place while it was parked")
+	if !line.WakeNext(y) || line.Head() != preemptor {
+		t.Fatal("the prioritized workload lost its place while it was inadmissible")
 	}
 }
 
-// TestRelease: a release is noted where it may be of use to somebody, and only there.
-// spec: 10 §6 #7.
+// TestRelease: a release is noted only where it may be of use.
 func TestRelease(t *testing.T) {
 	const cpu, gpu, disk = 1, 2, 3
 	tests := map[string]struct {
@@ -148,7 +147,7 @@ func TestRelease(t *testing.T) {
 			} {
 				w := &workload.Workload{UID: string(rune('a' + i)), Class: int32(i)}
 				line.Add(w, false)
-				line.Park(w, wants)
+				line.SetInadmissible(w, wants)
 			}
 			y.use(y.node, tc.fr, 6-tc.available)
 			if got := line.Release(tc.fr, y); got != tc.want {
@@ -166,19 +165,19 @@ func TestRelease(t *testing.T) {
 			}
 		})
 	}
-	var nobody Pending
-	if nobody.Release(cpu, newYard()) {
+	var empty Pending
+	if empty.Release(cpu, newYard()) {
 		t.Error("an empty line has use for a release")
 	}
 }
 
-// guest is a workload in TestWake, of a class of its own. Those that come first in the
-// table come first in line.
+// guest is a workload in TestWake, of a class of its own. The order of the table is the order
+// of the line.
 type guest struct {
 	key   string
 	wants []workload.Want
-	takes resource.Amount // of cpu when it is woken; with 0 it is parked again
-	awake bool            // it is not parked to begin with, and stays where it is
+	takes resource.Amount // of cpu when it is activated; with 0 it is inadmissible again
+	awake bool            // it is not inadmissible to begin with, and stays where it is
 }
 
 // TestWake: one class at a time, as long as there is enough. spec: 10 §4.4, §6 #7.
@@ -198,11 +197,11 @@ func TestWake(t *testing.T) {
 		return []workload.Want{{FR: cpu, Least: least, Winnable: true}}
 	}
 	tests := map[string]struct {
-		guests   []guest
-		sticky   string
-		released []resource.FR // 6 of each are available then, and 2 of cpu can be won
-		want     []string      // who is woken
-		left     bool          // something released is not dealt with
+		guests      []guest
+		prioritized string
+		released    []resource.FR // 6 of each are available then, and 2 of cpu can be won
+		want        []string      // who is activated
+		left        bool          // something released is not dealt with
 	}{
 		"nothing released": {guests: []guest{{key: "a", wants: one(cpu, 1)}}},
 		"the first takes it all": {
@@ -219,7 +218,7 @@ func TestWake(t *testing.T) {
 			guests:   []guest{{key: "a", wants: one(cpu, 3)}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 2)}},
 			released: []resource.FR{cpu}, want: []string{"a", "b", "c"},
 		},
-		"whoever wants too much sleeps on": {
+		"a class that wants too much stays inadmissible": {
 			guests:   []guest{{key: "a", wants: one(cpu, 7)}, {key: "b", wants: one(cpu, 6)}},
 			released: []resource.FR{cpu}, want: []string{"b"},
 		},
@@ -231,7 +230,7 @@ func TestWake(t *testing.T) {
 			guests:   []guest{{key: "a", wants: one(gpu, 1)}, {key: "b", wants: one(cpu, 1)}},
 			released: []resource.FR{cpu, gpu}, want: []string{"a", "b"},
 		},
-		"what was not released wakes nobody": {
+		"what was not released activates none": {
 			guests:   []guest{{key: "a", wants: one(gpu, 1)}, {key: "b", wants: one(cpu, 1)}},
 			released: []resource.FR{cpu}, want: []string{"b"},
 		},
@@ -264,21 +263,21 @@ func TestWake(t *testing.T) {
 			guests:   []guest{{key: "a", wants: one(cpu, 1), takes: 1}, {key: "b", awake: true}, {key: "c", wants: one(cpu, 1)}},
 			released: []resource.FR{cpu}, want: []string{"a"}, left: true,
 		},
-		"a sticky head": {
-			guests: []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", awake: true}},
-			sticky: "b", released: []resource.FR{cpu}, left: true,
+		"a prioritized head": {
+			guests:      []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", awake: true}},
+			prioritized: "b", released: []resource.FR{cpu}, left: true,
 		},
-		"the sticky one sleeps": {
-			guests: []guest{{key: "a", awake: true}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 6), takes: 6}},
-			sticky: "c", released: []resource.FR{cpu}, want: []string{"c"},
+		"the prioritized one sleeps": {
+			guests:      []guest{{key: "a", awake: true}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 6), takes: 6}},
+			prioritized: "c", released: []resource.FR{cpu}, want: []string{"c"},
 		},
-		"there is not enough for the sticky one": {
-			guests: []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", wants: or(one(gpu, 1), one(cpu, 7))}},
-			sticky: "b", released: []resource.FR{cpu}, want: []string{"a"},
+		"there is not enough for the prioritized one": {
+			guests:      []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", wants: or(one(gpu, 1), one(cpu, 7))}},
+			prioritized: "b", released: []resource.FR{cpu}, want: []string{"a"},
 		},
-		"the sticky one has one look too": {
-			guests: []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 1)}},
-			sticky: "b", released: []resource.FR{cpu}, want: []string{"b", "a", "c"},
+		"the prioritized one has one look too": {
+			guests:      []guest{{key: "a", wants: one(cpu, 1)}, {key: "b", wants: one(cpu, 1)}, {key: "c", wants: one(cpu, 1)}},
+			prioritized: "b", released: []resource.FR{cpu}, want: []string{"b", "a", "c"},
 		},
 	}
 	for name, tc := range tests {
@@ -293,11 +292,11 @@ func TestWake(t *testing.T) {
 				w := &workload.Workload{UID: g.key, Key: g.key, Class: int32(i), Since: workload.Instant(i)}
 				guests[w] = g
 				line.Add(w, false)
-				if g.key == tc.sticky {
-					line.Stick(w)
+				if g.key == tc.prioritized {
+					line.Prioritize(w)
 				}
 				if !g.awake {
-					line.Park(w, g.wants)
+					line.SetInadmissible(w, g.wants)
 				}
 			}
 			y.extra[cpu] = 2
@@ -305,19 +304,19 @@ func TestWake(t *testing.T) {
 				y.use(y.node, fr, 0)
 				line.Release(fr, y)
 			}
-			var woken []string
+			var activated []string
 			for line.WakeNext(y) {
 				w := line.Head()
-				woken = append(woken, w.Key)
+				activated = append(activated, w.Key)
 				if g := guests[w]; g.takes > 0 {
 					line.Remove(w)
 					y.forest.Charge(y.node, resource.Vector{{FR: cpu, Amount: g.takes}})
 				} else {
-					line.Park(w, g.wants)
+					line.SetInadmissible(w, g.wants)
 				}
 			}
-			if !slices.Equal(woken, tc.want) {
-				t.Errorf("woken are %v, want %v", woken, tc.want)
+			if !slices.Equal(activated, tc.want) {
+				t.Errorf("activated are %v, want %v", activated, tc.want)
 			}
 			if left := len(line.Released()) > 0; left != tc.left {
 				t.Errorf("released are %v, want some: %v", line.Released(), tc.left)
@@ -326,23 +325,23 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestPenOpens: who had a look in vain has another one after the next release, whoever
-// is still to be looked at for the one before.
-func TestPenOpens(t *testing.T) {
+// TestTriedClassesAreFiled: a class that was evaluated without success is evaluated again after
+// the next release, whatever is left to evaluate for the one before.
+func TestTriedClassesAreFiled(t *testing.T) {
 	y := newYard()
 	var line Pending
 	first, second := &workload.Workload{UID: "1", Class: 1}, &workload.Workload{UID: "2", Class: 2}
 	for _, w := range []*workload.Workload{first, second} {
 		line.Add(w, false)
-		line.Park(w, []workload.Want{{FR: 1, Least: 1}})
+		line.SetInadmissible(w, []workload.Want{{FR: 1, Least: 1}})
 	}
 	for _, fr := range []resource.FR{1, 1, 3} { // the last one is of no use to them by itself
 		line.Release(fr, y)
 		if !line.WakeNext(y) || line.Head() != first {
 			t.Fatalf("head is %v, want the first", line.Head())
 		}
-		line.Park(first, []workload.Want{{FR: 1, Least: 1}})
-		for _, k := range line.Parks() {
+		line.SetInadmissible(first, []workload.Want{{FR: 1, Least: 1}})
+		for _, k := range line.InadmissibleClasses() {
 			if k.Tried != (k.Member == first) {
 				t.Fatalf("%s: tried is %v", k.Member.UID, k.Tried)
 			}
@@ -352,14 +351,14 @@ func TestPenOpens(t *testing.T) {
 
 // TestVoidTickets: what a class no longer needs does not come between the others, though
 // its head is another one by now.
-func TestVoidTickets(t *testing.T) {
+func TestVoidConditions(t *testing.T) {
 	y := newYard()
 	y.use(y.node, 1, 6)
 	var line Pending
 	add := func(uid string, class int32) {
 		w := &workload.Workload{UID: uid, Key: uid, Class: class}
 		line.Add(w, false)
-		line.Park(w, []workload.Want{{FR: 1, Least: 4}})
+		line.SetInadmissible(w, []workload.Want{{FR: 1, Least: 4}})
 	}
 	for i, uid := range []string{"2", "5", "6"} {
 		add(uid, int32(i))
@@ -370,28 +369,28 @@ func TestVoidTickets(t *testing.T) {
 	}
 	y.use(y.node, 1, 0)
 	line.Release(1, y)
-	var woken []string
+	var activated []string
 	for line.WakeNext(y) {
-		woken = append(woken, line.Head().Key)
-		line.Park(line.Head(), []workload.Want{{FR: 1, Least: 4}})
+		activated = append(activated, line.Head().Key)
+		line.SetInadmissible(line.Head(), []workload.Want{{FR: 1, Least: 4}})
 	}
-	if want := []string{"0", "1", "2", "6", "70", "71", "72", "8"}; !slices.Equal(woken, want) {
-		t.Errorf("woken are %v, want %v", woken, want)
+	if want := []string{"0", "1", "2", "6", "70", "71", "72", "8"}; !slices.Equal(activated, want) {
+		t.Errorf("activated are %v, want %v", activated, want)
 	}
 }
 
-// TestCrowdBehindTheParked: newcomers to a parked class cost nothing but their place.
-func TestCrowdBehindTheParked(t *testing.T) {
+// TestManyBehindTheInadmissible: a workload that joins an inadmissible class costs only its place.
+func TestManyBehindTheInadmissible(t *testing.T) {
 	y := newYard()
 	var line Pending
 	for i := range 10_000 {
 		w := &workload.Workload{UID: "w", Since: workload.Instant(i)}
 		line.Add(w, false)
-		line.Park(w, []workload.Want{{FR: 1, Least: 7}})
-		line.openPen(y)
+		line.SetInadmissible(w, []workload.Want{{FR: 1, Least: 7}})
+		line.fileTried(y)
 	}
 	if kept := line.kept(); kept > 200 {
-		t.Errorf("room for %d tickets is kept for one class", kept)
+		t.Errorf("room for %d entries is kept for one class", kept)
 	}
 }
 
@@ -406,8 +405,8 @@ func TestManyWants(t *testing.T) {
 			var line Pending
 			w, now := &workload.Workload{UID: "w", Class: 1}, amounts{}
 			line.Add(w, false)
-			line.Park(w, wants)
-			line.openPen(now)
+			line.SetInadmissible(w, wants)
+			line.fileTried(now)
 			if got := line.WantsOf(w); !slices.Equal(got, wants) {
 				t.Fatalf("it wants %v, want %v", got, wants)
 			}
@@ -420,15 +419,15 @@ func TestManyWants(t *testing.T) {
 	}
 }
 
-// amounts are figures of a queue in which nobody can be preempted.
+// amounts are figures of a queue in which preemption is not possible.
 type amounts map[resource.FR]resource.Amount
 
 func (a amounts) Available(fr resource.FR) resource.Amount { return a[fr] }
 
 func (a amounts) Winnable(*workload.Workload, resource.FR, resource.Amount) bool { return false }
 
-// TestWatchAnew: who lost after it was woken watches what is lacking by now, and that only.
-func TestWatchAnew(t *testing.T) {
+// TestChooseAgain: who lost after it was activated watches what is lacking by now, and that only.
+func TestChooseAgain(t *testing.T) {
 	both := []workload.Want{{FR: 1, Least: 2}, {FR: 2, Least: 2}}
 	tests := map[string]struct {
 		before, after [2]resource.Amount // available of the two FRs when it is filed
@@ -443,15 +442,15 @@ func TestWatchAnew(t *testing.T) {
 			var line Pending
 			w, now := &workload.Workload{UID: "w", Class: 1}, amounts{1: tc.before[0], 2: tc.before[1]}
 			line.Add(w, false)
-			line.Park(w, both)
-			line.openPen(now)
+			line.SetInadmissible(w, both)
+			line.fileTried(now)
 			now[1], now[2] = 2, 2
 			if !line.Release(1, now) || !line.WakeNext(now) {
-				t.Fatal("it is not woken though nothing is lacking")
+				t.Fatal("it is not activated though nothing is lacking")
 			}
 			now[1], now[2] = tc.after[0], tc.after[1]
-			line.Park(w, both)
-			line.openPen(now)
+			line.SetInadmissible(w, both)
+			line.fileTried(now)
 			sound(t, &line)
 			had := now[tc.useless]
 			if now[tc.useless] = 2; line.Release(tc.useless, now) {
@@ -473,8 +472,8 @@ func TestWatchesAllThatMayBeWon(t *testing.T) {
 	var line Pending
 	w := &workload.Workload{UID: "w", Class: 1}
 	line.Add(w, false)
-	line.Park(w, []workload.Want{{FR: 1, Least: 2, Winnable: true}, {FR: 2, Least: 2}})
-	line.openPen(y)
+	line.SetInadmissible(w, []workload.Want{{FR: 1, Least: 2, Winnable: true}, {FR: 2, Least: 2}})
+	line.fileTried(y)
 	y.extra[1] = 2
 	if !line.Release(2, y) || !line.WakeNext(y) {
 		t.Error("it sleeps on though the rest can be won")

@@ -9,19 +9,19 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// crowd is 10,000 workloads of 1 cpu each in a number of queues of one cohort, of
+// cohortOf is 10,000 workloads of 1 cpu each in a number of queues of one cohort, of
 // priorities 0 to 9, and one more queue, idle, that owns 50 cpus of the 10,000: the
 // others borrow them, or, where there are many, some of what the cohort owns as well.
-type crowd struct {
+type cohortOf struct {
 	f       *quota.Forest
 	holders []*Holders
 	idle    quota.Node
 	first   quota.Node
 }
 
-func newCrowd(queues int) *crowd {
+func newCohortOf(queues int) *cohortOf {
 	const all, owned = 10000, 50
-	c := &crowd{f: quota.NewForest(newTable())}
+	c := &cohortOf{f: quota.NewForest(newTable())}
 	add := func(name string, cohort bool, parent quota.Node, nominal resource.Amount) quota.Node {
 		n := c.f.Add(name, cohort)
 		c.f.SetParent(n, parent)
@@ -35,7 +35,7 @@ func newCrowd(queues int) *crowd {
 		add(fmt.Sprintf("q%03d", i), false, root, resource.Amount((all-owned)/queues))
 	}
 	c.first = c.idle + 1
-	c.f.Settle()
+	c.f.Recompute()
 	for i := range all {
 		n := c.first + quota.Node(i%queues)
 		w := &workload.Workload{UID: fmt.Sprintf("%08d-%08d", i*7919%all, i), Priority: int64(i / 7 % 10)}
@@ -47,7 +47,7 @@ func newCrowd(queues int) *crowd {
 	return c
 }
 
-func (c *crowd) search(n quota.Node, p Policy, fair *Fair) *Search {
+func (c *cohortOf) search(n quota.Node, p Policy, fair *Fair) *Search {
 	return &Search{
 		Quota: c.f, Node: n, Policy: p, Fair: fair,
 		Holders:   func(n quota.Node) *Holders { return c.holders[n] },
@@ -58,7 +58,7 @@ func (c *crowd) search(n quota.Node, p Policy, fair *Fair) *Search {
 
 // BenchmarkInVain looks at every one of 10,000 holders, of which 8,000 may be asked.
 func BenchmarkInVain(b *testing.B) {
-	c := newCrowd(1)
+	c := newCohortOf(1)
 	for name, fair := range map[string]*Fair{"classical": nil, "fair": {}} {
 		b.Run(name, func(b *testing.B) {
 			s := c.search(c.first, Policy{Within: LowerPriority}, fair)
@@ -75,9 +75,9 @@ func BenchmarkInVain(b *testing.B) {
 func BenchmarkTargets(b *testing.B) {
 	fair := &Fair{Strategies: []Strategy{LessThanOrEqualToFinalShare, LessThanInitialShare}}
 	for _, queues := range []int{1, 10, 100, 1000} {
-		run := func(name string, search func(c *crowd) *Search) {
+		run := func(name string, search func(c *cohortOf) *Search) {
 			b.Run(fmt.Sprintf("%s of %d", name, queues), func(b *testing.B) {
-				s := search(newCrowd(queues))
+				s := search(newCohortOf(queues))
 				if got := targets(s); len(got) != 50 {
 					b.Fatalf("%d victims, not 50", len(got))
 				}
@@ -88,9 +88,9 @@ func BenchmarkTargets(b *testing.B) {
 			})
 		}
 		if queues < 1000 {
-			run("own queue", func(c *crowd) *Search { return c.search(c.first, Policy{Within: LowerPriority}, nil) })
+			run("own queue", func(c *cohortOf) *Search { return c.search(c.first, Policy{Within: LowerPriority}, nil) })
 		}
-		run("reclaim", func(c *crowd) *Search { return c.search(c.idle, Policy{Reclaim: Any}, nil) })
-		run("fair", func(c *crowd) *Search { return c.search(c.idle, Policy{Reclaim: Any}, fair) })
+		run("reclaim", func(c *cohortOf) *Search { return c.search(c.idle, Policy{Reclaim: Any}, nil) })
+		run("fair", func(c *cohortOf) *Search { return c.search(c.idle, Policy{Reclaim: Any}, fair) })
 	}
 }

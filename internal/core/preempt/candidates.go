@@ -12,8 +12,8 @@ const (
 	parts
 )
 
-// start returns cursors at the first candidates of a queue in either part, and tells
-// whether there is any.
+// start returns cursors at the first candidates of a queue in either part, and reports whether
+// there are any.
 func (s *Search) start(h *Holders, of *Candidates) (at [parts]cursor, found bool) {
 	at = [parts]cursor{{in: &h.leaving}, {in: &h.staying}}
 	for part := range at {
@@ -24,8 +24,8 @@ func (s *Search) start(h *Holders, of *Candidates) (at [parts]cursor, found bool
 	return at, found
 }
 
-// seek moves c to the first candidate from where it is, or past the end. It looks at no
-// more than that: priorities ascend, so candidates come before all others.
+// seek moves c to the first candidate from its place, or past the end. Priorities ascend, so
+// it stops at the first that is too high.
 func (s *Search) seek(c *cursor, of *Candidates) *workload.Workload {
 	for w := c.get(); w != nil; w = c.get() {
 		if of.Ends(w) {
@@ -47,7 +47,7 @@ func (s *Search) candidate(w *workload.Workload, of *Candidates) bool {
 		(p.Replaces == nil || w.UID != p.Replaces.UID) && (s.Gone == nil || !s.Gone(w))
 }
 
-// candidatesOf returns whom the policy allows of the workloads of a queue.
+// candidatesOf returns the candidates among the workloads of a queue.
 func (s *Search) candidatesOf(n quota.Node) *Candidates {
 	if n == s.Node {
 		return &s.candidates[SameQueue]
@@ -64,14 +64,14 @@ func (s *Search) holdsNeeded(w *workload.Workload) bool {
 	return false
 }
 
-// head is the first candidate left of a source.
+// head is the first remaining candidate of a source.
 type head struct {
 	*workload.Workload
 	at     cursor
 	source int32 // index in sources
 }
 
-// merge is a binary heap of the heads of some queues: heads[0] goes first of them all.
+// merge is a binary heap of the heads of some queues.
 type merge []head
 
 func (m merge) heapify() {
@@ -106,7 +106,7 @@ func (m merge) pop() merge {
 	return m
 }
 
-// fits reports whether the preemptor fits now; borrowing or within its own quota.
+// fits reports whether the preemptor fits now, borrowing or within its own quota.
 func (s *Search) fits(borrow bool) bool {
 	if !s.Quota.Fits(s.Node, s.Requests) {
 		return false
@@ -122,15 +122,15 @@ func (s *Search) fits(borrow bool) bool {
 	return true
 }
 
-// take releases what w holds and notes it down.
-func (s *Search) take(w *workload.Workload, n quota.Node, reason string) *taken {
+// takeVictim releases the usage of w and adds it to taken.
+func (s *Search) takeVictim(w *workload.Workload, n quota.Node, reason string) *taken {
 	s.Quota.Release(n, w.Usage)
 	s.taken = append(s.taken, taken{Victim: Victim{w, n, reason}})
 	return &s.taken[len(s.taken)-1]
 }
 
-// fillBack puts back, from the second-last, whoever is not needed after all, and returns
-// the rest. The forest says what is left when enough is asked. spec: 10 §4.7.5.
+// fillBack spares, from the second-last, the victims that are not needed after all, and
+// returns the rest. The forest is without the rest when it calls enough. spec: 10 §4.7.5.
 func (s *Search) fillBack(enough func(back *taken) bool) []Victim {
 	left := len(s.taken)
 	for i := left - 2; i >= 0; i-- {
@@ -152,7 +152,7 @@ func (s *Search) fillBack(enough func(back *taken) bool) []Victim {
 	return victims
 }
 
-// tally notes how many an attempt that failed could take.
+// tally counts the victims of a failed attempt.
 func (s *Search) tally() {
 	own := 0
 	for i := range s.taken {
@@ -164,7 +164,8 @@ func (s *Search) tally() {
 	s.reach.OthersAllowed = max(s.reach.OthersAllowed, len(s.taken)-own)
 }
 
-// holders returns those of another queue that uses more than its own, and counts them.
+// holders returns the workloads of another queue that uses more than its own quota, and counts
+// them.
 func (s *Search) holders(n quota.Node) *Holders {
 	h := s.Holders(n)
 	if h != nil {

@@ -6,18 +6,17 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// tier is a list of candidates; the lists are gone through in this order.
-// spec: 10 §4.7.3.
+// tier is a list of candidates; the lists are used in this order. spec: 10 §4.7.3.
 type tier int8
 
 const (
-	hierarchical tier = iota // use quota of a subtree that the request fits in
-	priority                 // of other queues that borrow
+	hierarchical tier = iota // they use quota of a subtree that the request fits in
+	priority                 // they are of other queues that borrow
 	own
 	tiers
 )
 
-// source is a queue that has candidates, with the terms on which they may be taken.
+// source is a queue with candidates, and the conditions on them.
 type source struct {
 	node  quota.Node
 	below quota.Node // the common ancestor: every node under it must stay over nominal
@@ -27,7 +26,7 @@ type source struct {
 
 // classical is spec 10 §4.7.
 func (s *Search) classical() []Victim {
-	s.gather()
+	s.findSources()
 	if len(s.sources) == 0 {
 		return nil
 	}
@@ -38,11 +37,11 @@ func (s *Search) classical() []Victim {
 	return s.attempt(!first)
 }
 
-// gather finds the queues that have candidates. In the rest of the tree it goes from the
-// nearest cohort up: while the request fits in the quota of a subtree around the
-// preemptor, whoever uses that quota from outside is hierarchical and has to give back
-// what it borrowed. spec: 10 §4.7.2.
-func (s *Search) gather() {
+// findSources finds the queues with candidates. In the rest of the tree it goes from the
+// nearest cohort up: while the request fits in the quota of a subtree around the preemptor,
+// users of that quota outside the subtree are hierarchical, and have to return the quota that they
+// borrowed. spec: 10 §4.7.2.
+func (s *Search) findSources() {
 	s.sources = s.sources[:0]
 	if s.Policy.Reclaims() {
 		s.rest = append(s.rest[:0], s.Requests...)
@@ -66,8 +65,8 @@ func (s *Search) gather() {
 	}
 }
 
-// subtree visits the queues below at that use more than their own of something needed,
-// leaving out the part below skip, which was visited before.
+// subtree visits the queues below at that use more than their own quota of something needed,
+// except the part below skip, which was visited before.
 func (s *Search) subtree(at, lca, skip quota.Node, list tier) {
 	for _, kid := range s.Quota.Kids(at) {
 		switch {
@@ -103,8 +102,8 @@ func (s *Search) leaveLocal(n quota.Node, v resource.Vector) {
 	}
 }
 
-// attempts reports whether to try first with the preemptor borrowing, or within its own
-// quota, and whether to try the other way after that. spec: 10 §4.7.4.
+// attempts reports whether to try first with the preemptor borrowing, and whether to try the
+// other way after that. spec: 10 §4.7.4.
 func (s *Search) attempts() (borrow, both bool) {
 	var has [tiers]bool
 	for i := range s.sources {
@@ -149,9 +148,9 @@ func (s *Search) attempt(borrow bool) []Victim {
 	return nil
 }
 
-// takeFrom takes the candidates of one list in order, until the preemptor fits or there
-// is none left. Who may not be taken now may not later either, and no other of that
-// queue: what a node uses only goes down, and priorities only go up.
+// takeFrom takes the candidates of one list in order, until the preemptor fits or none is
+// left. A candidate that is not allowed now is not allowed later either, and neither are the
+// next ones of its queue: usage only decreases, and priorities increase.
 func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
 	m := merge(s.heads[:0])
 	for i := range s.sources {
@@ -170,7 +169,7 @@ func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
 			m = m.pop()
 			continue
 		}
-		s.take(top.Workload, src.node, s.reason(list, top.Workload))
+		s.takeVictim(top.Workload, src.node, s.reason(list, top.Workload))
 		if s.fits(borrow) {
 			return true
 		}
@@ -185,8 +184,8 @@ func (s *Search) takeFrom(part int, list tier, borrow bool) bool {
 }
 
 // overNominal reports whether the candidate's queue, and every cohort between it and the
-// common ancestor, still uses more than its own of something needed. Of the own queue
-// nothing is asked.
+// common ancestor, still uses more than its own quota of something needed. It is true of the
+// preemptor's queue.
 func (s *Search) overNominal(src *source) bool {
 	for at := src.node; at != src.below; at = s.Quota.Parent(at) {
 		if s.Quota.WithinNominal(at, s.Need) {

@@ -16,9 +16,9 @@ func (s *Search) Could(fr resource.FR, amount resource.Amount) bool {
 }
 
 // UpperBound returns how much of fr all victims together could free at most for a preemptor
-// that requests amount of it, whatever else it requests. It stops counting at enough.
-// It evaluates no candidate but the first of the own queue, and costs as much as there are
-// queues in the tree. The preemptor's queue must not be below a cycle.
+// that requests amount of it, whatever else it requests. It stops counting at enough. It
+// evaluates no candidate but the first of the own queue, and costs as much as there are queues
+// in the tree. The preemptor's queue must not be below a cycle.
 func (s *Search) UpperBound(fr resource.FR, amount, enough resource.Amount) resource.Amount {
 	f := s.Quota
 	own := resource.Amount(0)
@@ -57,9 +57,9 @@ func (s *Search) hasCandidates() bool {
 	return false
 }
 
-// borrowers adds to freed what the queues below at hold of fr that use more than their own
-// of anything, leaving out the part below skip: a victim that is taken for another FR frees
-// this one as well.
+// borrowers adds to freed the usage of fr of the queues below at that use more than their own
+// quota of any FR, except the part below skip: a victim taken for another FR frees this one
+// as well.
 func (s *Search) borrowers(at, skip quota.Node, fr resource.FR, freed, enough resource.Amount) resource.Amount {
 	f := s.Quota
 	for _, kid := range f.Kids(at) {

@@ -11,27 +11,27 @@ import (
 type rival struct {
 	node  quota.Node
 	at    [parts]cursor      // at the first candidate left of either part
-	head  *workload.Workload // the first of them all, nil for none
+	head  *workload.Workload // the first candidate left, nil for none
 	retry *workload.Workload // the first one that failed its test
 }
 
-// branch is a node of the tree in which the next target is looked for.
+// branch is a node of the tree in which the next victim is searched.
 type branch struct {
 	node   quota.Node
 	share  quota.Share
 	rival  int32 // index in rivals, none for a cohort
-	inside bool  // the preemptor's queue is it or below it
-	// For a branch that is not inside, the two nodes just below the ancestor that it has
-	// in common with the preemptor: the preemptor's side, and its own.
+	inside bool  // it contains the preemptor's queue
+	// For a branch that is not inside: the two nodes just below its common ancestor with the
+	// preemptor, on the preemptor's side and on its own.
 	mine, theirs quota.Node
-	// Of a cohort: branches[first:left] are its children that are left, as a heap, and
-	// those up to end were pruned.
+	// Of a cohort: branches[first:left] are its remaining children, as a heap, and the others up
+	// to end were pruned.
 	first, left, end int32
 }
 
 const none = -1
 
-// fair is spec 20 §4.3. Shares are those of the forest with the preemptor in and the
+// fair is spec 20 §4.3. Shares are computed in the forest with the preemptor in and the
 // victims so far out.
 func (s *Search) fair() []Victim {
 	mark := s.Quota.Mark()
@@ -50,7 +50,7 @@ func (s *Search) fair() []Victim {
 	return nil
 }
 
-// fitsOnceMore reports whether the preemptor, who is in, fits.
+// fitsOnceMore reports whether the preemptor, which is charged, fits.
 func (s *Search) fitsOnceMore() bool {
 	mark := s.Quota.Mark()
 	defer s.Quota.Rollback(mark)
@@ -59,16 +59,16 @@ func (s *Search) fitsOnceMore() bool {
 }
 
 // firstRound takes from the queue with the highest share, again and again, until the
-// preemptor fits or there is nobody left whom the first strategy allows to be taken.
+// preemptor fits or no candidate is left that the first strategy allows.
 func (s *Search) firstRound() bool {
 	entitled := s.Fair.WithinNominal && s.Quota.WithinNominal(s.Node, s.Need)
 	for b := s.pick(); b != nil; b = s.pick() {
 		r := &s.rivals[b.rival]
 		switch {
 		case b.inside:
-			s.take(r.head, r.node, InClusterQueue)
+			s.takeVictim(r.head, r.node, InClusterQueue)
 		case entitled:
-			s.take(r.head, r.node, InCohortReclamation).mine = b.mine
+			s.takeVictim(r.head, r.node, InCohortReclamation).mine = b.mine
 		case !s.test(b, r):
 			s.update()
 			continue
@@ -82,10 +82,10 @@ func (s *Search) firstRound() bool {
 	return false
 }
 
-// test takes the first candidate of the queue that passes the first strategy, and notes
-// the first that fails; with false there is no candidate left. Nobody's going makes the
-// share of its side larger: where the preemptor's is above that, all of them fail, which
-// covers an infinite share against a finite one.
+// test takes the first candidate of the queue that passes the first strategy, and notes the
+// first that fails; with false there is no candidate left. No eviction makes the share of its
+// side larger: where the preemptor's share is above that, all fail, which covers an infinite
+// share against a finite one.
 func (s *Search) test(b *branch, r *rival) bool {
 	initial := len(s.Fair.Strategies) > 0 && s.Fair.Strategies[0] == LessThanInitialShare
 	p, limit := s.Quota.Share(b.mine), bound{s.Quota.Share(b.theirs), initial}
@@ -113,11 +113,11 @@ func (r *rival) fail() {
 }
 
 func (s *Search) takeFairly(b *branch, r *rival, limit bound) {
-	t := s.take(r.head, r.node, InCohortFairSharing)
+	t := s.takeVictim(r.head, r.node, InCohortFairSharing)
 	t.mine, t.limit = b.mine, limit
 }
 
-// shareWithout returns the share of n, above r, if r's first candidate went.
+// shareWithout returns the share of n, above r, without r's first candidate.
 func (s *Search) shareWithout(n quota.Node, r *rival) quota.Share {
 	mark := s.Quota.Mark()
 	defer s.Quota.Rollback(mark)
@@ -125,8 +125,8 @@ func (s *Search) shareWithout(n quota.Node, r *rival) quota.Share {
 	return s.Quota.Share(n)
 }
 
-// secondRound gives those that failed another chance, the first one of each queue: the
-// share of its side as it is now has to be larger than the preemptor's.
+// secondRound tries the first failed candidate of each queue again: the share of its side has
+// to be larger now than the preemptor's.
 func (s *Search) secondRound() bool {
 	for i := range s.rivals {
 		s.rivals[i].head = s.rivals[i].retry
@@ -147,7 +147,7 @@ func (s *Search) secondRound() bool {
 	return false
 }
 
-// bound is what the preemptor's share may be at most, or has to be less than.
+// bound is an upper limit of the preemptor's share, exclusive with less.
 type bound struct {
 	share quota.Share
 	less  bool
@@ -158,16 +158,16 @@ func (b bound) allows(p quota.Share) bool {
 	return c < 0 || (c == 0 && !b.less)
 }
 
-// justified reports whether every victim left that was taken for a fair share still would
-// be, with back in again. Without that a preemptor whose share was low only because more
-// of its side were to go would keep what it had no right to take, and the victim's queue
-// would take it back, forever (spec: 10 §6 #5).
+// justified reports whether every remaining victim that was taken for a fair share would still
+// be taken, with back in again. Otherwise a preemptor whose share was low only because more of
+// its side were to be evicted would keep quota that it had no right to, and the victim's queue
+// would reclaim it, forever (spec: 10 §6 #5).
 //
-// Each victim is held against the share that it was tested with when it was taken.
-// Taking more since then could only lower the preemptor's share, so before anybody is
-// put back all of them pass; and whoever is put back on the victim's side only makes its
-// test easier. So it is enough to look when the preemptor's side grows, and to leave out
-// that one: the victims are then more than the fewest, and the outcome is stable.
+// Each victim is compared with the share of its test. Later victims only lower the
+// preemptor's share, so before any is spared all pass; and a spared workload on the victim's
+// side only makes its test easier. So it is enough to test when the preemptor's side grows,
+// and not to spare that workload: the victims are then more than the fewest, and the outcome is
+// stable.
 func (s *Search) justified(back *taken) bool {
 	if back.Node != s.Node && s.Quota.Parent(s.Quota.Parent(back.mine)) == quota.None {
 		return true // it shares nothing but the root with the preemptor
@@ -188,8 +188,8 @@ func (s *Search) justified(back *taken) bool {
 	return true
 }
 
-// plant makes the branches, each cohort's children next to each other and after it:
-// queues that have candidates, and cohorts that borrow or have the preemptor inside.
+// plant makes the branches, each cohort's children adjacent and after it: queues with
+// candidates, and cohorts that borrow or contain the preemptor.
 func (s *Search) plant() {
 	s.branches, s.rivals = s.branches[:0], s.rivals[:0]
 	root := s.Quota.Root(s.Node)
@@ -215,7 +215,7 @@ func (s *Search) plant() {
 	}
 }
 
-// childToward returns the child of a cohort that the preemptor is below, or its queue.
+// childToward returns the child of a cohort on the path to the preemptor's queue.
 func (s *Search) childToward(cohort quota.Node) quota.Node {
 	n := s.Node
 	for s.Quota.Parent(n) != cohort {
@@ -224,7 +224,7 @@ func (s *Search) childToward(cohort quota.Node) quota.Node {
 	return n
 }
 
-// sprout adds a branch if targets can be found there.
+// sprout adds a branch if it can contain victims.
 func (s *Search) sprout(b branch) {
 	var h *Holders
 	switch {
@@ -269,8 +269,8 @@ func (s *Search) advance(r *rival) {
 	s.setHead(r)
 }
 
-// alive reports whether a target can be found there. What is pruned once stays so: usage
-// only goes down, and candidates only get fewer.
+// alive reports whether a branch can contain victims. A pruned one never can again: usage
+// only decreases, and so do candidates.
 func (s *Search) alive(b *branch) bool {
 	if b.rival == none {
 		return b.first < b.left && (b.inside || s.Quota.Borrows(b.node))
@@ -278,7 +278,7 @@ func (s *Search) alive(b *branch) bool {
 	return s.rivals[b.rival].head != nil && (b.inside || s.Quota.Borrows(b.node))
 }
 
-// arrange prunes, looks up all shares and makes the heaps, from the leaves up.
+// arrange prunes, computes all shares and builds the heaps, from the leaves up.
 func (s *Search) arrange() {
 	for i := len(s.branches) - 1; i >= 0; i-- {
 		b := &s.branches[i]
@@ -297,7 +297,7 @@ func (s *Search) arrange() {
 	}
 }
 
-// pick descends from the root into the child with the highest share, and notes the way.
+// pick descends from the root into the child with the highest share, and notes the path.
 func (s *Search) pick() *branch {
 	if len(s.branches) == 0 || !s.alive(&s.branches[0]) {
 		return nil
@@ -313,8 +313,8 @@ func (s *Search) pick() *branch {
 	}
 }
 
-// update mends the heaps along the way of the last pick: only there shares or candidates
-// have changed, and every node on it is the first of its siblings.
+// update restores the heaps along the path of the last pick: only there have shares or
+// candidates changed, and every node on it is the first of its siblings.
 func (s *Search) update() {
 	for i := len(s.way) - 1; i > 0; i-- {
 		b, up := &s.branches[s.way[i]], &s.branches[s.way[i-1]]
@@ -344,9 +344,8 @@ func (s *Search) down(kids []branch, i int) {
 	}
 }
 
-// ahead reports whether targets are looked for in a before b: at the higher share, in a
-// cohort before a queue, of two cohorts by name (spec: 20 §6 #3), of two queues at the
-// better first candidate.
+// ahead reports whether a is searched before b: the higher share first, a cohort before a
+// queue, of two cohorts by name (spec: 20 §6 #3), of two queues by the first candidate.
 func (s *Search) ahead(a, b *branch) bool {
 	if c := a.share.Compare(b.share); c != 0 {
 		return c > 0

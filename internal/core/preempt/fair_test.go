@@ -94,7 +94,7 @@ func TestFair(t *testing.T) {
 	}
 }
 
-// TestReach: with nobody to go, it says whom could have been asked.
+// TestReach: without victims, the reach lists the candidates.
 func TestReach(t *testing.T) {
 	full := func() *world {
 		w := newWorld(cohort("c", ""), queue("A", "c", 4), queue("B", "c", 4), queue("C", "c", 4), queue("D", "c", 4))
@@ -127,12 +127,12 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestBelowCycle: nothing fits there, whoever goes.
+// TestBelowCycle: nothing fits there, with any victims.
 func TestBelowCycle(t *testing.T) {
 	w := newWorld(cohort("x", ""), cohort("y", "x"), queue("A", "y", 4))
 	w.reserve(held{"a", "A", 4, 0, 1})
 	w.f.SetParent(w.nodes["x"], w.nodes["y"])
-	w.f.Settle()
+	w.f.Recompute()
 	for name, fair := range map[string]*Fair{"classical": nil, "fair": {}} {
 		s := w.search("A", Policy{Within: LowerPriority, Reclaim: Any}, 5, 4)
 		if s.Fair = fair; targets(s) != nil {
@@ -143,7 +143,7 @@ func TestBelowCycle(t *testing.T) {
 
 // TestAllocations: a search that is kept allocates nothing but the victims it returns.
 func TestAllocations(t *testing.T) {
-	c := newCrowd(100)
+	c := newCohortOf(100)
 	fair := &Fair{Strategies: []Strategy{LessThanOrEqualToFinalShare, LessThanInitialShare}}
 	tests := map[string]struct {
 		node   quota.Node
@@ -173,7 +173,7 @@ func TestAllocations(t *testing.T) {
 
 // TestKeptSearch: a search that is used again remembers nothing.
 func TestKeptSearch(t *testing.T) {
-	c := newCrowd(10)
+	c := newCohortOf(10)
 	kept := c.search(c.idle, Policy{Reclaim: Any}, nil)
 	fair := &Fair{Strategies: []Strategy{LessThanInitialShare}}
 	for i, p := range []Policy{{Reclaim: Any}, {Within: LowerPriority}, {Reclaim: LowerPriority, BorrowWithin: true}, {}} {
@@ -191,7 +191,7 @@ func TestKeptSearch(t *testing.T) {
 	}
 }
 
-// TestNoCandidates: neither the preemptor, nor what it replaces, nor who is gone already.
+// TestNoCandidates: neither the preemptor, nor the slice that it replaces, nor a workload that is out already.
 func TestNoCandidates(t *testing.T) {
 	w := newWorld(queue("q", "", 4))
 	w.reserve(held{"a", "q", 4, 0, 1})

@@ -10,24 +10,24 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Holders are the workloads with a reservation in one queue, in the order in which they
-// are asked to go: those being evicted, then the rest; of each, the lowest Priority
-// first, then the latest ReservedAt (0 is now), then UID. spec: 10 §4.7.3.
+// Holders are the workloads with a reservation in one queue, in the order of preemption: those
+// being evicted, then the rest; of each, the lowest Priority first, then the latest ReservedAt
+// (0 is now), then UID. spec: 10 §4.7.3.
 //
 // The zero value is empty. Priority, ReservedAt, UID and Evicting of a workload must not
-// change while it is in, but by SetEvicting. Adding and removing cost O(log n) and the
-// move of a chunk, and allocate nothing once the chunks are there.
+// change while it is in, except by SetEvicting. Adding and removing cost O(log n) and the
+// move of a chunk, and allocate nothing once the chunks exist.
 type Holders struct {
 	leaving, staying sorted
 }
 
-// Add puts w in, which must not be in yet.
+// Add adds w, which must not be in.
 func (h *Holders) Add(w *workload.Workload) { h.part(w).add(w) }
 
-// Remove takes w out, and tells whether it was in.
+// Remove removes w, and reports whether it was in.
 func (h *Holders) Remove(w *workload.Workload) bool { return h.part(w).remove(w) }
 
-// SetEvicting sets w.Evicting, and gives w its new place if it is in.
+// SetEvicting sets w.Evicting, and moves w to its new place if it is in.
 func (h *Holders) SetEvicting(w *workload.Workload, evicting bool) {
 	if w.Evicting == evicting {
 		return
@@ -39,10 +39,10 @@ func (h *Holders) SetEvicting(w *workload.Workload, evicting bool) {
 	}
 }
 
-// Len returns how many there are.
+// Len returns the number of workloads.
 func (h *Holders) Len() int { return h.leaving.len + h.staying.len }
 
-// All yields them in order. They must not be added to or removed from meanwhile.
+// All yields the workloads in order. The set must not change meanwhile.
 func (h *Holders) All() iter.Seq[*workload.Workload] {
 	return func(yield func(*workload.Workload) bool) {
 		for _, part := range []*sorted{&h.leaving, &h.staying} {
@@ -73,7 +73,7 @@ func compare(a, b *workload.Workload) int {
 	return strings.Compare(a.UID, b.UID)
 }
 
-// reservedAt is when w got its reservation; one that does not say so got it now.
+// reservedAt is the time of w's reservation, now if it has none.
 func reservedAt(w *workload.Workload) workload.Instant {
 	if w.ReservedAt == 0 {
 		return math.MaxInt64
@@ -87,14 +87,14 @@ const (
 )
 
 // sorted is a sequence of workloads in the order of compare, cut into chunks so that a
-// change moves a chunk and not everything.
+// change moves a chunk only.
 type sorted struct {
 	chunks [][]*workload.Workload // none of them empty
 	spare  [][]*workload.Workload // emptied ones
 	len    int
 }
 
-// find returns where w is, or the place in a chunk where it belongs.
+// find returns the place of w, or the place where it belongs.
 func (s *sorted) find(w *workload.Workload) (chunk, i int, found bool) {
 	chunk, found = slices.BinarySearchFunc(s.chunks, w, func(c []*workload.Workload, w *workload.Workload) int {
 		return compare(c[0], w)
@@ -175,7 +175,7 @@ func (s *sorted) blank(capacity int) []*workload.Workload {
 	return make([]*workload.Workload, 0, capacity)
 }
 
-// cursor is a place in a sequence that nobody changes meanwhile.
+// cursor is a place in a sequence that does not change meanwhile.
 type cursor struct {
 	in       *sorted
 	chunk, i int

@@ -27,7 +27,7 @@ type plainNode struct {
 	weight resource.Amount // in thousandths
 }
 
-// plainOf gives what the world says, without those that are gone.
+// plainOf copies the world, without the workloads that are gone.
 func (w *world) plainOf(s *Search) *plain {
 	p := &plain{nodes: w.defs, members: map[quota.Node][]*workload.Workload{}, at: quota.None}
 	for n, ws := range w.holders {
@@ -135,7 +135,7 @@ func (p *plain) path(n quota.Node) (path []quota.Node) {
 	return path
 }
 
-// plainShare is a share as two numbers: whether it is infinite, and what it is, unweighted
+// plainShare is a share as two numbers: whether it is infinite, and its value, unweighted
 // if infinite.
 type plainShare struct {
 	infinite bool

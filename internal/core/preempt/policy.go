@@ -8,7 +8,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Rule says which workloads may be preempted, by effective priority and age.
+// Rule is which workloads may be preempted, by effective priority and age.
 type Rule int8
 
 // The rules, each of which allows all that the one before it allows.
@@ -30,13 +30,13 @@ func (r Rule) String() string {
 	return ruleNames[r]
 }
 
-// RuleNamed returns the rule that the API spells like that; Never for any other text.
+// RuleNamed returns the rule of a name in the API; Never for any other text.
 func RuleNamed(name string) Rule { return Rule(max(0, slices.Index(ruleNames[:], name))) }
 
-// Policy is a queue's preemption policy, and the one place that knows what it allows.
-// Candidates are the workloads that a preemptor may take, by their relation to it;
+// Policy is a queue's preemption policy, and the only place that knows which preemptions it allows.
+// Candidates are the workloads that a preemptor may preempt, by their relation to it;
 // Search.UpperBound is how much of a resource they could free at most. Every victim of a
-// search is a candidate, and where Search.Could says no, no search finds victims: both
+// search is a candidate, and where Search.Could is false, no search finds victims: both
 // hold for every policy, classical or fair. spec: 10 §4.7, 20 §4.3.
 type Policy struct {
 	Within       Rule   // in the own queue
@@ -51,7 +51,7 @@ func (p *Policy) Allows() bool { return p.Within != Never || p.Reclaims() }
 // Reclaims reports whether workloads of other queues may be victims.
 func (p *Policy) Reclaims() bool { return p.Reclaim != Never }
 
-// ReclaimsAlways reports whether the queue gets back what it lent whoever borrows it, so that
+// ReclaimsAlways reports whether the queue can reclaim its quota from any borrower, so that
 // there is no need to keep it from others.
 func (p *Policy) ReclaimsAlways() bool { return p.Reclaim == Any }
 
@@ -62,12 +62,12 @@ func (p *Policy) WhileBorrowing(fair *Fair) bool {
 	return p.BorrowWithin || (fair != nil && p.Reclaims())
 }
 
-// Reach is the reach of a search that has not asked any workload.
+// Reach is the reach of a search that has visited no workload.
 func (p *Policy) Reach() trace.Reach {
 	return trace.Reach{Within: p.Within.String(), Reclaim: p.Reclaim.String()}
 }
 
-// Relation is that of a candidate to its preemptor.
+// Relation is the relation of a candidate to its preemptor.
 type Relation int8
 
 // The relations.
@@ -84,7 +84,7 @@ const (
 	relations
 )
 
-// Candidates returns whom p may preempt of those in a relation to it. spec: 10 §4.7.2.
+// Candidates returns the workloads in a relation to p that it may preempt. spec: 10 §4.7.2.
 func (p *Policy) Candidates(r Relation, preemptor *workload.Workload) Candidates {
 	switch r {
 	case SameQueue:
@@ -109,7 +109,7 @@ type Candidates struct {
 	since workload.Instant // than this
 }
 
-// candidates are all but those that the rule excludes.
+// candidates are the workloads that the rule allows.
 func (r Rule) candidates(p *workload.Workload) Candidates {
 	switch r {
 	case LowerPriority:
@@ -123,7 +123,7 @@ func (r Rule) candidates(p *workload.Workload) Candidates {
 	return Candidates{}
 }
 
-// Has reports whether w is one of them.
+// Has reports whether w is a candidate.
 func (c *Candidates) Has(w *workload.Workload) bool {
 	return !c.Ends(w) && (!c.newer || w.Priority < c.top || c.since < w.Since)
 }

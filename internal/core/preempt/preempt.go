@@ -1,5 +1,5 @@
-// Package preempt finds the workloads that have to go for another to fit: who may
-// be asked to, in which order, and the fewest that suffice. spec: 10 §4.7, 20 §4.3.
+// Package preempt finds the workloads to evict so that another one fits: the candidates, their
+// order, and the fewest that suffice. spec: 10 §4.7, 20 §4.3.
 package preempt
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Strategy is a test that preempting for a fair share has to pass. spec: 20 §4.3.
+// Strategy is a condition on preemption for a fair share. spec: 20 §4.3.
 type Strategy int8
 
 // The strategies: the share of the preemptor, once it is in, against that of the victim
@@ -27,47 +27,46 @@ func (s Strategy) String() string {
 	return "LessThanOrEqualToFinalShare"
 }
 
-// Fair says how preemption shares out what is borrowed.
+// Fair is the configuration of preemption under fair sharing.
 type Fair struct {
-	// Strategies has one or two: the test, and whether those that fail it get a second
-	// chance by LessThanInitialShare, which is what a second one stands for.
+	// Strategies has one or two: the condition and, as the second, LessThanInitialShare for
+	// candidates that fail the first.
 	Strategies []Strategy
-	// WithinNominal: a queue that stays within its own quota needs to pass no test.
+	// WithinNominal: a queue within its own quota needs to meet no condition.
 	WithinNominal bool
 }
 
-// Victim is a workload that has to go, and why it may be asked to.
+// Victim is a workload to evict, and the reason.
 type Victim struct {
 	Workload *workload.Workload
 	Node     quota.Node
 	Reason   string
 }
 
-// Search is one preemptor's view of the world. It may be kept, and its fields set anew
-// for the next question: then it allocates nothing but the victims it returns. It must
-// not be copied.
+// Search is the world of one preemptor. It may be reused with other fields: then it allocates
+// only the victims that it returns. It must not be copied.
 type Search struct {
 	Quota  *quota.Forest
 	Node   quota.Node
 	Policy Policy
 	Fair   *Fair // nil for classical preemption
-	// Holders returns the workloads with a reservation in a queue; nil for a queue
-	// whose workloads are out of reach.
+	// Holders returns the workloads with a reservation in a queue; nil for a queue whose
+	// workloads are out of reach.
 	Holders func(quota.Node) *Holders
-	// Gone tells of workloads that are out of the forest already: they are no candidates.
-	// Nil is nobody.
+	// Gone reports whether a workload is out of the forest already: then it is no candidate. Nil
+	// is never.
 	Gone func(*workload.Workload) bool
 
-	Preemptor *workload.Workload // neither it nor what it Replaces is a candidate
-	Requests  resource.Vector    // everything it asks for, less what it Replaces holds
-	Need      []resource.FR      // what of it is short
+	Preemptor *workload.Workload // neither it nor the slice that it Replaces is a candidate
+	Requests  resource.Vector    // all its requests, less the usage of the slice that it Replaces
+	Need      []resource.FR      // the FRs of it that are short
 
 	reach      trace.Reach
 	candidates [relations]Candidates
 	buffers
 }
 
-// buffers are of one search, kept for the next.
+// buffers is memory that is kept for the next search.
 type buffers struct {
 	rest    resource.Vector
 	sources []source
@@ -89,11 +88,10 @@ type taken struct {
 	limit bound
 }
 
-// Targets returns the victims, in the order they were chosen, or none: either all that
-// it takes or nobody. With none, the reach tells whom it could have asked: Queues and
-// Others are those of the tree that use more than their own of what is short, and the
-// allowed are those that the fullest attempt could take. The forest is left as it was
-// found.
+// Targets returns the victims, in the order in which they were chosen: enough of them, or none.
+// With none, the reach describes the candidates: Queues and Others are the queues of the tree
+// that use more than their own quota of what is short, and their workloads; the allowed ones
+// are the ones that the largest attempt could take. The forest is unchanged afterwards.
 func (s *Search) Targets() ([]Victim, trace.Reach) {
 	s.reach = s.Policy.Reach()
 	if s.Quota.Root(s.Node) == quota.None {

@@ -59,11 +59,11 @@ func newWorld(nodes ...node) *world {
 		})
 	}
 	w.f.Reach(cpu2)
-	w.f.Settle()
+	w.f.Recompute()
 	return w
 }
 
-// add makes a node in the forest and notes down what it is.
+// add makes a node in the forest and records its properties.
 func (w *world) add(name string, cohort bool, parent quota.Node, weight resource.Amount, cells []quota.Cell) quota.Node {
 	n := w.f.Add(name, cohort)
 	w.f.SetParent(n, parent)

@@ -117,7 +117,7 @@ func (w *world) drawNodes(t *rapid.T) (queues []quota.Node) {
 	for range pick(t, "queues", 2, 3, 4, 5, 6) {
 		queues = append(queues, add(false))
 	}
-	w.f.Settle()
+	w.f.Recompute()
 	return queues
 }
 

@@ -31,7 +31,7 @@ func forestOf1000() (f *Forest, queues []Node) {
 			}
 		}
 	}
-	f.Settle()
+	f.Recompute()
 	for i, q := range queues {
 		f.Charge(q, allOf(resource.Amount(i%2)*150))
 	}
@@ -56,9 +56,9 @@ func TestAllocations(t *testing.T) {
 		"bottleneck":         func() { f.Bottleneck(q, 3) },
 		"speculation":        func() { m := f.Mark(); f.Charge(q, v); f.Rollback(m) },
 		"share":              func() { f.Share(q).Compare(f.Share(f.Parent(q))) },
-		"settle":             func() { f.Settle() },
-		"edit and settle":    func() { f.touch(q); f.Settle() },
-		"move":               func() { f.SetParent(q, None); f.SetParent(q, f.Parent(queues[776])); f.Settle() },
+		"settle":             func() { f.Recompute() },
+		"edit and settle":    func() { f.touch(q); f.Recompute() },
+		"move":               func() { f.SetParent(q, None); f.SetParent(q, f.Parent(queues[776])); f.Recompute() },
 		"recount":            func() { f.Recount(q, v) },
 	}
 	for name, do := range tests {
@@ -130,12 +130,12 @@ func BenchmarkEdit(b *testing.B) {
 			f, queues := forestOf1000()
 			if alone {
 				f.SetParent(queues[5], None)
-				f.Settle()
+				f.Recompute()
 			}
 			cells := []Cell{{0, 7, NoLimit, NoLimit}, {5, 7, NoLimit, NoLimit}}
 			for b.Loop() {
 				f.SetQuota(queues[5], cells)
-				f.Settle()
+				f.Recompute()
 			}
 		})
 	}

@@ -2,9 +2,8 @@ package quota
 
 import "github.com/berth-project/berth/internal/core/resource"
 
-// Charge adds usage to n and, past what n guarantees to itself, to its ancestors.
-// A node below a cycle is charged alone. A sum that is past counting is so for the
-// ancestors too. spec: 10 §4.3.2.
+// Charge adds usage to n and, past what n guarantees to itself, to its ancestors. A node below
+// a cycle is charged alone. A saturated sum saturates the ancestors too. spec: 10 §4.3.2.
 func (f *Forest) Charge(n Node, v resource.Vector) {
 	f.version++
 	path := f.nodes[n].path
@@ -42,8 +41,8 @@ func (f *Forest) Release(n Node, v resource.Vector) {
 	}
 }
 
-// Saturated reports whether the usage of one of v's FRs is past counting, at n or above.
-// What is released from there is lost: Recount then.
+// Saturated reports whether the usage of one of v's FRs is saturated, at n or above. A release
+// of it loses the sum: call Recount then.
 func (f *Forest) Saturated(n Node, v resource.Vector) bool {
 	for _, e := range v {
 		for _, at := range f.nodes[n].path {
@@ -55,8 +54,8 @@ func (f *Forest) Saturated(n Node, v resource.Vector) bool {
 	return false
 }
 
-// Recount replaces the usage of a ClusterQueue, and works out anew that of the cohorts
-// above it from what their children use.
+// Recount replaces the usage of a ClusterQueue, and recomputes the usage of its cohorts from
+// their children.
 func (f *Forest) Recount(n Node, v resource.Vector) {
 	f.version++
 	row, path := f.row(n), f.nodes[n].path
@@ -74,14 +73,14 @@ func (f *Forest) Recount(n Node, v resource.Vector) {
 	}
 }
 
-// change notes that what is available of fr in the tree of n is not what it was.
+// change notes that the available amounts of fr in the tree of n have changed.
 func (f *Forest) change(n Node, fr resource.FR) {
 	if root := f.nodes[n].root; root != None {
 		f.changed[int(root)*f.stride+int(fr)] = f.version
 	}
 }
 
-// set changes the usage of c, which is that of fr at the node.
+// set changes the usage of c, the cell of fr at the node.
 func (f *Forest) set(at Node, fr resource.FR, c *cell, usage resource.Amount) {
 	if f.speculating > 0 {
 		f.log = append(f.log, undo{at, fr, c.usage})
@@ -112,15 +111,15 @@ func (f *Forest) Rollback(m Mark) {
 	f.speculating--
 }
 
-// Version grows with every change of a usage, a quota, a parent or a weight: what was
-// worked out at one version holds as long as the version is the same.
+// Version grows with every change of a usage, a quota, a parent or a weight: a result is valid
+// as long as the version is the same.
 func (f *Forest) Version() uint64 { return f.version }
 
 // Generation returns the allocatable generation of n: it grows when the tree of n is
-// settled after an edit, and by Bump. A node that gets the number of a removed one
-// goes on from there. spec: 10 §4.3.6.
+// recomputed after an edit, and by Bump. A node that gets the number of a removed one
+// continues its count. spec: 10 §4.3.6.
 func (f *Forest) Generation(n Node) uint64 { return f.nodes[n].generation }
 
-// Bump lets the generation of n grow for a reason that the forest does not see: a
-// workload of the queue was removed or replaced.
+// Bump increments the generation of n for a change that the forest does not see: a workload of
+// the queue was removed or replaced.
 func (f *Forest) Bump(n Node) { f.nodes[n].generation++ }

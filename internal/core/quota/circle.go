@@ -23,7 +23,7 @@ func Circle(first string, parent func(cohort string) string) []string {
 	return nil
 }
 
-// InCircle says that nothing is admitted below cohorts that form a circle.
+// InCircle describes why no workload is admitted below cohorts that form a circle.
 func InCircle(circle []string) string {
 	return "the cohorts above it form a circle: " + strings.Join(slices.Concat(circle, circle[:1]), " below ")
 }

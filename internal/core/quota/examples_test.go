@@ -70,7 +70,7 @@ func TestExample5(t *testing.T) {
 	q := add(f, false, None, 10, NoLimit, NoLimit)
 	f.Charge(q, one(7))
 	f.SetQuota(q, []Cell{{fr, 4, NoLimit, NoLimit}})
-	f.Settle()
+	f.Recompute()
 	if f.Available(q, fr) != 0 || f.Usage(q, fr) != 7 || f.Borrows(q) || !f.Share(q).IsZero() {
 		t.Errorf("after the cut: available %d, usage %d, borrows %v", f.Available(q, fr), f.Usage(q, fr), f.Borrows(q))
 	}
@@ -116,10 +116,10 @@ func TestExample7(t *testing.T) {
 	f, a, _ := two(NoLimit, NoLimit)
 	c := f.Parent(a)
 	f.SetQuota(c, []Cell{{fr, 5, NoLimit, NoLimit}})
-	f.Settle()
+	f.Recompute()
 	with := f.Available(a, fr)
 	f.SetQuota(c, nil)
-	f.Settle()
+	f.Recompute()
 	if without := f.Available(a, fr); with != 15 || without != 10 {
 		t.Errorf("available with the cohort's own quota %d, without %d, want 15 and 10", with, without)
 	}
@@ -132,14 +132,14 @@ func TestExample8(t *testing.T) {
 	under := map[Node]Node{x: add(f, false, x, 4, NoLimit, NoLimit), y: add(f, false, y, 4, NoLimit, NoLimit)}
 	f.SetParent(x, y)
 	f.SetParent(y, x)
-	f.Settle()
+	f.Recompute()
 	for _, q := range under {
 		if f.Fits(q, one(0)) {
 			t.Errorf("node %d is admitted from", q)
 		}
 	}
 	f.SetParent(y, None)
-	f.Settle()
+	f.Recompute()
 	for _, q := range under {
 		if got := f.Available(q, fr); got != 11 {
 			t.Errorf("available to node %d after the cycle: %d, want 11", q, got)
@@ -156,7 +156,7 @@ func TestExample74(t *testing.T) {
 	b := add(f, false, c, 3, resource.Unlimited, NoLimit)
 	f.Charge(a, one(4))
 	f.SetQuota(a, nil)
-	f.Settle()
+	f.Recompute()
 	if f.Available(b, fr) != 0 || !f.Share(a).IsZero() || !f.Borrows(a) {
 		t.Errorf("available to b %d, share of a %v, a borrows %v; want 0, 0 and true", f.Available(b, fr), f.Share(a).Value(), f.Borrows(a))
 	}
@@ -212,7 +212,7 @@ func TestShareSumsFlavors(t *testing.T) {
 	f.SetParent(q, org)
 	f.SetQuota(org, []Cell{{0, 10, NoLimit, NoLimit}, {3, 30, NoLimit, NoLimit}, {1, 100, NoLimit, NoLimit}})
 	f.SetQuota(q, []Cell{{0, 0, NoLimit, NoLimit}, {3, 0, NoLimit, NoLimit}, {1, 0, NoLimit, NoLimit}})
-	f.Settle()
+	f.Recompute()
 	for _, step := range []struct {
 		fr     resource.FR
 		amount resource.Amount
@@ -245,7 +245,7 @@ func TestBottleneck(t *testing.T) {
 		{"the team has 4 left", func() { f.Charge(peer, one(4)) }, team, true},
 		{"so has the root", func() { f.Charge(other, one(12)) }, team, true},
 		{"the root has less", func() { f.Charge(other, one(1)) }, org, false},
-		{"the queue is in a cycle", func() { f.SetParent(org, team); f.Settle() }, None, false},
+		{"the queue is in a cycle", func() { f.SetParent(org, team); f.Recompute() }, None, false},
 	} {
 		step.do()
 		if at, limited := f.Bottleneck(q, fr); at != step.at || limited != step.limited {
@@ -253,7 +253,7 @@ func TestBottleneck(t *testing.T) {
 		}
 	}
 	alone, fresh := add(f, false, None, 0, NoLimit, NoLimit), f.table.FR("f", "fresh")
-	f.Reach(fresh) // after everything was settled: nobody has said anything about it
+	f.Reach(fresh) // after the last Recompute: no node has a quota of it
 	if at, limited := f.Bottleneck(alone, fresh); at != alone || limited {
 		t.Errorf("of what nobody has: %d, %v, want %d", at, limited, alone)
 	}

@@ -1,17 +1,16 @@
-// Package quota is the forest of ClusterQueues and Cohorts: who owns how much of
-// which flavor-resource, how much of it flows to whom, what is left, and who takes
-// more than a fair share.
+// Package quota is the forest of ClusterQueues and Cohorts: the quota of each
+// flavor-resource, how much of it is lent and borrowed, what is available, and fair shares.
 //
 // A node is a ClusterQueue (leaf) or a Cohort. For every flavor-resource (FR) it has
 // a nominal quota N, an optional borrowing limit B and lending limit L, and a usage U:
 //
 //	S  subtree quota   N + Σ over children (S − G)
-//	G  guaranteed      S − L where L is set, else 0: what the parent never sees
+//	G  guaranteed      S − L where L is set, else 0: never visible to the parent
 //	la local           max(0, G − U): guaranteed and unused
 //
 // Usage of a child reaches its parent only past what the child guarantees to itself.
 // Charge, Release and the questions cost the depth of the tree; an edit costs the
-// nodes of the trees it concerns, at the next Settle; speculation is an undo log,
+// nodes of the trees it concerns, at the next Recompute; speculation is an undo log,
 // never a copy. spec: 10 §4.3, 20 §4.1.
 package quota
 
@@ -30,11 +29,11 @@ const None Node = -1
 // NoLimit is the value of a borrowing or lending limit that is not set.
 const NoLimit resource.Amount = -1
 
-// DefaultWeight is the weight in fair sharing of a node that nobody gave one, in
+// DefaultWeight is the weight in fair sharing of a node without a configured one, in
 // thousandths.
 const DefaultWeight resource.Amount = 1000
 
-// Cell is what a node says about one FR.
+// Cell is the quota of a node of one FR.
 type Cell struct {
 	FR      resource.FR
 	Nominal resource.Amount // ≥ 0
@@ -47,7 +46,7 @@ type Cell struct {
 type Forest struct {
 	table *resource.Table
 	nodes []node
-	free  []Node // removed and not yet used again
+	free  []Node // numbers of removed nodes
 
 	cells    []cell
 	rooms    []room            // indexed as cells
@@ -57,8 +56,8 @@ type Forest struct {
 	frs      int         // every FR below it has room
 	byKind   []kindOrder // those FRs, grouped by resource
 
-	edited  []Node // since the last Settle
-	settled []Node // what the last Settle returned
+	edited     []Node // since the last Recompute
+	recomputed []Node // the result of the last Recompute
 
 	log         []undo
 	speculating int
@@ -79,11 +78,11 @@ type node struct {
 	edited     bool // it is in Forest.edited
 }
 
-// cell is everything about one FR of one node, as large as a cache line.
+// cell is the figures of one FR of one node, as large as a cache line.
 type cell struct {
-	nominal, borrow, lend resource.Amount // as SetQuota has it
+	nominal, borrow, lend resource.Amount // set by SetQuota
 	usage                 resource.Amount
-	// Only edits change these; Settle works them out.
+	// Computed by Recompute.
 	subtree, guaranteed, potential resource.Amount
 	own                            bool // SetQuota lists the FR
 	listed                         bool // the node or something below it lists the FR
@@ -91,9 +90,8 @@ type cell struct {
 
 var blank = cell{borrow: NoLimit, lend: NoLimit}
 
-// room is what is available of one FR to one node, and why it is no more. It is worked out
-// when it is asked for, and holds until something changes in the tree about that FR: most
-// of what is asked in a cycle was asked before.
+// room is the available amount of one FR at one node, and its bottleneck. It is computed on
+// demand and valid until a change of that FR in the tree: most queries of a cycle repeat.
 type room struct {
 	version   uint64 // as in Forest.changed, 0 for never
 	available resource.Amount
@@ -117,7 +115,7 @@ type undo struct {
 func NewForest(t *resource.Table) *Forest { return &Forest{table: t} }
 
 // Add makes a node without parent or quota. A cohort may have children. The name is
-// for people and for breaking ties; the forest does not look at it.
+// for messages and for breaking ties.
 func (f *Forest) Add(name string, cohort bool) Node {
 	var n Node
 	if last := len(f.free) - 1; last >= 0 {
@@ -141,11 +139,11 @@ func (f *Forest) Add(name string, cohort bool) Node {
 	return n
 }
 
-// Remove takes a node out. Its children lose their parent; its own usage must have
-// been released. Its number may be given to another node.
+// Remove removes a node. Its children lose their parent; its own usage must have been
+// released. Its number is reused.
 func (f *Forest) Remove(n Node) {
 	kids := f.nodes[n].kids
-	for _, kid := range slices.Backward(kids) { // SetParent takes each out of the list
+	for _, kid := range slices.Backward(kids) { // SetParent removes each from the list
 		f.SetParent(kid, None)
 	}
 	f.SetParent(n, None)
@@ -159,8 +157,7 @@ func (f *Forest) Remove(n Node) {
 	f.free = append(f.free, n)
 }
 
-// SetParent hangs n below parent, or makes it a root with None. What hangs below n
-// moves with it.
+// SetParent moves n with its subtree below parent, or makes it a root with None.
 func (f *Forest) SetParent(n, parent Node) {
 	was := f.nodes[n].parent
 	if was == parent {
@@ -182,7 +179,7 @@ func (f *Forest) SetParent(n, parent Node) {
 	f.hang(n, f.findRoot(n), n)
 }
 
-// findRoot walks up, and gives None when it walks in a circle.
+// findRoot returns the root above n, None in a cycle.
 func (f *Forest) findRoot(n Node) Node {
 	for range f.nodes {
 		p := f.nodes[n].parent
@@ -194,8 +191,8 @@ func (f *Forest) findRoot(n Node) Node {
 	return None
 }
 
-// hang writes down root and path of n and of what is below it. In a circle the walk
-// comes back to where it began, top, and nowhere else: a node has one parent.
+// hang sets root and path of n and of its subtree. In a cycle the walk returns to where it
+// began, top, and nowhere else, since a node has one parent.
 func (f *Forest) hang(n, root, top Node) {
 	nd := &f.nodes[n]
 	nd.root = root
@@ -213,7 +210,7 @@ func (f *Forest) hang(n, root, top Node) {
 	}
 }
 
-// SetQuota replaces everything that n says about quota.
+// SetQuota replaces the quota of n.
 func (f *Forest) SetQuota(n Node, cells []Cell) {
 	f.touch(n)
 	for _, c := range cells {
@@ -237,8 +234,8 @@ func (f *Forest) SetWeight(n Node, milli resource.Amount) {
 	f.nodes[n].weight = milli
 }
 
-// Reach makes room for fr, a pair of the forest's table. Charging or asking about an
-// FR that no node has quota for needs it first.
+// Reach makes room for fr, a pair of the forest's table. It precedes charges and queries of an
+// FR without quota at any node.
 func (f *Forest) Reach(fr resource.FR) {
 	for ; f.frs <= int(fr); f.frs++ {
 		f.insert(resource.FR(f.frs))
@@ -248,7 +245,7 @@ func (f *Forest) Reach(fr resource.FR) {
 	}
 }
 
-// insert puts fr behind the others of its resource.
+// insert adds fr after the others of its resource.
 func (f *Forest) insert(fr resource.FR) {
 	for i, o := range f.byKind {
 		if o.last && f.table.ResourceOf(o.fr) == f.table.ResourceOf(fr) {
@@ -280,7 +277,7 @@ func widen[T any](from, to []T, was, stride int) []T {
 	return to
 }
 
-// touch notes that the tree of n has to be settled.
+// touch notes that the tree of n has to be recomputed.
 func (f *Forest) touch(n Node) {
 	f.version++
 	if !f.nodes[n].edited {
@@ -289,7 +286,7 @@ func (f *Forest) touch(n Node) {
 	}
 }
 
-// row is what n says, up to the last FR that has room.
+// row is the cells of n, up to the last FR in use.
 func (f *Forest) row(n Node) []cell {
 	first := int(n) * f.stride
 	return f.cells[first : first+f.frs]
@@ -297,8 +294,8 @@ func (f *Forest) row(n Node) []cell {
 
 func (f *Forest) at(n Node, fr resource.FR) *cell { return &f.cells[int(n)*f.stride+int(fr)] }
 
-// local is what the node guarantees to itself and does not use.
+// local is the guaranteed quota that the node does not use.
 func (c *cell) local() resource.Amount { return max(0, c.guaranteed.Sub(c.usage)) }
 
-// flow is what the parent sees of the usage.
+// flow is the usage that is visible to the parent.
 func (c *cell) flow() resource.Amount { return max(0, c.usage.Sub(c.guaranteed)) }

@@ -19,7 +19,7 @@ func add(f *Forest, cohort bool, parent Node, nominal, borrow, lend resource.Amo
 	n := f.Add("", cohort)
 	f.SetParent(n, parent)
 	f.SetQuota(n, []Cell{{FR: fr, Nominal: nominal, Borrow: borrow, Lend: lend}})
-	f.Settle()
+	f.Recompute()
 	return n
 }
 
@@ -153,7 +153,7 @@ func TestCycle(t *testing.T) {
 	q := add(f, false, y, 4, NoLimit, NoLimit)
 	f.Charge(q, one(6))
 	f.SetParent(x, y)
-	f.Settle()
+	f.Recompute()
 	for n, name := range map[Node]string{x: "x", y: "y", q: "q"} {
 		if f.Root(n) != None || f.Available(n, fr) != 0 || f.Potential(n, fr) != 0 {
 			t.Errorf("%s: root %d, available %d, potential %d", name, f.Root(n), f.Available(n, fr), f.Potential(n, fr))
@@ -164,7 +164,7 @@ func TestCycle(t *testing.T) {
 	}
 	f.Charge(q, one(1))
 	f.SetParent(x, None)
-	f.Settle()
+	f.Recompute()
 	if got := f.Available(q, fr); got != 2 || f.Usage(x, fr) != 7 {
 		t.Errorf("after the cycle: available %d, charged to the root %d, want 2 and 7", got, f.Usage(x, fr))
 	}
@@ -180,12 +180,12 @@ func TestRemovedNodesAreReused(t *testing.T) {
 		t.Errorf("generation %d after a bump, want %d", f.Generation(c), generation)
 	}
 	f.Remove(c)
-	f.Settle()
+	f.Recompute()
 	if f.Parent(q) != None || f.Available(q, fr) != 4 {
 		t.Errorf("after its parent left: parent %d, available %d", f.Parent(q), f.Available(q, fr))
 	}
 	again := f.Add("", false)
-	f.Settle()
+	f.Recompute()
 	if again != c || f.Available(again, fr) != 0 || f.BorrowLimit(again, fr) != NoLimit || f.IsCohort(again) {
 		t.Errorf("node %d was not blank: available %d, borrowing limit %d", again, f.Available(again, fr), f.BorrowLimit(again, fr))
 	}
@@ -202,7 +202,7 @@ func TestReach(t *testing.T) {
 	q := add(f, false, c, 5, 3, NoLimit)
 	f.Charge(q, one(7))
 	f.Reach(11)
-	if got := f.Settle(); len(got) > 0 {
+	if got := f.Recompute(); len(got) > 0 {
 		t.Errorf("settled %d", got)
 	}
 	if f.Available(q, fr) != 1 || f.Usage(c, fr) != 7 || f.Share(q).Value() != 200 || f.BorrowLimit(q, 11) != NoLimit || f.Available(q, 11) != 0 {

@@ -33,14 +33,14 @@ func drawPair(t *rapid.T) *pair {
 	for range rapid.IntRange(1, 8).Draw(t, "nodes") {
 		p.add(t)
 	}
-	p.settle(t)
+	p.recompute(t)
 	return p
 }
 
-// settle settles the forest, and holds what it says it did against what it was told.
-func (p *pair) settle(t *rapid.T) {
+// recompute recomputes the forest, and compares the result with the edits.
+func (p *pair) recompute(t *rapid.T) {
 	p.f.Reach(resource.FR(p.frs - 1))
-	roots := p.f.Settle()
+	roots := p.f.Recompute()
 	if !slices.IsSorted(roots) || len(slices.Compact(slices.Clone(roots))) != len(roots) {
 		t.Fatalf("roots %d are not sorted", roots)
 	}
@@ -69,12 +69,12 @@ func (p *pair) settle(t *rapid.T) {
 	for _, n := range p.list(nil) {
 		generations[n] = p.f.Generation(n)
 		was, known := p.generations[n]
-		if settled := slices.Contains(roots, p.w.root(n)); known && settled != (generations[n] > was) {
-			t.Fatalf("node %d: settled %v, its generation was %d, is %d", n, settled, was, generations[n])
+		if recomputed := slices.Contains(roots, p.w.root(n)); known && recomputed != (generations[n] > was) {
+			t.Fatalf("node %d: settled %v, its generation was %d, is %d", n, recomputed, was, generations[n])
 		}
 	}
 	p.touched, p.cyclic, p.generations = map[Node]bool{}, cyclic, generations
-	if again := p.f.Settle(); len(again) > 0 {
+	if again := p.f.Recompute(); len(again) > 0 {
 		t.Fatalf("a settled forest settles %d", again)
 	}
 }
@@ -225,7 +225,7 @@ func (p *pair) look(t *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(t, "look") == 0 {
 		return
 	}
-	p.settle(t)
+	p.recompute(t)
 	p.agree(t)
 	p.agreeOnShares(t)
 	p.agreeWithScratch(t)
@@ -327,7 +327,7 @@ func (p *pair) agreeWithScratch(t *rapid.T) {
 	for _, h := range p.held {
 		f.Charge(number[h.n], h.v)
 	}
-	f.Settle()
+	f.Recompute()
 	for _, n := range nodes {
 		m := number[n]
 		got, want := p.f.nodes[n], f.nodes[m]

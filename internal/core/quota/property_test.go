@@ -100,7 +100,7 @@ func TestRollback(t *testing.T) {
 }
 
 // TestGuarantee: as long as everyone takes no more than what is available, a node
-// always gets what it guarantees to itself, and nobody passes its borrowing limit.
+// always gets its guaranteed quota, and no node passes its borrowing limit.
 func TestGuarantee(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPair(rt)
@@ -135,7 +135,7 @@ func TestGuarantee(t *testing.T) {
 	})
 }
 
-// TestMultiply: products are those of numbers without end.
+// TestMultiply: products are exact.
 func TestMultiply(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		amount := rapid.OneOf( // the second kind has bits everywhere, which the first seldom has

@@ -12,11 +12,10 @@ func (f *Forest) Parent(n Node) Node { return f.nodes[n].parent }
 // a node has no quota until an edit breaks the cycle.
 func (f *Forest) Root(n Node) Node { return f.nodes[n].root }
 
-// Kids returns the children of n, in order of their numbers. Not to be modified, and
-// good until the next edit.
+// Kids returns the children of n, sorted. Not to be modified, and valid until the next edit.
 func (f *Forest) Kids(n Node) []Node { return f.nodes[n].kids }
 
-// IsCohort tells a Cohort from a ClusterQueue.
+// IsCohort reports whether n is a Cohort, not a ClusterQueue.
 func (f *Forest) IsCohort(n Node) bool { return f.nodes[n].cohort }
 
 // Nominal returns n's own quota of fr.
@@ -31,16 +30,16 @@ func (f *Forest) Usage(n Node, fr resource.FR) resource.Amount { return f.at(n, 
 // BorrowLimit returns n's borrowing limit of fr, NoLimit when unset.
 func (f *Forest) BorrowLimit(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).borrow }
 
-// Local returns what n guarantees to itself and does not use.
+// Local returns the part of n's guaranteed quota that it does not use.
 func (f *Forest) Local(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).local() }
 
 // Available returns how much of fr a workload of n can still take, own and borrowed,
 // never below 0, and nothing below a cycle. spec: 10 §4.3.2.
 func (f *Forest) Available(n Node, fr resource.FR) resource.Amount { return f.room(n, fr).available }
 
-// Bottleneck returns the node that decides what is available to n: the root when that
-// has no more, or, limited, the node whose borrowing limit binds, the lowest of several.
-// Below a cycle it is None.
+// Bottleneck returns the node that limits the available amount of n: the root if its quota is
+// used up or, with limited, the lowest node whose borrowing limit binds. Below a cycle it is
+// None.
 func (f *Forest) Bottleneck(n Node, fr resource.FR) (at Node, limited bool) {
 	r := f.room(n, fr)
 	return r.at, r.limited
@@ -48,7 +47,7 @@ func (f *Forest) Bottleneck(n Node, fr resource.FR) (at Node, limited bool) {
 
 var closed = room{at: None}
 
-// room returns what is available of fr to n.
+// room returns the available amount of fr at n.
 func (f *Forest) room(n Node, fr resource.FR) *room {
 	nd := &f.nodes[n]
 	if nd.root == None {
@@ -62,7 +61,7 @@ func (f *Forest) room(n Node, fr resource.FR) *room {
 	return r
 }
 
-// measure works out what is available of fr to nd.
+// measure computes the available amount of fr at nd.
 func (f *Forest) measure(nd *node, fr resource.FR, r *room) {
 	top := f.at(nd.root, fr)
 	available := top.subtree.Sub(top.usage)
@@ -79,8 +78,8 @@ func (f *Forest) measure(nd *node, fr resource.FR, r *room) {
 	r.available = max(0, available)
 }
 
-// borrowable is the most that a node with a borrowing limit may take from its parent,
-// its own lent quota included.
+// borrowable is the most that a node with a borrowing limit may take from its parent, its own
+// lent quota included.
 func (c *cell) borrowable() resource.Amount {
 	return c.subtree.Sub(c.guaranteed).Sub(c.flow()).Add(c.borrow)
 }
@@ -88,14 +87,14 @@ func (c *cell) borrowable() resource.Amount {
 // Potential returns how much of fr a workload of n could take in an empty forest.
 func (f *Forest) Potential(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).potential }
 
-// Borrowing reports whether n would use more than its own with v more.
+// Borrowing reports whether n would use more than its own quota with v more.
 // spec: 10 §4.3.3.
 func (f *Forest) Borrowing(n Node, fr resource.FR, v resource.Amount) bool {
 	c := f.at(n, fr)
 	return c.subtree < c.usage.Add(v)
 }
 
-// WithinNominal reports whether n uses no more than its own of every fr.
+// WithinNominal reports whether n uses no more than its own quota of every fr.
 func (f *Forest) WithinNominal(n Node, frs []resource.FR) bool {
 	for _, fr := range frs {
 		if f.Borrowing(n, fr, 0) {
@@ -105,10 +104,9 @@ func (f *Forest) WithinNominal(n Node, frs []resource.FR) bool {
 	return true
 }
 
-// Level says how far up the tree n would have to borrow for v more of fr: 0 within
-// its own quota, else the height of the lowest cohort that has enough. mayReclaim
-// tells whether quota that belongs to that subtree could be won back from outside.
-// spec: 10 §4.3.3.
+// Level returns how far up the tree n would have to borrow for v more of fr: 0 within its own
+// quota, else the height of the lowest cohort that has enough. mayReclaim reports whether
+// quota of that subtree could be reclaimed from other nodes. spec: 10 §4.3.3.
 func (f *Forest) Level(n Node, fr resource.FR, v resource.Amount) (level int, mayReclaim bool) {
 	path := f.nodes[n].path
 	last := len(path) - 1

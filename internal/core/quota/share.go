@@ -7,20 +7,20 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-// Share is how much of what its cohort could lend a node borrows, in thousandths of
+// Share is how much of the quota that its cohort could lend a node borrows, in thousandths of
 // the resource of which that is most, divided by the node's weight:
 //
 //	borrowed·1000 / lendable / weight
 //
-// Unlimited counts as the number that stands for it, so that there always is an answer
-// and more borrowed is a larger share. The zero value is the share of a node that
-// borrows nothing. spec: 20 §4.1.
+// Unlimited counts as the number that represents it, so that a share always exists and
+// more borrowed is a larger share. The zero value is the share of a node that borrows nothing.
+// spec: 20 §4.1.
 type Share struct {
 	borrowed, lendable resource.Amount // lendable > 0 where borrowed > 0
 	weight             resource.Amount // in thousandths
 }
 
-// Share returns the share of n; a node without parent and one below a cycle have none.
+// Share returns the share of n, the zero value for a node without parent or below a cycle.
 func (f *Forest) Share(n Node) Share {
 	nd := &f.nodes[n]
 	if nd.root == None || nd.parent == None {
@@ -44,7 +44,7 @@ func (f *Forest) Share(n Node) Share {
 	return most
 }
 
-// Borrows reports whether n uses more than its own of any FR; a node without parent
+// Borrows reports whether n uses more than its own quota of any FR; a node without parent
 // never does. spec: 20 §4.1.
 func (f *Forest) Borrows(n Node) bool {
 	if nd := &f.nodes[n]; nd.root == None || nd.parent == None {
@@ -62,11 +62,11 @@ func (f *Forest) Borrows(n Node) bool {
 // IsZero reports whether the share is 0.
 func (s Share) IsZero() bool { return s.borrowed == 0 }
 
-// Infinite reports whether the share is that of a node of weight 0 that borrows.
+// Infinite reports whether the node has weight 0 and borrows.
 func (s Share) Infinite() bool { return s.weight == 0 && s.borrowed > 0 }
 
-// Compare orders shares: infinite ones come last, and among themselves go by what they
-// would be without the weight. It is exact.
+// Compare orders shares exactly: infinite ones come last, ordered by their shares without the
+// weight.
 func (s Share) Compare(o Share) int {
 	switch {
 	case s.borrowed == 0 || o.borrowed == 0:
@@ -85,7 +85,7 @@ func (s Share) Compare(o Share) int {
 	return product(s.borrowed, o.lendable, o.weight).compare(product(o.borrowed, s.lendable, s.weight))
 }
 
-// approximately is the share to some 15 digits, but for its factor.
+// approximately is the share to some 15 digits, up to a constant factor.
 func (s Share) approximately() float64 {
 	return float64(s.borrowed) / (float64(s.lendable) * float64(s.weight))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // twin is the forest as the formulas of spec 10 §4.3.2 have it: recursive, nothing
-// stored but what was said and what the leaves use.
+// stored but the quota and the usage of the leaves.
 type twin struct {
 	nodes map[Node]*twinNode
 }

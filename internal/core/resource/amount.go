@@ -17,9 +17,8 @@ const Unlimited Amount = math.MaxInt64
 
 const least Amount = math.MinInt64
 
-// within is half the way to where numbers end. Where −within ≤ a, b < within, as nearly
-// always, a+b and a−b are what they are anywhere; Add and Sub are small enough for that
-// case to be compiled in place.
+// within is half of the range. Where −within ≤ a, b < within, as nearly always, a+b and a−b
+// cannot overflow; Add and Sub are small enough to be inlined for that case.
 const within Amount = 1 << 62
 
 // Add returns a+b.

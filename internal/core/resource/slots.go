@@ -1,14 +1,13 @@
 package resource
 
-// Slots give numbers to values, so that they are found without a name: what is looked at
-// in every cycle has the number of its record and of its namespace. The number of what is
-// gone is given to another one.
+// Slots number values, so that they are found without a name. The number of a removed value is
+// reused.
 type Slots[T any] struct {
 	All  []T
 	Free []int32
 }
 
-// Put gives a value a number.
+// Put numbers a value.
 func (s *Slots[T]) Put(v T) (number int32) {
 	if last := len(s.Free) - 1; last >= 0 {
 		number, s.Free = s.Free[last], s.Free[:last]
@@ -19,7 +18,7 @@ func (s *Slots[T]) Put(v T) (number int32) {
 	return int32(len(s.All) - 1)
 }
 
-// Drop forgets the value of a number.
+// Drop removes the value of a number.
 func (s *Slots[T]) Drop(number int32) {
 	var blank T
 	s.All[number] = blank

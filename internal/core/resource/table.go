@@ -11,7 +11,7 @@ type ID int32
 // FR is an interned (flavor, resource) pair: the unit that quota is counted in.
 type FR int32
 
-// Pair is what an FR stands for.
+// Pair is the names of an FR.
 type Pair struct {
 	Flavor, Resource string
 }
@@ -22,8 +22,8 @@ type Table struct {
 	ids   map[string]ID
 	names []string
 	frs   map[Pair]FR
-	pairs []Pair
-	of    []ID // the resource of each pair
+	pairs []Pair // by FR
+	of    []ID   // the resource of each pair
 }
 
 // NewTable returns an empty table.
@@ -61,13 +61,13 @@ func (t *Table) FR(flavor, resource string) FR {
 // Names returns the resource names in the order of their numbers.
 func (t *Table) Names() []string { return slices.Clone(t.names) }
 
-// Pairs returns what the FRs stand for, in the order of their numbers.
+// Pairs returns the pairs in the order of their numbers.
 func (t *Table) Pairs() []Pair { return slices.Clone(t.pairs) }
 
-// Ref is Pair without a copy: not to be modified, and good for ever.
+// Ref is Pair without a copy: not to be modified, and always valid.
 func (t *Table) Ref(fr FR) *Pair { return &t.pairs[fr] }
 
-// Pair returns what fr stands for.
+// Pair returns the pair of fr.
 func (t *Table) Pair(fr FR) Pair { return t.pairs[fr] }
 
 // ResourceOf returns the number of fr's resource: pairs of one resource share it.
@@ -118,7 +118,7 @@ func (v Vector) Sum(o Vector) Vector {
 	return v
 }
 
-// Beyond returns what of v is more than what o has; v's own array is not shared.
+// Beyond returns the amounts by which v exceeds o; v's own array is not shared.
 func (v Vector) Beyond(o Vector) Vector {
 	var out Vector
 	for _, e := range v {

@@ -1,6 +1,6 @@
-// Package trace is the record of a decision: what was tried, what was short by how
-// much, who would have to go, and what will bring the workload back. Conditions,
-// events, `berth explain` and golden files all print this one text.
+// Package trace is the record of a decision: the flavors tried, the missing amounts, the
+// possible victims, and the releases that cause another evaluation. Conditions, events,
+// `berth explain` and golden files all print this one text.
 package trace
 
 import (
@@ -44,24 +44,21 @@ func (r Reason) Severity() int {
 	return 0
 }
 
-// Refusal is one thing that did not work out: a flavor that does not match, or a
-// flavor-resource that is short. There are several in each look that ends in vain, so it
-// is small.
+// Refusal is one obstacle: a flavor that does not match, or a flavor-resource that is short.
+// There are several in each failed evaluation, so it is small.
 type Refusal struct {
 	PodSet string
-	// What it is about; shared. A flavor that does not match is there without a resource,
-	// and nothing where no flavor was to be had at all.
+	// The subject; shared. A flavor that does not match has no resource, and both are empty
+	// where no flavor was available at all.
 	*resource.Pair
-	Detail string // what does not match, "" when it is about quota
+	Detail string // why the flavor does not match, "" for quota
 
-	// For quota: what was asked, what could be had now, and what ever.
+	// For quota: the requested amount, the available one, and the most that can ever be.
 	Asked, Available, Potential resource.Amount
-	// Node is the node of the tree that has no more to give, and Limited tells that its
-	// borrowing limit is what says so.
+	// Node is the bottleneck of the tree, and Limited reports that its borrowing limit binds.
 	Node    string
 	Limited bool
-	// Reach, unless nil, says that quota could be won back, but from nobody at present,
-	// and why.
+	// Reach, unless nil, is the reach of a failed search for victims.
 	Reach *Reach // shared
 }
 
@@ -76,13 +73,13 @@ func (r *Refusal) Reason() Reason {
 	return WaitingForQuota
 }
 
-// Reach is whom preemption could ask to go for what is short.
+// Reach is the candidates that a search for victims considered.
 type Reach struct {
 	Within, Reclaim string // the queue's policies, in the words of the API
-	Own, OwnAllowed int    // workloads in the own queue, and those that may be asked
-	Queues          int    // other queues of the tree that use more than their own
+	Own, OwnAllowed int    // workloads in the own queue, and the allowed ones of them
+	Queues          int    // other queues of the tree that use more than their own quota
 	Others          int    // workloads in those
-	OthersAllowed   int    // and those that may be asked
+	OthersAllowed   int    // and the allowed ones of them
 }
 
 // String is one sentence, without a full stop.
@@ -133,7 +130,7 @@ func (r *Refusal) where() string {
 	return r.Node + " has no more than that"
 }
 
-// Verdict is what became of a look at a workload.
+// Verdict is the outcome of an evaluation.
 type Verdict string
 
 // The verdicts.
@@ -141,17 +138,17 @@ const (
 	Admitted  Verdict = "admitted"
 	Preempts  Verdict = "preempts"
 	Waits     Verdict = "waits"
-	Withdrawn Verdict = "withdrawn" // nothing was decided: it left while it was looked at
+	Withdrawn Verdict = "withdrawn" // no decision: it left during its evaluation
 )
 
-// PodSet is what one pod set gets.
+// PodSet is the assignment of one pod set.
 type PodSet struct {
 	Name      string
 	Count     int32
 	Resources []Choice
 }
 
-// Choice is a flavor given to a resource of a pod set.
+// Choice is a flavor assigned to a resource of a pod set.
 type Choice struct {
 	Amount resource.Amount // of all pods of the set
 	FR     resource.FR
@@ -159,12 +156,12 @@ type Choice struct {
 	Mode   Mode
 }
 
-// Mode says how well a request fits, from worst to best.
+// Mode is how well a request fits, from worst to best.
 type Mode int8
 
-// The modes. NoCandidates could fit by preemption, but nobody may be preempted;
+// The modes. NoCandidates could fit by preemption, but no workload may be preempted;
 // Preempt needs a victim in the own queue; Reclaim only victims elsewhere. Held is
-// what a workload has already.
+// the assignment of an existing reservation.
 const (
 	NoFit Mode = iota
 	NoCandidates
@@ -179,28 +176,28 @@ func (m Mode) String() string {
 	return [...]string{"no fit", "no candidates", "preempt", "reclaim", "fit", "held"}[m]
 }
 
-// Victim is a workload that has to go.
+// Victim is a workload to evict.
 type Victim struct {
 	Key        string // "" if it is not named, see Look.Naming
 	UID, Queue string
 	Reason     string // spec: 10 §4.7.2
 }
 
-// Look is the whole record of one look at one workload.
+// Look is the record of one evaluation of one workload.
 type Look struct {
 	Workload, UID, Queue string
 	Priority             int64
 	Verdict              Verdict
 	Reason               Reason   // when it waits
 	Note                 string   // a reason beyond quota, as a clause
-	PodSets              []PodSet // what they get or would get, as far as that was found
+	PodSets              []PodSet // the assignment, as far as it was found
 	Refusals             []Refusal
 	Victims              []Victim
-	WakesOn              []resource.FR   // whose release brings it back
-	Table                *resource.Table `json:"-"` // what the FRs are
+	WakesOn              []resource.FR   // the FRs whose release causes another evaluation
+	Table                *resource.Table `json:"-"` // of the FRs
 }
 
-// Sentence is the message of the condition: what is short and what would help.
+// Sentence is the message of the condition: what is short, and what would help.
 func (l *Look) Sentence() string {
 	switch l.Verdict {
 	case Admitted:
@@ -236,7 +233,7 @@ func (l *Look) shortfalls() string {
 	return strings.Join(parts, "; ")
 }
 
-// victims counts them, and names those that may be named.
+// victims counts them, and names the ones that may be named.
 func (l *Look) victims() string {
 	keys := make([]string, 0, len(l.Victims))
 	for _, v := range l.Victims {
@@ -258,7 +255,7 @@ func (l *Look) victims() string {
 	return all + " to stop: " + strings.Join(keys, ", ")
 }
 
-// Naming returns the look with the names of those victims only whose namespace is visible: of the others it keeps the ClusterQueue
+// Naming returns the record with the names of victims in visible namespaces only: of the others it keeps the ClusterQueue
 // and the reason.
 func (l *Look) Naming(visible func(namespace string) bool) *Look {
 	out := *l
@@ -271,7 +268,7 @@ func (l *Look) Naming(visible func(namespace string) bool) *Look {
 	return &out
 }
 
-// NamingOwn is Naming for those who may read the workload and nothing else: it names victims in the workload's own namespace.
+// NamingOwn is Naming for users who may read the workload only: it names victims in the workload's own namespace.
 func (l *Look) NamingOwn() *Look {
 	own, _, _ := strings.Cut(l.Workload, "/")
 	return l.Naming(func(namespace string) bool { return namespace == own })
@@ -284,7 +281,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// String is the stable text of the record, a line a fact.
+// String is the stable text of the record, a line for each fact.
 func (l *Look) String() string {
 	var b strings.Builder
 	b.WriteString(l.Workload)

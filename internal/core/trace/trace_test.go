@@ -15,7 +15,7 @@ func short(name string, potential resource.Amount, reach *Reach) Refusal {
 	}
 }
 
-// TestSentence: one sentence that says what is short and what would help.
+// TestSentence: one sentence with the shortage and the remedy.
 func TestSentence(t *testing.T) {
 	victims := func(n int) (out []Victim) {
 		for i := range n {

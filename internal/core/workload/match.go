@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Constraints say which nodes the pods of a pod set may run on.
+// Constraints restrict the nodes that the pods of a pod set may run on.
 type Constraints struct {
 	Selector    map[string]string
 	Affinity    []Term // ORed; nil is no requirement
@@ -75,7 +75,7 @@ func (t Term) Matches(labels map[string]string) bool {
 	return true
 }
 
-// Taint keeps away pods that do not tolerate it.
+// Taint repels pods that do not tolerate it.
 type Taint struct {
 	Key, Value, Effect string
 }
@@ -83,14 +83,14 @@ type Taint struct {
 // Repels reports whether the taint keeps pods from starting: PreferNoSchedule does not.
 func (t Taint) Repels() bool { return t.Effect == "NoSchedule" || t.Effect == "NoExecute" }
 
-// Toleration makes up for taints. An empty key with Exists tolerates everything, an
-// empty effect every effect; an empty operator is Equal.
+// Toleration tolerates taints. An empty key with Exists tolerates everything, an empty effect
+// every effect; an empty operator is Equal.
 type Toleration struct {
 	Key, Operator, Value, Effect string
 }
 
-// Tolerates reports whether the toleration makes up for taint. The numeric operators
-// Gt and Lt compare the taint's value with the toleration's.
+// Tolerates reports whether the toleration tolerates taint. The numeric operators Gt and Lt
+// compare the taint's value with the toleration's.
 func (t Toleration) Tolerates(taint Taint) bool {
 	if t.Effect != "" && t.Effect != taint.Effect {
 		return false

@@ -1,5 +1,5 @@
-// Package workload is the unit of queueing as plain values: what it asks for, where
-// it stands in line, and what it holds.
+// Package workload is the unit of queueing as plain values: its requests, its place in line,
+// and its reservation.
 package workload
 
 import (
@@ -14,38 +14,36 @@ type Instant int64
 // Workload is one unit of queueing. Everything but the fields below Reservation is
 // fixed between two events about it.
 type Workload struct {
-	UID      string
-	Key      string  // namespace/name
-	Priority int64   // effective priority, higher first
-	Since    Instant // queue timestamp: its place among equals. spec: 10 §4.4
-	PodSets  []PodSet
-	Queue    int32 // index of its queue in the world, -1 while it has none
-	Class    int32 // equivalence class: equal classes get equal answers
-	Spot     int32 // its index in the line of its class; kept by package order
+	UID       string
+	Key       string  // namespace/name
+	Priority  int64   // effective priority, higher first
+	Since     Instant // queue timestamp: its place among equals. spec: 10 §4.4
+	PodSets   []PodSet
+	Queue     int32 // index of its queue in the world, -1 while it has none
+	Class     int32 // equivalence class: equal classes get equal answers
+	HeapIndex int32 // its index in the line of its class; set by package order
 
-	// Record and Space are numbers by which the owner of the world finds again what it
-	// keeps of the workload and of its namespace.
+	// Record and Space are numbers by which the owner of the world finds its data of the
+	// workload and of its namespace.
 	Record, Space int32
 
-	// Gated: it may not have others preempted until its gates are open.
-	// spec: 20 §4.14.
+	// Gated: it may not preempt others until its gates are open. spec: 20 §4.14.
 	Gated bool
-	// Successor: it is a slice of a job that may take the place of an earlier one.
-	Successor bool
-	// Replaces is that earlier slice, while the workload is looked at: what it holds
-	// counts as the workload's own. spec: 20 §4.11.
+	// MayReplace: it is a slice of a job that may replace an earlier one.
+	MayReplace bool
+	// Replaces is that earlier slice, during an evaluation: its usage counts as the workload's
+	// own. spec: 20 §4.11.
 	Replaces *Workload
 
-	// Problem is what keeps it from being admitted whatever quota is free, nil for nothing.
+	// Problem is why it cannot be admitted whatever quota is free, nil for none.
 	Problem *Problem
 
-	Scan *Scan // where its next search for flavors goes on; nil is at the first
+	Scan *Scan // where its next search for flavors resumes; nil is at the first
 
 	Reservation
 }
 
-// Problem says why a workload cannot be admitted: a reason as in trace.Reason, and a
-// sentence.
+// Problem is why a workload cannot be admitted: a reason as in trace.Reason, and a sentence.
 type Problem struct{ Reason, Note string }
 
 // Pin binds a resource of a pod set to a flavor-resource.
@@ -60,39 +58,37 @@ type Scan struct {
 	Tried      []Tried // never empty
 	Cycle      uint64  // the scheduling cycle it was made in
 	Generation uint64  // of its queue, see cycle.Queue
-	Rounds     int32   // looks in vain since it last started at the first flavor
+	Rounds     int32   // failed evaluations since it last started at the first flavor
 }
 
-// Tried says that, for one group of pod sets, the flavors of one resource group were
-// looked at up to but without Next, and that there are more.
+// Tried records that, for one group of pod sets, the flavors of one resource group were tried
+// up to but without Next, and that there are more.
 type Tried struct {
 	PodSets int16 // index of the group of pod sets, in order of first appearance
 	Group   int16 // index of the resource group
-	Next    int32 // index of the first flavor not looked at
+	Next    int32 // index of the first flavor not tried
 }
 
-// Reservation is what a workload holds of a queue's quota.
+// Reservation is the quota that a workload holds.
 type Reservation struct {
 	Reserved   bool
-	Evicting   bool // told to go, still holding its quota
+	Evicting   bool // being evicted, still holding its quota
 	Ready      bool // all its pods are
 	Gone       bool // out of the quota forest for the rest of a cycle
 	ReservedAt Instant
 	Usage      resource.Vector
 }
 
-// Want is an amount of one FR that one flavor would take of it for a waiting workload.
-// The wants of an offer are needed together, the offers of a clause are alternatives, and
-// all clauses have to be met. Wants of one offer, and offers of one clause, stand side by
-// side; numbers tell neighbors apart and nothing else. An FR is in one offer of a clause
-// at most.
+// Want is the amount of one FR that one flavor requires for a pending workload. The wants of
+// an offer are needed together, the offers of a clause are alternatives, and all clauses have
+// to be met. Wants of one offer, and offers of one clause, are adjacent; numbers only
+// distinguish neighbors. An FR is in one offer of a clause at most.
 type Want struct {
-	Least  resource.Amount
-	FR     resource.FR
-	Offer  uint16
-	Clause uint8
-	// Winnable: what is missing may be won by preemption.
-	Winnable bool
+	Least    resource.Amount
+	FR       resource.FR
+	Offer    uint16
+	Clause   uint8
+	Winnable bool // preemption may win the missing part
 }
 
 // PodSet is a number of equal pods.

@@ -42,8 +42,8 @@ func (f *Feed) workload(o *kueue.Workload) engine.Event {
 	return func(s *state.State) { s.SetWorkload(def) }
 }
 
-// limitRange converts the workloads that wait in its namespace again. Those that hold quota
-// keep what they have. spec: 10 §4.4.
+// limitRange converts the workloads that wait in its namespace again. Workloads with a reservation
+// keep it. spec: 10 §4.4.
 func (f *Feed) limitRange(ctx context.Context) func(*corev1.LimitRange) engine.Event {
 	return func(o *corev1.LimitRange) engine.Event {
 		return f.waiting(ctx, func(*kueue.Workload) bool { return true }, client.InNamespace(o.Namespace))

@@ -57,7 +57,7 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engin
 	}
 }
 
-// clusterQueues converts those that match, which may be open now, or closed.
+// clusterQueues converts the ClusterQueues that match, which may have been opened or closed.
 func (f *Feed) clusterQueues(ctx context.Context, match func(*kueue.ClusterQueue) bool) []engine.Event {
 	var list kueue.ClusterQueueList
 	if err := f.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -80,7 +80,7 @@ func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) e
 	}
 }
 
-// flavor converts a flavor, and those of its ClusterQueues that its topology may open or
+// flavor converts a flavor, and the ClusterQueues that its topology may open or
 // close.
 func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) engine.Event {
 	return func(o *kueue.ResourceFlavor) engine.Event {

@@ -103,7 +103,7 @@ func (r *clusterQueues) problems(ctx context.Context, cq *kueue.ClusterQueue) ([
 
 func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Problem) {
 	st := &cq.Status
-	st.PendingWorkloads = int32(view.Active + view.Parked)
+	st.PendingWorkloads = int32(view.Active + view.Inadmissible)
 	st.ReservingWorkloads = int32(view.Reserved)
 	st.AdmittedWorkloads = int32(view.Admitted)
 	st.FlavorsReservation = convert.FlavorUsage(cq.Spec.ResourceGroups, view.Reservation, view.Borrowed)

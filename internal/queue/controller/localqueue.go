@@ -54,7 +54,7 @@ func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
 	st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads = 0, 0, 0
 	st.FlavorsReservation, st.FlavorsUsage = nil, nil
 	if cq != nil {
-		st.PendingWorkloads = int32(view.Active + view.Parked)
+		st.PendingWorkloads = int32(view.Active + view.Inadmissible)
 		st.ReservingWorkloads = int32(view.Reserved)
 		st.AdmittedWorkloads = int32(view.Admitted)
 		st.FlavorsReservation = convert.LocalQueueUsage(cq.Spec.ResourceGroups, view.Reservation)

@@ -48,7 +48,7 @@ func figures() state.View {
 		return []state.Held{{Flavor: "f", Resource: "cpu", Amount: n * 1000}}
 	}
 	return state.View{
-		Counts:      state.Counts{Active: 1, Parked: 2, Reserved: 7, Admitted: 4},
+		Counts:      state.Counts{Active: 1, Inadmissible: 2, Reserved: 7, Admitted: 4},
 		Reservation: held(9), Usage: held(6), Borrowed: held(5), BorrowedUsage: held(8),
 	}
 }

@@ -6,41 +6,40 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-// Settle works out anew the quota and the cohorts' usage of the trees that were edited,
-// both the one that a node left and the one it came to, and returns their roots, sorted;
-// a node below a cycle counts as its own root. The list is good until the next Settle.
+// Recompute computes the quota and the cohorts' usage of the edited trees, both the one that a
+// node left and the one that it joined, and returns their roots, sorted; a node below a cycle
+// is its own root. The slice is valid until the next call.
 //
-// Every question asks for a settled forest. Charges and releases may come before:
-// what the queues use is taken as it then is. Between Mark and Rollback there must be
-// no edit. spec: 10 §4.3.5.
-func (f *Forest) Settle() []Node {
-	f.settled = f.settled[:0]
+// Every other query requires it after an edit. Charges and releases may precede it. Between
+// Mark and Rollback there must be no edit. spec: 10 §4.3.5.
+func (f *Forest) Recompute() []Node {
+	f.recomputed = f.recomputed[:0]
 	for _, n := range f.edited {
 		nd := &f.nodes[n]
 		nd.edited = false
 		switch {
 		case !nd.used:
 		case nd.root == None:
-			f.settled = append(f.settled, n)
+			f.recomputed = append(f.recomputed, n)
 		default:
-			f.settled = append(f.settled, nd.root)
+			f.recomputed = append(f.recomputed, nd.root)
 		}
 	}
 	f.edited = f.edited[:0]
-	slices.Sort(f.settled)
-	f.settled = slices.Compact(f.settled)
-	for _, n := range f.settled {
+	slices.Sort(f.recomputed)
+	f.recomputed = slices.Compact(f.recomputed)
+	for _, n := range f.recomputed {
 		f.version++
-		f.gather(n)
-		f.spread(n)
+		f.computeUp(n)
+		f.computeDown(n)
 		for i := range f.row(n) {
 			f.change(n, resource.FR(i))
 		}
 	}
-	return f.settled
+	return f.recomputed
 }
 
-// kidsOf are the children that count: below a cycle a node has what it has alone.
+// kidsOf are the children that count: none below a cycle.
 func (f *Forest) kidsOf(n Node) []Node {
 	if f.nodes[n].root == None {
 		return nil
@@ -48,8 +47,8 @@ func (f *Forest) kidsOf(n Node) []Node {
 	return f.nodes[n].kids
 }
 
-// gather works out what comes from below: subtree quota, usage, what is listed, height.
-func (f *Forest) gather(n Node) {
+// computeUp computes the figures that depend on children: subtree quota, usage, listed, height.
+func (f *Forest) computeUp(n Node) {
 	nd, row := &f.nodes[n], f.row(n)
 	nd.generation++
 	nd.height = 0
@@ -61,7 +60,7 @@ func (f *Forest) gather(n Node) {
 		}
 	}
 	for _, kid := range f.kidsOf(n) {
-		f.gather(kid)
+		f.computeUp(kid)
 		nd.height = max(nd.height, f.nodes[kid].height+1)
 		below := f.row(kid)
 		for i := range row {
@@ -80,8 +79,9 @@ func (f *Forest) gather(n Node) {
 	}
 }
 
-// spread works out what comes from above: the potential, and what a cohort can lend.
-func (f *Forest) spread(n Node) {
+// computeDown computes the figures that depend on the parent: the potential, and the quota
+// that a cohort can lend.
+func (f *Forest) computeDown(n Node) {
 	nd, row := &f.nodes[n], f.row(n)
 	for i := range row {
 		c := &row[i]
@@ -101,12 +101,12 @@ func (f *Forest) spread(n Node) {
 		f.sumLendable(n, row)
 	}
 	for _, kid := range f.kidsOf(n) {
-		f.spread(kid)
+		f.computeDown(kid)
 	}
 }
 
-// sumLendable adds up the potential of each resource, and notes the sum at the first FR
-// of the resource, which stays the first when others come. spec: 20 §4.1.
+// sumLendable sums the potential of each resource. It stores the sum at the first FR of the
+// resource, which does not change when FRs are added. spec: 20 §4.1.
 func (f *Forest) sumLendable(n Node, row []cell) {
 	var sum resource.Amount
 	for _, o := range f.byKind {

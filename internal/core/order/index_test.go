@@ -12,24 +12,24 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// TestShelf: tickets put on a shelf and taken off it are those that are there, in order,
-// however many blocks that takes; and who is next is found from every one of them.
-func TestShelf(t *testing.T) {
+// TestWakeIndex: the index contains the entries that were put and not removed, in order, in
+// any number of blocks, and finds the next of every one.
+func TestWakeIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const classes = 400
-		line, s := &Pending{}, &shelf{first: none}
+		line, s := &Pending{}, &wakeIndex{first: none}
 		for i := range classes { // several of one rank and one UID, so that the slot decides
 			line.Add(&workload.Workload{UID: fmt.Sprint(i % 7), Class: int32(i), Priority: int64(i % 3), Since: workload.Instant(i % 5)}, false)
 		}
 		values := rapid.SampledFrom([]int{1, 5, 1000}).Draw(t, "values")
-		ticketOf := func(i int) ticket {
+		entryOf := func(i int) indexEntry {
 			c := line.classes[int32(i)]
-			return ticket{least: resource.Amount(i * 7919 % values), rank: c.line[0].rank, slot: c.slot}
+			return indexEntry{least: resource.Amount(i * 7919 % values), rank: c.line[0].rank, slot: c.slot}
 		}
-		var twin []ticket
-		at := func(tk ticket) (int, bool) { return slices.BinarySearchFunc(twin, tk, line.order) }
+		var twin []indexEntry
+		at := func(tk indexEntry) (int, bool) { return slices.BinarySearchFunc(twin, tk, line.order) }
 		run := func(i int, put bool) {
-			tk := ticketOf(i)
+			tk := entryOf(i)
 			switch at, there := at(tk); {
 			case put && !there:
 				twin = slices.Insert(twin, at, tk)
@@ -44,8 +44,8 @@ func TestShelf(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				if n := soundShelf(t, line, s); n != len(twin) {
-					t.Fatalf("%d tickets, want %d", n, len(twin))
+				if n := soundIndex(t, line, s); n != len(twin) {
+					t.Fatalf("%d entries, want %d", n, len(twin))
 				}
 				for x := (place{}); ; x = s.past(x) {
 					tk := s.at(x)
@@ -54,7 +54,7 @@ func TestShelf(t *testing.T) {
 					}
 					from, _ := at(*tk)
 					next := s.at(s.past(x))
-					want := slices.IndexFunc(twin[from:], func(o ticket) bool { return o.least > tk.least })
+					want := slices.IndexFunc(twin[from:], func(o indexEntry) bool { return o.least > tk.least })
 					if (next == nil) != (want < 0) || want >= 0 && *next != twin[from+want] {
 						t.Fatalf("past %v is %v", *tk, next)
 					}
@@ -85,6 +85,6 @@ func TestShelf(t *testing.T) {
 }
 
 // order is compare for values.
-func (p *Pending) order(a, b ticket) int {
+func (p *Pending) order(a, b indexEntry) int {
 	return cmp.Or(cmp.Compare(a.least, b.least), p.inLine(&a, &b))
 }

@@ -1,0 +1,334 @@
+package order
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Figures are the amounts of a queue at present.
+type Figures interface {
+	// Available is how much of fr a workload can get.
+	Available(fr resource.FR) resource.Amount
+	// Winnable reports whether preemption might make least of fr available to w.
+	Winnable(w *workload.Workload, fr resource.FR, least resource.Amount) bool
+}
+
+// InadmissibleClass is the memory of an inadmissible class, see InadmissibleClasses.
+type InadmissibleClass struct {
+	Member *workload.Workload // its head
+	By     *workload.Workload // the workload that was evaluated; may have left the line since
+	Wants  []workload.Want
+	Tried  bool // evaluated since the last release was dealt with
+}
+
+// A release is not of use to every inadmissible class, which may want several things at once:
+// each offer of a clause that is not met lacks something, and the class has a wake condition
+// on one lacking FR of each offer. Until one of them holds, other releases do not matter.
+//
+// A release does not activate all classes that it could help, since the first of them may use
+// all of it. The line notes the FRs that were released, and WakeNext activates one class at a
+// time: the next in line whose conditions hold, until there is none. A class that becomes
+// inadmissible meanwhile is tried: its conditions do not count before the next release, or
+// the end of this one, files it. Within a cycle, when figures are valid for that cycle only,
+// there are no releases: conditions are chosen by figures that last.
+
+// SetInadmissible makes w and every active workload of its class inadmissible until wants may
+// be met; without wants, until WakeAll. The line copies wants.
+func (p *Pending) SetInadmissible(w *workload.Workload, wants []workload.Want) {
+	if c := p.setInadmissible(w, w, wants); c != nil {
+		p.addTried(c)
+	}
+}
+
+// Restore makes the class of k.Member inadmissible as it was in the line that k is from. Of
+// k.By only the UID is read.
+func (p *Pending) Restore(k InadmissibleClass, now Figures) {
+	switch c := p.setInadmissible(k.Member, k.By, k.Wants); {
+	case c == nil:
+	case k.Tried:
+		p.addTried(c)
+	default:
+		p.file(c, now)
+	}
+}
+
+// setInadmissible returns the class that it made inadmissible, neither tried nor filed yet;
+// nil if there is none.
+func (p *Pending) setInadmissible(member, by *workload.Workload, wants []workload.Want) *class {
+	c := p.classOf(member)
+	if c == nil || c.stage != awake {
+		return nil
+	}
+	p.awake.remove(int(c.at))
+	p.inadmissible++
+	p.actives -= len(c.line)
+	c.by = by
+	if p.patterns == nil {
+		p.patterns = &Patterns{}
+	}
+	p.setWants(c, wants)
+	return c
+}
+
+// addTried makes an inadmissible class tried.
+func (p *Pending) addTried(c *class) {
+	c.stage, c.at = tried, int32(len(p.tried))
+	p.tried = append(p.tried, c)
+}
+
+// file makes the wake conditions of an inadmissible class count. It keeps them if they are
+// still lacking, and chooses others if not.
+func (p *Pending) file(c *class, now Figures) {
+	if c.pattern != nil && !c.stillLacks(now) {
+		p.chooseAgain(c, now)
+	}
+	c.stage = filed
+	p.idle -= c.listed()
+	p.filed[c.slot/64] |= 1 << (c.slot % 64)
+	p.addEntries(c)
+}
+
+// chooseAgain chooses the conditions of a class, and removes the others from their indexes.
+func (p *Pending) chooseAgain(c *class, now Figures) {
+	had := append(p.patterns.had[:0], c.conditions()...)
+	p.patterns.had = had
+	c.choose(p.wantsOf(c), now)
+	watched := c.conditions()
+	for i := range watched {
+		if at := slices.Index(had, condition{watched[i].want, true}); at >= 0 {
+			had[at].listed, watched[i].listed = false, true
+		}
+	}
+	for _, w := range had {
+		if w.listed {
+			p.removeEntry(c, &w)
+		}
+	}
+}
+
+// wantsOf returns the wants of an inadmissible class. The slice is valid until the next call,
+// for any class and line.
+func (p *Pending) wantsOf(c *class) []workload.Want {
+	p.patterns.wants = c.unpack(p.patterns.wants[:0])
+	return p.patterns.wants
+}
+
+// withdraw makes an inadmissible class neither tried nor filed.
+func (p *Pending) withdraw(c *class) {
+	if c.stage == filed {
+		p.filed[c.slot/64] &^= 1 << (c.slot % 64)
+		p.idle += c.listed()
+		return
+	}
+	last := len(p.tried) - 1
+	p.tried[c.at] = p.tried[last]
+	p.tried[c.at].at = c.at
+	p.tried[last] = nil
+	p.tried = p.tried[:last]
+}
+
+// counts reports whether the entry at a place counts.
+func (p *Pending) counts(s *wakeIndex, x place) bool {
+	return p.idle == 0 || p.isFiled(s.at(x).slot)
+}
+
+func (p *Pending) isFiled(slot int32) bool { return p.filed[slot/64]>>(slot%64)&1 > 0 }
+
+// activate makes a withdrawn class active.
+func (p *Pending) activate(c *class) {
+	p.inadmissible--
+	c.stage, c.by = awake, nil
+	p.awake.push(activeClass{c.line[0], c})
+	p.actives += len(c.line)
+}
+
+// WantsOf returns the wants of the class of w, nil if it is not inadmissible.
+func (p *Pending) WantsOf(w *workload.Workload) []workload.Want {
+	if c := p.classes[w.Class]; c != nil && c.stage != awake && c.has(w) {
+		return c.unpack([]workload.Want{})
+	}
+	return nil
+}
+
+// Release notes that some of fr was released, and reports whether it may be of use to an
+// inadmissible class.
+func (p *Pending) Release(fr resource.FR, now Figures) bool {
+	if p.inadmissible == 0 {
+		return false
+	}
+	p.fileTried(now)
+	s := p.wakeIndex(fr)
+	if s == nil || s.first == none || !p.stocked(s, now.Available(fr)) {
+		return false
+	}
+	if i, noted := slices.BinarySearch(p.released, fr); !noted {
+		p.released = slices.Insert(p.released, i, fr)
+	}
+	return true
+}
+
+// stocked reports whether an entry of the index counts and is satisfied by the available
+// amount. It discards the entries before that one.
+func (p *Pending) stocked(s *wakeIndex, available resource.Amount) bool {
+	for s.first != none && s.first <= available {
+		if p.counts(s, place{}) {
+			return true
+		}
+		p.discard(s, place{})
+	}
+	return false
+}
+
+// fileTried files the tried classes.
+func (p *Pending) fileTried(now Figures) {
+	for i, c := range p.tried {
+		p.file(c, now)
+		p.tried[i] = nil
+	}
+	p.tried = p.tried[:0]
+}
+
+// Released returns the FRs with releases that WakeNext has not dealt with, sorted.
+func (p *Pending) Released() []resource.FR { return p.released }
+
+// WakeNext activates one class, and reports whether there was one: the next in line of the classes
+// that the releases so far may help, if it comes before the head. Without one the releases
+// are dealt with. It does nothing while the head is prioritized.
+func (p *Pending) WakeNext(now Figures) bool {
+	if len(p.released) == 0 {
+		return false
+	}
+	head := p.Head()
+	if head != nil && head == p.prioritized {
+		return false
+	}
+	for {
+		next, at := p.next(now)
+		if next == nil {
+			p.released = p.released[:0]
+			p.fileTried(now)
+			return false
+		}
+		if head != nil && Compare(head, next.head()) < 0 && next != p.prioritizedClass() {
+			return false
+		}
+		wants := p.wantsOf(next)
+		if p.replaceCondition(next, at, wants, now) {
+			continue
+		}
+		p.withdraw(next)
+		if !Lacks(next.head(), wants, now) {
+			p.activate(next)
+			return true
+		}
+		p.addTried(next)
+	}
+}
+
+// replaceCondition replaces the condition at an index, if its offer still lacks another want,
+// with one on that want, and reports whether it did.
+func (p *Pending) replaceCondition(c *class, at int, wants []workload.Want, now Figures) bool {
+	if c.all {
+		return false
+	}
+	d, w := demand{c.head(), wants}, &c.conditions()[at]
+	lack := d.lack(int(w.want), now)
+	if lack < 0 || d.wants[lack].Winnable {
+		return false
+	}
+	p.removeEntry(c, w)
+	w.want = uint16(lack)
+	p.addEntry(c, w)
+	return true
+}
+
+// next returns the first class in line with a condition on a released FR that holds, and the
+// index of that condition; nil for none.
+func (p *Pending) next(now Figures) (next *class, at int) {
+	prioritizedClass := p.prioritizedClass()
+	var best indexEntry
+	var of resource.FR
+	found := false
+	for _, fr := range p.released {
+		s := p.wakeIndex(fr)
+		if s == nil {
+			continue
+		}
+		available := now.Available(fr)
+		if prioritizedClass != nil && prioritizedClass.stage == filed {
+			if at := prioritizedClass.satisfiedBy(fr, available); at >= 0 {
+				return prioritizedClass, at
+			}
+		}
+		for x := (place{}); ; {
+			t := s.at(x)
+			switch {
+			case t == nil || t.least > available:
+			case found && p.inLine(t, &best) >= 0: // whether or not it counts
+				x = s.past(x)
+				continue
+			case p.counts(s, x):
+				best, of, found = *t, fr, true
+				x = s.past(x)
+				continue
+			default:
+				x = p.discard(s, x)
+				continue
+			}
+			break
+		}
+	}
+	if !found {
+		return nil, 0
+	}
+	next = p.class(best.slot)
+	return next, next.conditionOn(of)
+}
+
+// WakeAll makes all workloads active, and returns how many were not.
+func (p *Pending) WakeAll() int {
+	before := p.actives
+	for i := range p.indexes {
+		p.indexes[i].clear()
+	}
+	clear(p.filed)
+	clear(p.tried)
+	p.released, p.tried, p.idle = p.released[:0], p.tried[:0], 0
+	p.each(func(c *class) {
+		c.nconditions = 0
+		if c.stage != awake {
+			p.activate(c)
+		}
+	})
+	alone := p.alone
+	p.alone = alone[:0]
+	p.members -= len(alone)
+	for _, w := range alone {
+		p.Add(w, true)
+	}
+	clear(alone)
+	return p.actives - before
+}
+
+// InadmissibleClasses returns the memory that Restore needs for a line with the same
+// workloads, sorted by the UIDs of By and Member. The rest of a copy are the results of
+// InadmissibleAlone, Prioritized and Released, with their setters.
+func (p *Pending) InadmissibleClasses() []InadmissibleClass {
+	parks := make([]InadmissibleClass, 0, p.inadmissible)
+	p.each(func(c *class) {
+		if c.stage != awake {
+			parks = append(parks, InadmissibleClass{c.head(), c.by, c.unpack(nil), c.stage == tried})
+		}
+	})
+	slices.SortFunc(parks, func(a, b InadmissibleClass) int {
+		return cmp.Or(strings.Compare(a.By.UID, b.By.UID), strings.Compare(a.Member.UID, b.Member.UID))
+	})
+	return parks
+}
+
+// SetReleased sets the result of Released.
+func (p *Pending) SetReleased(released []resource.FR) { p.released = slices.Clone(released) }
