@@ -138,10 +138,10 @@ func (w *writer) inTurn(ctx context.Context, key types.NamespacedName, object cl
 	if w.pace.isBehind(object) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
-	turn, err := w.pace.acquire(ctx, key)
+	t, err := w.pace.acquire(ctx, key)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	defer turn.release()
-	return update(turn)
+	defer t.release()
+	return update(t)
 }
