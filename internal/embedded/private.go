@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// entries are the names in a control plane's directory that Berth and its control plane read and write. The same rules are in
+// Entries are the names in a control plane's directory that Berth and its control plane read and write. The same rules are in
 // controlplane/supervise, a module of its own, for control planes started without Berth.
-var entries = []string{
+var Entries = []string{
 	"berth.json", "lock", "version", "version.new", "pki", "pki.new", "etcd", "logs", "kubeconfig", "kubeconfig.new", "job.yaml",
 }
 
@@ -139,7 +139,7 @@ func (i *inspection) content() error {
 	}
 	closed := isClosed(info)
 	for _, entry := range found {
-		if !slices.Contains(entries, entry.Name()) {
+		if !slices.Contains(Entries, entry.Name()) {
 			continue
 		}
 		if err := i.below(filepath.Join(i.dir, entry.Name()), 1, closed); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berth-project/berth/internal/embedded"
 )
 
 // killLimit is the time that a killed process and its children may take to end.
@@ -84,11 +86,8 @@ func send(pid int, s syscall.Signal) error {
 	return nil
 }
 
-// SampleName is a file for the user to try, which is removed with the rest.
+// SampleName is a file for the user to try, one of embedded.Entries.
 const SampleName = "job.yaml"
-
-// names are all files and folders that an `up` and its control plane make in their directory.
-var names = []string{recordName, "lock", "version", "pki", "etcd", "logs", "kubeconfig", "kubeconfig.new", "version.new", SampleName}
 
 // Purge removes the files of an `up` from a directory, and the directory if it is empty then. It refuses a directory that no `up` made.
 // It reports whether there was any. No process may run there.
@@ -105,7 +104,7 @@ func Purge(dir string) (bool, error) {
 	}
 	var foreign []string
 	for _, entry := range entries {
-		if !slices.Contains(names, entry.Name()) {
+		if !slices.Contains(embedded.Entries, entry.Name()) {
 			foreign = append(foreign, entry.Name())
 			continue
 		}
@@ -126,7 +125,7 @@ func ours(dir string, entries []os.DirEntry) bool {
 	}
 	signed := false
 	for _, entry := range entries {
-		if !slices.Contains(names, entry.Name()) {
+		if !slices.Contains(embedded.Entries, entry.Name()) {
 			return false
 		}
 		signed = signed || entry.Name() == recordName || entry.Name() == "lock"

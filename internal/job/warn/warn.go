@@ -286,6 +286,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 	if err := r.limiter.Wait(ctx); err != nil {
+		r.remember(req, "")
 		return ctrl.Result{}, err
 	}
 	err = r.client.Create(ctx, r.eventAbout(req.kind, o, why))

@@ -63,8 +63,8 @@ func FromEnv(namespace string, env func(string) (string, bool)) (Config, error) 
 		ProbePath: get("STARTUP_PROBE_PATH"), ProbePort: defaultProbePort, RestartCode: defaultRestartCode,
 	}
 	var errs []error
-	for name, value := range map[string]string{"JOBSET_NAME": c.JobSet, "POD_NAME": c.Pod} {
-		if value == "" {
+	for _, name := range []string{"JOBSET_NAME", "POD_NAME"} {
+		if get(name) == "" {
 			errs = append(errs, fmt.Errorf("%s is not set", name))
 		}
 	}

@@ -201,16 +201,15 @@ func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 func (r *reconciler) fill(ctx context.Context) error {
 	r.filling.Lock()
 	defer r.filling.Unlock()
-	if r.filled {
-		return nil
+	if !r.filled {
+		if err := r.pods.Fill(); err != nil {
+			return err
+		}
+		if err := r.watch(); err != nil {
+			return fmt.Errorf("watching pods: %w", err)
+		}
+		r.filled = true
 	}
-	if err := r.pods.Fill(); err != nil {
-		return err
-	}
-	if err := r.watch(); err != nil {
-		return fmt.Errorf("watching pods: %w", err)
-	}
-	r.filled = true
 	if !r.pods.WaitForCacheSync(ctx) {
 		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
 	}
