@@ -192,17 +192,17 @@ var fixtures = map[string]fixture{
 	"two writers of a condition": {
 		"one writer per condition",
 		map[string]string{
-			"internal/workload/checks/a.go": coreDoc + conditionImports + `var c = metav1.Condition{Type: string(kueue.AdmissionCheckActive), Status: "True"}`,
+			"internal/workload/checks/a.go": coreDoc + conditionImports + `var c = metav1.Condition{Type: string(kueue.LocalQueueActive), Status: "True"}`,
 			"internal/queue/controller/a.go": coreDoc + conditionImports + `var (
 				c = metav1.Condition{Type: kueue.ClusterQueueActive}
 				d = metav1.Condition{Type: kueue.ClusterQueueActive}
 			)
-			func f(ac apply) { ac.WithType(kueue.AdmissionCheckActive) }`,
+			func f(ac apply) { ac.WithType(kueue.LocalQueueActive) }`,
 			"internal/queue/controller/a_test.go": coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
 			"internal/queue/cohorts/a.go":         coreDoc + conditionImports + `var e = metav1.Condition{Type: kueue.CohortActive}`,
 		},
 		[]string{
-			"condition api/kueue/v1beta2.AdmissionCheckActive is written at internal/queue/controller/a.go:11 and internal/workload/checks/a.go:7",
+			"condition api/kueue/v1beta2.LocalQueueActive is written at internal/queue/controller/a.go:11 and internal/workload/checks/a.go:7",
 		},
 	},
 	"conditions of Workloads have a home": {
