@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -268,6 +269,17 @@ func onHold(t *testing.T, c *cluster) {
 // within half a minute.
 func (c *cluster) noWorkloads(t *testing.T, namespace string) {
 	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			logged, err := os.ReadFile(filepath.Join(c.dir, "logs", "kube-controller-manager.log"))
+			for line := range strings.Lines(string(logged)) {
+				if strings.Contains(line, "garbage") || strings.Contains(line, "graph_builder") || strings.Contains(line, "discovery") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+			t.Logf("the log of the garbage collector: %v", err)
+		}
+	})
 	embeddedtest.Within(t, 3*time.Minute, "its workloads are gone", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
