@@ -270,14 +270,17 @@ func onHold(t *testing.T, c *cluster) {
 func (c *cluster) noWorkloads(t *testing.T, namespace string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if t.Failed() {
-			logged, err := os.ReadFile(filepath.Join(c.dir, "logs", "kube-controller-manager.log"))
-			for line := range strings.Lines(string(logged)) {
-				if strings.Contains(line, "garbage") || strings.Contains(line, "graph_builder") || strings.Contains(line, "discovery") {
-					t.Log(strings.TrimSpace(line))
-				}
+		if !t.Failed() {
+			return
+		}
+		logged, err := os.ReadFile(filepath.Join(c.dir, "logs", "kube-controller-manager.log"))
+		if err != nil {
+			t.Log(err)
+		}
+		for line := range strings.Lines(string(logged)) {
+			if strings.Contains(line, "garbage") || strings.Contains(line, "graph_builder") {
+				t.Log(strings.TrimSpace(line))
 			}
-			t.Logf("the log of the garbage collector: %v", err)
 		}
 	})
 	embeddedtest.Within(t, 3*time.Minute, "its workloads are gone", func() error {
@@ -287,7 +290,8 @@ func (c *cluster) noWorkloads(t *testing.T, namespace string) {
 		}
 		if n := len(list.Items); n > 0 {
 			w := &list.Items[0]
-			return fmt.Errorf("%d workloads; %s has finalizers %v, owners %v", n, w.Name, w.Finalizers, w.OwnerReferences)
+			return fmt.Errorf("%d workloads; %s was deleted at %v and has finalizers %v, owners %v, conditions %v",
+				n, w.Name, w.DeletionTimestamp, w.Finalizers, w.OwnerReferences, w.Status.Conditions)
 		}
 		return nil
 	})
