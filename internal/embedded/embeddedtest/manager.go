@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,12 +93,30 @@ func LeasePort() (int, error) {
 		if !mine {
 			continue
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, l.Close()
+		if listensOn(port) == nil {
+			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("none of a hundred ports from %d is free", first)
+}
+
+// listensOn listens on a port and stops. No process is started meanwhile: a child has its parent's sockets until it runs its program, and
+// would occupy the port.
+func listensOn(port int) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(socket) }()
+	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil { // as package net does
+		return err
+	}
+	if err := unix.Bind(socket, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	return unix.Listen(socket, 1)
 }
 
 // lockPort locks a file for a port, until the process ends. It returns false if any process has locked the port already.
