@@ -87,7 +87,7 @@ var examples = map[int][]string{
 	// Elastic, external, start-up.
 	59: {slice + `"grows, and is admitted"`, slice + `"shrinks"`, "test/e2e/elastic_test.go: func TestElasticJobs"},
 	60: {"internal/wire/kinds_test.go: func testChildrenOfFlows", "internal/options/validate_test.go: spec: 30 §7 example 60"},
-	61: {"internal/wire/kinds_test.go: Their CRDs come when it runs already", "internal/options/validate_test.go: needs featureGates.SparkApplicationIntegration"},
+	61: {"internal/wire/kinds_test.go: func TestConfiguredKinds", "internal/options/validate_test.go: needs featureGates.SparkApplicationIntegration"},
 	62: {"internal/job/kind/appwrapper/appwrapper_test.go: func TestStartAndRestore", decide + `"15a: too many pod sets"`},
 	63: {"internal/job/kind/ray/ray_test.go: \"less than least\"", "internal/job/kind/ray/ray_test.go: \"cluster: starting\""},
 	64: {"internal/job/kind/kubeflow/kubeflow_test.go: func TestOffsetOfWorkers"},
