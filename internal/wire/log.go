@@ -8,8 +8,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// LeadLogs sets the logger of the libraries. Their messages are logged one level of verbosity above ours; errors always. Only the first
-// call in a process has an effect.
+// LeadLogs sets the logger of the libraries. Their messages are logged one level of verbosity above ours; errors always. Call it before
+// clients start: klog takes the logger of every call, without a lock; controller-runtime takes the first.
 func LeadLogs(log logr.Logger) {
 	ctrl.SetLogger(libraryLogger(log))
 	klog.SetLogger(libraryLogger(log))

@@ -27,9 +27,13 @@ type patient struct {
 
 // RoundTrip implements http.RoundTripper.
 func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
-	done := make(chan struct{})
-	defer close(done)
+	done, silent := make(chan struct{}), make(chan struct{})
+	defer func() {
+		close(done)
+		<-silent // the command writes to the same place afterwards
+	}()
 	go func() {
+		defer close(silent)
 		timer := time.NewTimer(slow)
 		defer timer.Stop()
 		for waited := slow; ; waited += pause {
