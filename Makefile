@@ -58,8 +58,13 @@ test-controlplane: controlplane
 
 # What is pure, and what has neither goroutines nor caches, is not tested for races. house_test.go checks that nothing else is left out.
 RACELESS := /internal/(core|state|sim|options)(/|$$)|/internal/([a-z]+|job/kind/[a-z]+)/plan(/|$$)|/internal/job/kind/([b-qs-z]|ap)
+# Of other packages these tests are skipped: worlds drawn by the hundred in one goroutine, lives that others resemble, and kinds of jobs
+# that run the same code as others.
+RACEWORLDS := ^Test(Schedules|ServicesUnderAnySchedule|UpgradeTakenBack|FastOnAnything|StoredObjectSurvivesV1beta1|V1beta1IsReadBack|ChangeInV1beta1Wins)$$
+RACELIVES := ^TestElasticRayKilledAtAnyWrite$$|^Test(StatefulSets|LeaderWorkerSets)$$/^restarted_at_every_write$$
+RACEKINDS := ^TestConformance$$/^(kubeflow|sparkoperator|tekton|trainer|workload)|^TestConformance$$/^ray\.io$$/^ray(cluster|service)$$
 RACE := CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' \
-	$(CURDIR)/tools/gotest -race -timeout 25m $(ARGS)
+	$(CURDIR)/tools/gotest -race -p 3 -timeout 15m -skip '$(RACEWORLDS)|$(RACELIVES)|$(RACEKINDS)' $(ARGS)
 
 race: build need-cc ## tests of controllers, caches and servers under the race detector; a write to a cached object ends them
 	$(RACE) -short $$($(GO) list ./internal/... | grep -Ev '$(RACELESS)')
@@ -78,11 +83,17 @@ fuzz: ## every fuzz target for a while; ARGS='-fuzztime=10m' for longer
 		done; \
 	done
 
-storm: build ## every write of a life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules, 10,000 worlds for each property; an hour
-	@seed=$$(date +%s); set -x; $(GO) test ./internal/core/flavor ./internal/core/order ./internal/core/preempt ./internal/core/quota ./internal/sim ./internal/state \
-		-count 1 -timeout 2h -rapid.checks 10000 -rapid.seed $$seed -rapid.nofailfile
-	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' -count 1 -timeout 60m -v -long $(ARGS)
-	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestFailures$$' -count 1 -timeout 60m -v -long $(ARGS)
+# What make test samples runs whole with -long. One new seed decides all that is random; ARGS='-seed N' repeats a run.
+STORM := $(GO) test -count 1 -timeout 2h -v -long -seed
+
+storm: build ## every write of every life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules, 10,000 worlds for each property; hours
+	@seed=$$(date +%s); export BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane'; set -ex; \
+		$(GO) test ./internal/core/flavor ./internal/core/order ./internal/core/preempt ./internal/core/quota ./internal/sim ./internal/state \
+			-count 1 -timeout 2h -rapid.checks 10000 -rapid.seed $$seed -rapid.nofailfile; \
+		$(STORM) $$seed $(ARGS) ./internal/job/kind/all ./internal/job/controller ./internal/jobset/controller ./internal/training/controller; \
+		$(STORM) $$seed $(ARGS) -run 'Interrupted|Killed|Schedules|Failover|Restarts' ./test/compat; \
+		$(STORM) $$seed $(ARGS) -run '^TestFailures$$' ./test/multicluster; \
+		$(STORM) $$seed $(ARGS) -run 'Crash' ./test/e2e
 
 hostile: build ## one tenant attacks the manager for two minutes, while the jobs of another one have to start (ARGS='-lasts 10m -seed 7')
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/hostile -count 1 -v -timeout 60m -lasts 2m -bounds $(ARGS)

@@ -36,7 +36,7 @@ var pureRooms = []pureRoom{
 // Pure rooms that decide about API objects may import these, and other pure rooms.
 var (
 	planStd   = []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "math/big", "path", "regexp", "unicode", "unicode/utf8"}
-	planBelow = []string{module + "/api", module + "/internal/core", module + "/internal/state", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/resource"}
+	planBelow = []string{module + "/api", module + "/internal/core", module + "/internal/state", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/resource", "k8s.io/utils/ptr"}
 	planBut   = []string{
 		"k8s.io/apimachinery/pkg/util/clock", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/apimachinery/pkg/util/uuid",
 		"k8s.io/apimachinery/pkg/util/wait", "k8s.io/apimachinery/pkg/watch",
@@ -318,7 +318,7 @@ type ban struct {
 var bans = []ban{
 	{
 		[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp"},
-		func(f *file) bool { return f.test || strings.HasSuffix(f.dir, "test") || under(f.dir, "test") },
+		(*file).forTests,
 		"only test files, packages named *test and the test/ room do: put the code there",
 	},
 	{
@@ -343,9 +343,14 @@ var bans = []ban{
 	},
 	{
 		[]string{module + "/internal/embedded/embeddedtest"},
-		func(f *file) bool { return f.test || strings.HasSuffix(f.dir, "test") || under(f.dir, "test") },
+		(*file).forTests,
 		"production code starts a control plane through internal/embedded",
 	},
+}
+
+// forTests reports whether a file is only part of tests: the folder of a package for tests ends in test, or lies below one that does.
+func (f *file) forTests() bool {
+	return f.test || under(f.dir, "test") || strings.Contains(f.dir+"/", "test/")
 }
 
 func checkBannedImports(tr *tree) (out []string) {

@@ -136,6 +136,7 @@ type home struct {
 const (
 	kueueAPI     = module + "/api/kueue/v1beta2"
 	preemptRules = module + "/internal/core/preempt"
+	quotaFigures = module + "/internal/core/quota"
 )
 
 var homes = []home{
@@ -144,6 +145,13 @@ var homes = []home{
 		[]string{"internal/sim"}, // scripts have their own words for the rules
 		func(n ast.Node, imports map[string]string) bool {
 			return mentions(n, imports, preemptRules, "Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any")
+		},
+	},
+	{
+		"what is charged, and whether it fits", "internal/core/ledger",
+		"ledger.Ledger, which counts every dimension of capacity; the figures of quota are at Ledger.Quota", nil,
+		func(n ast.Node, imports map[string]string) bool {
+			return mentions(n, imports, quotaFigures, "Dimension", "NewDimension")
 		},
 	},
 	{
@@ -159,6 +167,12 @@ var homes = []home{
 			}
 			spec, ok := active.X.(*ast.SelectorExpr)
 			return ok && spec.Sel.Name == "Spec"
+		},
+	},
+	{
+		"whether a queue is stopped", workloadConditions, "lifecycle.IsStopped", []string{"internal/cli/ctl"}, // which sets and shows the policy
+		func(n ast.Node, imports map[string]string) bool {
+			return mentions(n, imports, kueueAPI, "StopPolicyNone")
 		},
 	},
 	{

@@ -180,6 +180,23 @@ var fixtures = map[string]fixture{
 			"internal/wire/a.go:3",
 		},
 	},
+	"waits of a test's own": {
+		"tests wait in one way",
+		map[string]string{
+			"internal/state/a_test.go": coreDoc + `import "time"
+			func eventually(check func() error) { for check() != nil { } }
+			func a() { for deadline := time.Now().Add(9); ; { if time.Now().After(deadline) { return } } }
+			func b() { for began := work(); time.Since(began) < 9; { } }
+			func waitForTurns() { for range time.Tick(9) { } }`,
+			"internal/job/jobtest/deep/a.go":           coreDoc + `func waitFor() { }`,
+			"internal/embedded/embeddedtest/wait/a.go": coreDoc + "import \"time\"\nfunc a() { for time.Now().IsZero() { } }",
+			"internal/state/a.go":                      coreDoc + "import \"time\"\nfunc a() { for time.Now().IsZero() { } }",
+			"controlplane/a_test.go":                   coreDoc + "func eventually() { }",
+		},
+		[]string{
+			"internal/job/jobtest/deep/a.go:3: waitFor", "internal/state/a_test.go:4: eventually", "internal/state/a_test.go:5: a loop", "internal/state/a_test.go:6: a loop",
+		},
+	},
 	"go.mod": {
 		"modules stay apart",
 		map[string]string{
@@ -245,6 +262,8 @@ var fixtures = map[string]fixture{
 		"one fact, one home",
 		map[string]string{
 			"internal/core/cycle/a.go":   coreDoc + `import "` + module + `/internal/core/preempt"` + "\nvar a = q.Preemption.Reclaim == preempt.Any",
+			"internal/core/ledger/a.go":  coreDoc + `import "` + module + `/internal/core/quota"` + "\nvar a = quota.NewDimension(t)",
+			"internal/core/order/a.go":   coreDoc + `import "` + module + `/internal/core/quota"` + "\nfunc f(d *quota.Dimension, f *quota.Forest) {}",
 			"internal/core/preempt/a.go": coreDoc + `var a = Any`,
 			"internal/sim/a.go":          coreDoc + `import "` + module + `/internal/core/preempt"` + "\nvar a = preempt.Any",
 			"internal/visibility/a.go":   coreDoc + `var a = w.Spec.Active == nil || *w.Spec.Active`,
@@ -253,7 +272,8 @@ var fixtures = map[string]fixture{
 			"internal/workload/plan/lifecycle/a.go": coreDoc + `var a = *w.Spec.Active`,
 		},
 		[]string{
-			"internal/core/cycle/a.go:4: decides what a preemption policy allows", "internal/visibility/a.go:3: decides whether a Workload may queue",
+			"internal/core/cycle/a.go:4: decides what a preemption policy allows",
+			"internal/core/order/a.go:4: decides what is charged, and whether it fits; ask ledger.Ledger", "internal/visibility/a.go:3: decides whether a Workload may queue",
 			"internal/workload/evict/a.go:4: decides the end of an orphaned Workload",
 		},
 	},
@@ -369,12 +389,13 @@ var fixtures = map[string]fixture{
 	},
 	"no races": {
 		"what is busy is tested for races",
-		map[string]string{"Makefile": "race:\n\tgo test -race ./...\n"},
+		map[string]string{"Makefile": "race:\n\tgo test -race ./...\n", ".ci/run": "for target in race; do"},
 		[]string{"Makefile: has no target race with the line"},
 	},
 	"races of some": {
 		"what is busy is tested for races",
 		map[string]string{
+			".ci/run":                        "for target in check test; do make $target; done # and race",
 			"Makefile":                       "RACELESS := /internal/(core|wire|sim)(/|$$)\nRACE := CGO_ENABLED=1 \\\n\tgotest -race $(ARGS)\n\nrace: need-cc ## it\n" + racing,
 			"internal/core/a/a_test.go":      coreDoc + `import _ "sync"`,
 			"internal/sim/a.go":              coreDoc,
@@ -384,7 +405,7 @@ var fixtures = map[string]fixture{
 			"internal/wired/a_test.go":       coreDoc + `import _ "sync"`,
 		},
 		[]string{
-			`Makefile: RACE is without "KUBE_CACHE_MUTATION_DETECTOR=true "`,
+			`Makefile: RACE is without "KUBE_CACHE_MUTATION_DETECTOR=true "`, ".ci/run: does not run make race",
 			"RACELESS leaves out internal/wire/a, which is busy", "RACELESS leaves out internal/wire/listen, which is busy",
 		},
 	},

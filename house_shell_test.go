@@ -89,7 +89,10 @@ func closedUnused(body *ast.BlockStmt, name string) bool {
 }
 
 // twins are files that two modules need, of which neither may import the other. The value is the original.
-var twins = map[string]string{"controlplane/supervise/reserve.go": "internal/listen/reserve.go"}
+var twins = map[string]string{
+	"controlplane/supervise/private.go": "internal/embedded/private.go",
+	"controlplane/supervise/reserve.go": "internal/listen/reserve.go",
+}
 
 // checkTwins finds copies that differ by more than the name of their package.
 func checkTwins(tr *tree) (out []string) {
@@ -125,7 +128,9 @@ var busy = []string{
 
 // isBusy reports whether a file, of tests or not, is a reason to test its package for races.
 func isBusy(f *file) bool {
-	found := slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool { return underAny(importPath(i), busy) })
+	found := slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool {
+		return underAny(importPath(i), busy) && importPath(i) != module+"/internal/embedded/embeddedtest/wait" // which alone does nothing at once
+	})
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		_, starts := n.(*ast.GoStmt)
 		found = found || starts
@@ -134,9 +139,11 @@ func isBusy(f *file) bool {
 	return found
 }
 
-// checkRace finds packages with goroutines or caches whose tests run without the race detector and the mutation detector.
+// checkRace finds packages with goroutines or caches whose tests run without the race detector and the mutation detector, or not for every
+// change.
 func checkRace(tr *tree) (out []string) {
 	makefile, _ := fs.ReadFile(tr.fsys, "Makefile") // without one there is no target either
+	run, _ := fs.ReadFile(tr.fsys, ".ci/run")
 	target := regexp.MustCompile(`(?m)^race:.*\n((?:\t.*\n?)+)`).FindSubmatch(makefile)
 	how := regexp.MustCompile(`(?m)^RACE := (.*\n\t.*)$`).FindSubmatch(makefile)
 	without := regexp.MustCompile(`(?m)^RACELESS := (.*)$`).FindSubmatch(makefile)
@@ -148,6 +155,9 @@ func checkRace(tr *tree) (out []string) {
 			out = append(out, fmt.Sprintf("Makefile: RACE is without %q", part))
 		}
 	}
+	if !regexp.MustCompile(`(?m)^for target in [^;]*\brace\b`).Match(run) {
+		out = append(out, ".ci/run: does not run make race")
+	}
 	left, err := regexp.Compile(strings.ReplaceAll(string(without[1]), "$$", "$"))
 	if err != nil {
 		return append(out, fmt.Sprintf("Makefile: RACELESS: %v", err))
@@ -158,6 +168,43 @@ func checkRace(tr *tree) (out []string) {
 			seen[f.dir] = true
 			out = append(out, fmt.Sprintf("Makefile: RACELESS leaves out %s, which is busy: see %s", f.dir, f.path))
 		}
+	}
+	return out
+}
+
+// ownWait is a name of a function that waits.
+var ownWait = regexp.MustCompile(`^(?i:eventually|poll)|^waitFor$`)
+
+// checkWaits finds other ways in which tests wait: a function with a name of one, and a loop that looks at the clock.
+func checkWaits(tr *tree) (out []string) {
+	for _, f := range tr.files {
+		if !f.forTests() || isNested(f.dir) || f.dir == "internal/embedded/embeddedtest/wait" {
+			continue
+		}
+		imports := f.imports()
+		clock := func(n ast.Node) (looks bool) {
+			ast.Inspect(n, func(n ast.Node) bool {
+				if e, ok := n.(ast.Expr); ok {
+					pkg, name, _ := qualified(e, imports)
+					looks = looks || pkg == "time" && (name == "Now" || name == "Since" || name == "Until")
+				}
+				return !looks
+			})
+			return looks
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if ownWait.MatchString(n.Name.Name) {
+					out = append(out, fmt.Sprintf("%s: %s is another way to wait", tr.at(n), n.Name.Name))
+				}
+			case *ast.ForStmt:
+				if n.Init != nil && clock(n.Init) || n.Cond != nil && clock(n.Cond) {
+					out = append(out, fmt.Sprintf("%s: a loop with a time limit", tr.at(n)))
+				}
+			}
+			return true
+		})
 	}
 	return out
 }

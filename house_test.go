@@ -112,7 +112,7 @@ var laws = []law{
 	{
 		13, "what is busy is tested for races",
 		"cached objects are shared on purpose: who writes to one changes what everybody else reads, and no other test finds it",
-		"let `make race` run the tests of the package",
+		"let `make race` run the tests of the package, and .ci/run run `make race`",
 		checkRace,
 	},
 	{
@@ -144,6 +144,12 @@ var laws = []law{
 		"a port that is chosen first and bound later is lost to another program in between, now and then",
 		"hand the listener over; reserve the port (internal/wire/listen: Reserve), or lease it in tests (embeddedtest.FreePort)",
 		checkPorts,
+	},
+	{
+		19, "tests wait in one way",
+		"a limit that a quiet machine keeps is missed on a loaded one, and fails a test that has found no fault",
+		"call internal/embedded/embeddedtest/wait: Until, Receive, Ready; Stays for what must not happen for a while",
+		checkWaits,
 	},
 }
 

@@ -30,7 +30,7 @@ func start(d dir, name string, args []string, died chan<- *child) (*child, error
 	if err != nil {
 		return nil, fmt.Errorf("find this binary: %w", err)
 	}
-	log, err := openOwned(d.log(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	log, err := OpenOwned(d.log(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (c *child) obituary() error {
 
 // tail returns the last lines of a file, as far as they are in its last 32 KiB.
 func tail(path string, lines int) []string {
-	file, err := openOwned(path, os.O_RDONLY)
+	file, err := OpenOwned(path, os.O_RDONLY)
 	if err != nil {
 		return []string{err.Error()}
 	}

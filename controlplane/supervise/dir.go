@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,10 +31,10 @@ type holder struct {
 // lock makes the directory, refuses one that another user could have prepared, and locks it for this process until the file is closed. If
 // another supervisor runs there it fails at once and names it.
 func (d dir) lock() (*os.File, error) {
-	if err := makePrivate(string(d)); err != nil {
+	if err := Private(string(d)); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
-	file, err := openOwned(d.path("lock"), os.O_RDWR|os.O_CREATE)
+	file, err := OpenOwned(d.path("lock"), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
@@ -87,4 +88,24 @@ func (d dir) checkVersion() error {
 		return fmt.Errorf("the data in %s is of %s, this is %s: remove it with berth down --purge, or choose another --dir", d, found, Version())
 	}
 	return nil
+}
+
+// readOwned is OpenOwned for reading a whole file.
+func readOwned(path string) ([]byte, error) {
+	file, err := OpenOwned(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(file)
+}
+
+// writeOwned is OpenOwned for writing a whole file.
+func writeOwned(path string, data []byte) error {
+	file, err := OpenOwned(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }

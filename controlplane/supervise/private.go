@@ -3,7 +3,6 @@ package supervise
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,19 +10,18 @@ import (
 	"syscall"
 )
 
-// entries are the names in a control plane's directory that Berth and its control plane read and write. The same rules are in
-// internal/embedded of the main module, for what Berth does before this program runs.
-var entries = []string{
+// Entries are the names in a control plane's directory that Berth and its control plane read and write.
+var Entries = []string{
 	"berth.json", "lock", "version", "version.new", "pki", "pki.new", "etcd", "logs", "kubeconfig", "kubeconfig.new", "job.yaml",
 }
 
 // depth is how many levels below the directory are always examined: certificates and logs, but not the data of etcd.
 const depth = 2
 
-// makePrivate makes a directory for a control plane if it does not exist, and refuses one that another user could have prepared: keys and
+// Private makes a directory for a control plane if it does not exist, and refuses one that another user could have prepared: keys and
 // data in it would be that user's. An error names the path, its owner and its mode. The directory, and what Berth uses in it, must
 // belong to this user, be no symbolic link, and not be writable by others; its parents must belong to this user or to root.
-func makePrivate(dir string) error {
+func Private(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -41,9 +39,9 @@ func makePrivate(dir string) error {
 	return i.content()
 }
 
-// openOwned opens a file of a control plane's directory. It follows no link at the end of the path, and refuses a file that is not this
+// OpenOwned opens a file of a control plane's directory. It follows no link at the end of the path, and refuses a file that is not this
 // user's. A file that is created gets mode 0600.
-func openOwned(path string, flags int) (*os.File, error) {
+func OpenOwned(path string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%s is a symbolic link: remove it, or choose another --dir", path)
@@ -63,26 +61,6 @@ func openOwned(path string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-// readOwned is openOwned for reading a whole file.
-func readOwned(path string) ([]byte, error) {
-	file, err := openOwned(path, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	return io.ReadAll(file)
-}
-
-// writeOwned is openOwned for writing a whole file.
-func writeOwned(path string, data []byte) error {
-	file, err := openOwned(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	return errors.Join(err, file.Close())
 }
 
 // inspection examines a directory for a user.
@@ -160,7 +138,7 @@ func (i *inspection) content() error {
 	}
 	closed := isClosed(info)
 	for _, entry := range found {
-		if !slices.Contains(entries, entry.Name()) {
+		if !slices.Contains(Entries, entry.Name()) {
 			continue
 		}
 		if err := i.below(filepath.Join(i.dir, entry.Name()), 1, closed); err != nil {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/leaderworkerset"
 	"github.com/berth-project/berth/internal/job/kind/statefulset"
@@ -247,7 +247,7 @@ spec:
 	set.SetNamespace(w.namespace)
 	set.SetName("llm")
 	set.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
-	embeddedtest.Eventually(t, "the kind is served", func() error { return w.Create(w.ctx, set) })
+	wait.Until(t, "the kind is served", func() error { return w.Create(w.ctx, set) })
 	meta := func(name string) (labels, annotations map[string]string) {
 		labels, _, _ = unstructured.NestedStringMap(set.Object, "spec", "leaderWorkerTemplate", name, "metadata", "labels")
 		annotations, _, _ = unstructured.NestedStringMap(set.Object, "spec", "leaderWorkerTemplate", name, "metadata", "annotations")

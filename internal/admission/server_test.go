@@ -2,12 +2,12 @@ package admission_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +34,7 @@ import (
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/webhook"
@@ -112,16 +113,15 @@ func serveWith(t testing.TB, o admission.Options) (client.Client, string) {
 	must(c.Create(ctx, validating))
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hooks-", Labels: map[string]string{"managed": "yes"}}}
 	must(c.Create(ctx, ns))
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	wait.Until(t, "the webhooks answer", func() error {
 		probe := newJob(ns.Name, "probe")
 		err := c.Create(ctx, probe, client.DryRunAll)
-		if err == nil && probe.Spec.Suspend != nil && *probe.Spec.Suspend {
-			return c, ns.Name
+		if err == nil && (probe.Spec.Suspend == nil || !*probe.Spec.Suspend) {
+			err = errors.New("the job is not suspended")
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the webhooks do not answer: %v", err)
-		}
-	}
+		return err
+	})
+	return c, ns.Name
 }
 
 func install(t testing.TB, c client.Client) {
@@ -146,15 +146,9 @@ func install(t testing.TB, c client.Client) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := c.List(t.Context(), &kueue.WorkloadList{})
-		if err == nil && c.List(t.Context(), &kueue.ClusterQueueList{}) == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	wait.Until(t, "the CRDs are served", func() error {
+		return errors.Join(c.List(t.Context(), &kueue.WorkloadList{}), c.List(t.Context(), &kueue.ClusterQueueList{}))
+	})
 }
 
 func newJob(namespace, name string) *batchv1.Job {
@@ -236,14 +230,15 @@ func TestWebhooksOnAnAPIServer(t *testing.T) {
 		}))
 		must(c.Create(ctx, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Value: 1}))
 		var j *batchv1.Job
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		wait.Until(t, "the webhook knows both", func() error {
 			j = newJob(namespace, "plain")
 			j.Labels = nil
 			must(c.Create(ctx, j, client.DryRunAll))
-			if len(j.Labels) == 2 || time.Now().After(deadline) {
-				break
+			if len(j.Labels) != 2 {
+				return fmt.Errorf("labels %v", j.Labels)
 			}
-		}
+			return nil
+		})
 		if j.Labels[kueue.QueueNameLabel] != "default" || j.Labels[kueue.PriorityClassLabel] != "default" || !*j.Spec.Suspend {
 			t.Errorf("labels %v, suspend %v", j.Labels, *j.Spec.Suspend)
 		}
@@ -366,15 +361,10 @@ func testUserStop(t *testing.T, c client.Client, namespace string) {
 	if err := c.Status().Update(ctx, wl); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // the webhook reads a cache
+	wait.Until(t, "a job that a user suspended is marked", wait.Is(func() bool { // the webhook reads a cache
 		suspend(c, false)
-		if suspend(c, true) == "true" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a job that a user suspended is not marked")
-		}
-	}
+		return suspend(c, true) == "true"
+	}))
 	if mark := suspend(c, false); mark != "" || !*j.Spec.Suspend {
 		t.Errorf("a job that a user resumed: mark %q, suspended %v; want it to wait for its admission", mark, *j.Spec.Suspend)
 	}

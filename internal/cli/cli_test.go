@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -500,14 +501,10 @@ func TestSignals(t *testing.T) {
 	if err := up.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if record, found, err := local.Find(dir); err == nil && found && record.Ready {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("not ready after a minute")
-		}
-	}
+	wait.Until(t, "the cluster is ready", wait.Is(func() bool {
+		record, found, err := local.Find(dir)
+		return err == nil && found && record.Ready
+	}))
 	for range 3 {
 		if err := up.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)

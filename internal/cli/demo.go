@@ -17,8 +17,8 @@ import (
 )
 
 const demoHelp = `Shows Berth at work in less than a minute: two teams with 16 GPUs each, in one cohort, submit Jobs of several sizes and
-priorities to a real Kubernetes control plane with simulated nodes. One sees who runs, who waits and why, who borrows the other's
-GPUs, and who has to give them back. Afterwards everything is stopped and removed, unless --keep is given.
+priorities to a real Kubernetes control plane with simulated nodes. It shows which jobs run, which wait and why, which borrow the
+other team's GPUs, and which are preempted to give them back. Afterwards everything is stopped and removed, unless --keep is given.
 
   berth demo
   berth demo --keep      leaves the cluster up to look around`

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -111,8 +113,11 @@ func (m *machine) port(name string) (int, error) {
 // Kill ends a cluster as a power cut would, and waits until all its processes have ended.
 func (m *machine) Kill(name string) error {
 	record, found, err := local.Find(m.of(name))
-	if err != nil || !found || record.PID == 0 {
-		return errors.Join(err, fmt.Errorf("nothing runs in %s", m.of(name)))
+	switch {
+	case err != nil:
+		return err
+	case !found || record.PID == 0:
+		return fmt.Errorf("nothing runs in %s", m.of(name))
 	}
 	if err := syscall.Kill(record.PID, syscall.SIGKILL); err != nil {
 		return err
@@ -128,12 +133,16 @@ func (m *machine) Kill(name string) error {
 
 // stopAll stops all running clusters and releases their ports.
 func (m *machine) stopAll(cmd *cobra.Command) error {
+	m.mu.Lock()
+	ports := maps.Clone(m.ports)
+	clear(m.ports)
+	m.mu.Unlock()
 	var errs []error
-	for name, port := range m.ports {
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
 		if _, err := local.Stop(context.WithoutCancel(cmd.Context()), m.of(name), stopLimit, cmd.ErrOrStderr()); err != nil {
 			errs = append(errs, err)
 		}
-		port.Release()
+		ports[name].Release()
 	}
 	return errors.Join(errs...)
 }

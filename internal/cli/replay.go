@@ -19,7 +19,7 @@ moment, and everything that has happened since.
 
   curl -sk -H "Authorization: Bearer $TOKEN" https://127.0.0.1:8443/debug/flight-record > flight.jsonl
   berth replay flight.jsonl
-  berth replay --trace --workload team-a/train flight.jsonl   every look at one workload, and why it ended as it did`
+  berth replay --trace --workload team-a/train flight.jsonl   every attempt to admit one workload, with its result`
 
 func newReplay() *cobra.Command {
 	var r replay
@@ -61,7 +61,6 @@ type replay struct {
 }
 
 func (r *replay) run(record io.Reader) error {
-	r.hash = trace.NewHash()
 	_, steps, err := sim.Replay(record, r.seen)
 	if err != nil {
 		return err

@@ -20,22 +20,22 @@ func flight(t *testing.T) string {
 	t.Helper()
 	s := state.New(state.Options{Options: cycle.Defaults()})
 	s.Record(100)
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
-	s.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
+	s.Apply(state.SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(state.SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(state.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
 		Resources: []string{"cpu"},
 		Flavors:   []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{{Resource: "cpu", Nominal: 1, Borrow: quota.NoLimit, Lend: quota.NoLimit}}}},
-	}}})
-	s.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"})
+	}}}))
+	s.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
 	for i, name := range []string{"a", "b"} {
-		s.SetWorkload(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: name, Namespace: "ns", Name: name, Version: 1, LocalQueue: "lq", Since: workload.Instant(i), Queueable: true,
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 1}}}},
-		})
+		}))
 	}
 	s.Step(1, 100)
 	var b bytes.Buffer
-	from, events := s.Recorded()
+	from, events := s.Recorded().Contents()
 	if err := sim.WriteRecord(&b, from, events); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@
 // # Data flow
 //
 //	            ┌──────────────────────────── cycle.World ───────────────────────────┐
-//	events ───► │ quota.Forest   flavors   queues: pending (order.Pending), reserved │
+//	events ───► │ ledger.Ledger  flavors   queues: pending (order.Pending), reserved │
 //	(state)     └────────────────────────────────┬───────────────────────────────────┘
 //	                                             ▼
 //	                 cycle.Step: one head a queue, as long as there is progress
@@ -19,8 +19,14 @@
 //   - Amount: a saturating quantity in the smallest unit of its resource.
 //   - FR: a (flavor, resource) pair, interned as a small integer.
 //   - Node: a ClusterQueue (leaf) or a Cohort of the quota forest.
-//   - Charge, release: add usage to a node and, past what the node guarantees to
-//     itself, to its ancestors; and the inverse.
+//   - Ledger: the charges of all workloads, in every dimension; what charges, releases, asks
+//     what fits or speculates does so there.
+//   - Dimension: a kind of capacity that the ledger counts. Quota is the first one.
+//   - Usage: everything that a workload holds or asks for: its quota, and a part of every other
+//     dimension that it needs.
+//   - Charge, release: add usage to a node, in quota past what the node guarantees to itself
+//     to its ancestors too; and the inverse.
+//   - Return: the release that lasts, when a workload leaves its queue.
 //   - Speculate: charge and release between Mark and Rollback.
 //   - Nominate: find a flavor for every request of a workload, with its mode.
 //   - Mode: how well a request fits: fit, reclaim, preempt, no candidates, no fit.
@@ -45,6 +51,9 @@
 //   - Victim: a workload to evict so that another one fits.
 //   - Preemptor: a workload whose victims are leaving.
 //   - Nomination: quota held for a preemptor until its victims have left.
+//   - Run: the cycles of a tree until none of its heads has anything new to try.
+//   - Tentative: of an admission, until its run ends; a preemptor retracts it instead of
+//     evicting the workload, which returns to its place in line.
 //   - Prioritized: head whenever it is active, as preemptors are.
 //   - Head reservation: quota that the waiting head of a strict queue keeps from others.
 //   - Slice: one of several workloads of a growing job; it replaces an earlier one.

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/lru"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -201,20 +203,28 @@ type refused struct{ text string }
 
 func (r *refused) Error() string { return r.text }
 
+// resource is a kind of objects: its plural in URLs, and its name, which cached objects lack.
+type resource struct {
+	schema.GroupVersionResource
+	kind string
+}
+
+func (r resource) gvk() schema.GroupVersionKind { return r.GroupVersion().WithKind(r.kind) }
+
 var (
-	workloadsResource     = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "workloads"}
-	localQueuesResource   = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "localqueues"}
-	clusterQueuesResource = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "clusterqueues"}
-	cohortsResource       = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "cohorts"}
-	flavorsResource       = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "resourceflavors"}
-	namespacesResource    = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "namespaces"}
-	podsResource          = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "pods"}
-	eventsResource        = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "events"}
-	nodesResource         = schema.GroupVersionResource{Group: "", Version: "v1", Resource: "nodes"}
+	workloadsResource     = resource{kueue.GroupVersion.WithResource("workloads"), "Workload"}
+	localQueuesResource   = resource{kueue.GroupVersion.WithResource("localqueues"), "LocalQueue"}
+	clusterQueuesResource = resource{kueue.GroupVersion.WithResource("clusterqueues"), "ClusterQueue"}
+	cohortsResource       = resource{kueue.GroupVersion.WithResource("cohorts"), "Cohort"}
+	flavorsResource       = resource{kueue.GroupVersion.WithResource("resourceflavors"), "ResourceFlavor"}
+	namespacesResource    = resource{corev1.SchemeGroupVersion.WithResource("namespaces"), "Namespace"}
+	podsResource          = resource{corev1.SchemeGroupVersion.WithResource("pods"), "Pod"}
+	eventsResource        = resource{corev1.SchemeGroupVersion.WithResource("events"), "Event"}
+	nodesResource         = resource{corev1.SchemeGroupVersion.WithResource("nodes"), "Node"}
 )
 
 // may reports whether a caller may get the object of a name, or list all if there is no name, in a namespace or in all.
-func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) (bool, error) {
+func (a *access) may(ctx context.Context, who caller, what resource, namespace, name string) (bool, error) {
 	if a.disabled {
 		return true, nil
 	}
@@ -236,7 +246,7 @@ func (a *access) may(ctx context.Context, who caller, what schema.GroupVersionRe
 }
 
 // must is may with a refusal as error.
-func (a *access) must(ctx context.Context, who caller, what schema.GroupVersionResource, namespace, name string) error {
+func (a *access) must(ctx context.Context, who caller, what resource, namespace, name string) error {
 	ok, err := a.may(ctx, who, what, namespace, name)
 	if err != nil || ok {
 		return err
@@ -253,7 +263,7 @@ func (a *access) must(ctx context.Context, who caller, what schema.GroupVersionR
 
 // within returns the namespaces in which a caller may read. A caller that may list in all namespaces needs one review only.
 // Namespaces themselves are readable for callers that may get them.
-func (a *access) within(ctx context.Context, who caller, what schema.GroupVersionResource, among map[string]bool) (map[string]bool, error) {
+func (a *access) within(ctx context.Context, who caller, what resource, among map[string]bool) (map[string]bool, error) {
 	all, err := a.may(ctx, who, what, "", "")
 	if err != nil || all {
 		return among, err

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -124,7 +125,7 @@ func about(w *world, of *kueue.Workload) {
 // settled waits until the cache has a Workload in each namespace.
 func (w *world) settled(namespaces ...string) {
 	w.Helper()
-	w.eventually("the cache has all", func() error {
+	wait.Until(w.TB, "the cache has all", func() error {
 		for _, ns := range namespaces {
 			var work kueue.WorkloadList
 			var queues kueue.LocalQueueList
@@ -174,7 +175,7 @@ func TestEndpoints(t *testing.T) {
 		"/ws/resource-flavors":                         func(d document) string { return holdsNames(d.at(), w.red) },
 		"/ws/resource-flavor/" + w.red:                 func(d document) string { return holdsNames(d.at("clusterQueues"), w.red) },
 	} {
-		w.eventually(path, func() error {
+		wait.Until(w.TB, path, func() error {
 			if wrong := check(w.dial(admin, path).document()); wrong != "" {
 				return errors.New(wrong)
 			}
@@ -319,7 +320,7 @@ func TestPodsOfAnyKind(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.blue, Name: "stray", Labels: map[string]string{"jobset.sigs.k8s.io/jobset-uid": "set-uid"}},
 		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "main", Image: "any"}}},
 	})
-	w.eventually("all pods are known", func() error {
+	wait.Until(w.TB, "all pods are known", func() error {
 		var all corev1.PodList
 		if err := w.server.extra.List(t.Context(), &all, client.InNamespace(w.blue)); err != nil || len(all.Items) == 0 {
 			return fmt.Errorf("%d, %w", len(all.Items), err)
@@ -422,6 +423,14 @@ func TestLimits(t *testing.T) {
 	}
 	if got := answered(1000, many); got != 200 {
 		t.Errorf("%d of many addresses were answered then", got)
+	}
+	other := func(i int) string { return fmt.Sprint("192.0.2.2:", i+1) }
+	if got := answered(1000, other); got != 0 {
+		t.Errorf("%d of another address were answered beyond the limit of all", got)
+	}
+	now = now.Add(time.Second / 5)
+	if got := answered(1000, other); got != 100 {
+		t.Errorf("%d of it were answered after a fifth of a second: refused ones took its turns", got)
 	}
 	if code := ask("/healthz", "192.0.2.1:1"); code != http.StatusOK {
 		t.Errorf("a probe: %d", code)

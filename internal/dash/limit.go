@@ -52,26 +52,27 @@ func busy(w http.ResponseWriter, why string) {
 
 // limits bound requests.
 type limits struct {
-	all *rate.Limiter
 	now func() time.Time
 
-	mu        sync.Mutex
+	mu        sync.Mutex // of both: a request takes a turn of each, or of neither
+	all       *rate.Limiter
 	addresses *lru.Cache // of *rate.Limiter
 }
 
 func newLimits() *limits {
-	return &limits{all: rate.NewLimiter(inAll, inAll), now: time.Now, addresses: lru.New(addressesKept)}
+	return &limits{now: time.Now, all: rate.NewLimiter(inAll, inAll), addresses: lru.New(addressesKept)}
 }
 
-// allow reports whether a request is within the limits. A request beyond its address' limit does not count for the others.
+// allow reports whether a request is within the limits. A refused request takes no turn, neither of its address nor of the others.
 func (l *limits) allow(r *http.Request) bool {
-	now := l.now()
-	return l.of(inflight.AddressOf(r)).AllowN(now, 1) && l.all.AllowN(now, 1)
-}
-
-func (l *limits) of(host string) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now, own := l.now(), l.of(inflight.AddressOf(r))
+	return own.TokensAt(now) >= 1 && l.all.AllowN(now, 1) && own.AllowN(now, 1)
+}
+
+// of returns the limiter of an address. Call it under the lock.
+func (l *limits) of(host string) *rate.Limiter {
 	if own, ok := l.addresses.Get(host); ok {
 		return own.(*rate.Limiter)
 	}

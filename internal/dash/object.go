@@ -7,8 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -17,8 +15,7 @@ import (
 
 // readableKind is a kind whose objects can be read one by one.
 type readableKind struct {
-	resource   schema.GroupVersionResource
-	kind       metav1.TypeMeta
+	resource   resource
 	namespaced bool
 	live       bool // read from the API server: no cache has all fields
 	make       func() client.Object
@@ -26,17 +23,15 @@ type readableKind struct {
 
 // readableKinds is the table of spec 70 §4.10.
 var readableKinds = map[string]readableKind{
-	"workload":       {workloadsResource, kindOf("Workload"), true, false, func() client.Object { return &kueue.Workload{} }},
-	"localqueue":     {localQueuesResource, kindOf("LocalQueue"), true, false, func() client.Object { return &kueue.LocalQueue{} }},
-	"clusterqueue":   {clusterQueuesResource, kindOf("ClusterQueue"), false, false, func() client.Object { return &kueue.ClusterQueue{} }},
-	"cohort":         {cohortsResource, kindOf("Cohort"), false, false, func() client.Object { return &kueue.Cohort{} }},
-	"resourceflavor": {flavorsResource, kindOf("ResourceFlavor"), false, false, func() client.Object { return &kueue.ResourceFlavor{} }},
-	"pod":            {podsResource, coreKind("Pod"), true, true, func() client.Object { return &corev1.Pod{} }},
-	"event":          {eventsResource, coreKind("Event"), true, true, func() client.Object { return &corev1.Event{} }},
-	"node":           {nodesResource, coreKind("Node"), false, true, func() client.Object { return &corev1.Node{} }},
+	"workload":       {workloadsResource, true, false, func() client.Object { return &kueue.Workload{} }},
+	"localqueue":     {localQueuesResource, true, false, func() client.Object { return &kueue.LocalQueue{} }},
+	"clusterqueue":   {clusterQueuesResource, false, false, func() client.Object { return &kueue.ClusterQueue{} }},
+	"cohort":         {cohortsResource, false, false, func() client.Object { return &kueue.Cohort{} }},
+	"resourceflavor": {flavorsResource, false, false, func() client.Object { return &kueue.ResourceFlavor{} }},
+	"pod":            {podsResource, true, true, func() client.Object { return &corev1.Pod{} }},
+	"event":          {eventsResource, true, true, func() client.Object { return &corev1.Event{} }},
+	"node":           {nodesResource, false, true, func() client.Object { return &corev1.Node{} }},
 }
-
-func coreKind(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
 
 // object answers with one object, as JSON or YAML.
 func (s *Server) object(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +90,7 @@ func (s *Server) find(ctx context.Context, who caller, kind *readableKind, key c
 		return nil, err
 	}
 	o.SetManagedFields(nil)
-	o.GetObjectKind().SetGroupVersionKind(kind.kind.GroupVersionKind())
+	o.GetObjectKind().SetGroupVersionKind(kind.resource.gvk())
 	return o, nil
 }
 

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/gorilla/websocket"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -63,11 +63,7 @@ func TestUsersShareReviews(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(30 * time.Second); asked() < 20; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody asks")
-		}
-	}
+	wait.Until(t, "somebody asks", wait.Is(func() bool { return asked() >= 20 }))
 	before := asked()
 	if ok, err := a.may(t.Context(), caller{&user.DefaultInfo{Name: "modest"}}, workloadsResource, "red", ""); err != nil || !ok {
 		t.Errorf("the modest user: %v, %v", ok, err)

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -113,7 +112,7 @@ func (s *Server) read(ctx context.Context, into client.ObjectList, namespace str
 }
 
 // readable returns the objects in namespaces where the caller may list them, in order.
-func readable[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, items []T, keep func(P) bool) ([]P, error) {
+func readable[T any, P object[T]](ctx context.Context, s *Server, a *ask, what resource, items []T, keep func(P) bool) ([]P, error) {
 	var out []P
 	among := map[string]bool{}
 	for i := range items {
@@ -144,16 +143,11 @@ func pointers[T any, P object[T]](items []T) []P {
 	return sorted(out)
 }
 
-// kindOf returns the type of a Kueue kind, which cached objects lack.
-func kindOf(kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: kueue.GroupVersion.String(), Kind: kind}
-}
-
 // show sets the type of objects, which must be shallow copies.
-func show[P client.Object](objects []P, kind metav1.TypeMeta) []entry {
+func show[P client.Object](objects []P, what resource) []entry {
 	out := make([]entry, 0, len(objects))
 	for _, o := range objects {
-		o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind())
+		o.GetObjectKind().SetGroupVersionKind(what.gvk())
 		out = append(out, entryOf(o))
 	}
 	return out
@@ -181,7 +175,7 @@ func (s *Server) namespaces(ctx context.Context, a *ask) (any, error) {
 		return nil, err
 	}
 	found := slices.DeleteFunc(pointers(all.Items), func(n *corev1.Namespace) bool { return !may[n.Name] })
-	return a.page(show(found, metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"})), nil
+	return a.page(show(found, namespacesResource)), nil
 }
 
 func (s *Server) localQueues(ctx context.Context, a *ask) (any, error) {
@@ -189,7 +183,7 @@ func (s *Server) localQueues(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.page(show(found, kindOf("LocalQueue"))), nil
+	return a.page(show(found, localQueuesResource)), nil
 }
 
 // queues are the LocalQueues that the caller may read.
@@ -202,7 +196,7 @@ func (s *Server) queues(ctx context.Context, a *ask, keep func(*kueue.LocalQueue
 }
 
 // one reads one object for a caller; nil if it does not exist, which only permitted callers learn.
-func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, kind metav1.TypeMeta) (P, error) {
+func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what resource) (P, error) {
 	if err := s.access.must(ctx, a.who, what, a.namespace, a.name); err != nil {
 		return nil, err
 	}
@@ -214,17 +208,17 @@ func one[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema
 	if err != nil {
 		return nil, fmt.Errorf("reading from the cache: %w", err)
 	}
-	out.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind())
+	out.GetObjectKind().SetGroupVersionKind(what.gvk())
 	return out, nil
 }
 
 // none is the content of the view of a missing object.
-func none(what schema.GroupVersionResource, a *ask) missing {
+func none(what resource, a *ask) missing {
 	return missing{fmt.Sprintf("there is no %s in %s", strings.TrimPrefix(a.namespace+"/"+a.name, "/"), what.Resource)}
 }
 
 func (s *Server) localQueue(ctx context.Context, a *ask) (any, error) {
-	q, err := one[kueue.LocalQueue](ctx, s, a, localQueuesResource, kindOf("LocalQueue"))
+	q, err := one[kueue.LocalQueue](ctx, s, a, localQueuesResource)
 	if err != nil || q == nil {
 		return none(localQueuesResource, a), err
 	}
@@ -232,7 +226,7 @@ func (s *Server) localQueue(ctx context.Context, a *ask) (any, error) {
 }
 
 // clusterWide returns the objects of a cluster-wide kind, if the caller may list them.
-func clusterWide[T any, P object[T]](ctx context.Context, s *Server, a *ask, what schema.GroupVersionResource, into client.ObjectList, items *[]T) ([]P, bool, error) {
+func clusterWide[T any, P object[T]](ctx context.Context, s *Server, a *ask, what resource, into client.ObjectList, items *[]T) ([]P, bool, error) {
 	ok, err := s.access.may(ctx, a.who, what, "", "")
 	if err != nil || !ok {
 		return nil, false, err
@@ -249,14 +243,19 @@ func (s *Server) allClusterQueues(ctx context.Context, a *ask) ([]*kueue.Cluster
 }
 
 func (s *Server) clusterQueues(ctx context.Context, a *ask) (any, error) {
-	found, ok, err := s.allClusterQueues(ctx, a)
+	return whole(ctx, s, a, clusterQueuesResource, s.allClusterQueues)
+}
+
+// whole returns the view of a cluster-wide kind, or a refusal.
+func whole[P client.Object](ctx context.Context, s *Server, a *ask, what resource, all func(context.Context, *ask) ([]P, bool, error)) (any, error) {
+	found, ok, err := all(ctx, a)
 	if err == nil && !ok {
-		err = s.access.must(ctx, a.who, clusterQueuesResource, "", "")
+		err = s.access.must(ctx, a.who, what, "", "")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return a.page(show(found, kindOf("ClusterQueue"))), nil
+	return a.page(show(found, what)), nil
 }
 
 // clusterQueueView is a ClusterQueue with its LocalQueues, as far as the caller may read them.
@@ -266,7 +265,7 @@ type clusterQueueView struct {
 }
 
 func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
-	q, err := one[kueue.ClusterQueue](ctx, s, a, clusterQueuesResource, kindOf("ClusterQueue"))
+	q, err := one[kueue.ClusterQueue](ctx, s, a, clusterQueuesResource)
 	if err != nil || q == nil {
 		return none(clusterQueuesResource, a), err
 	}
@@ -274,7 +273,7 @@ func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clusterQueueView{*q, a.whole(show(queues, kindOf("LocalQueue")))}, nil
+	return clusterQueueView{*q, a.whole(show(queues, localQueuesResource))}, nil
 }
 
 // cohortView is a Cohort and the names of its ClusterQueues, as far as the caller may list them. A Cohort without an object has only its
@@ -313,7 +312,7 @@ func (s *Server) cohorts(ctx context.Context, a *ask) (any, error) {
 	}
 	var out []entry
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		byName[name].TypeMeta = kindOf("Cohort")
+		byName[name].SetGroupVersionKind(cohortsResource.gvk())
 		out = append(out, entry{name, byName[name]})
 	}
 	return a.page(out), nil
@@ -326,7 +325,7 @@ type cohortDetail struct {
 }
 
 func (s *Server) cohort(ctx context.Context, a *ask) (any, error) {
-	c, err := one[kueue.Cohort](ctx, s, a, cohortsResource, kindOf("Cohort"))
+	c, err := one[kueue.Cohort](ctx, s, a, cohortsResource)
 	if err != nil {
 		return nil, err
 	}
@@ -339,9 +338,10 @@ func (s *Server) cohort(ctx context.Context, a *ask) (any, error) {
 		return none(cohortsResource, a), nil
 	}
 	if c == nil {
-		c = &kueue.Cohort{TypeMeta: kindOf("Cohort"), ObjectMeta: metav1.ObjectMeta{Name: a.name}}
+		c = &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: a.name}}
+		c.SetGroupVersionKind(cohortsResource.gvk())
 	}
-	return cohortDetail{*c, a.whole(show(queues, kindOf("ClusterQueue")))}, nil
+	return cohortDetail{*c, a.whole(show(queues, clusterQueuesResource))}, nil
 }
 
 func (s *Server) allFlavors(ctx context.Context, a *ask) ([]*kueue.ResourceFlavor, bool, error) {
@@ -350,14 +350,7 @@ func (s *Server) allFlavors(ctx context.Context, a *ask) ([]*kueue.ResourceFlavo
 }
 
 func (s *Server) flavors(ctx context.Context, a *ask) (any, error) {
-	found, ok, err := s.allFlavors(ctx, a)
-	if err == nil && !ok {
-		err = s.access.must(ctx, a.who, flavorsResource, "", "")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return a.page(show(found, kindOf("ResourceFlavor"))), nil
+	return whole(ctx, s, a, flavorsResource, s.allFlavors)
 }
 
 // flavorView is a ResourceFlavor with the ClusterQueues that offer it, as far as the caller may list them.
@@ -367,7 +360,7 @@ type flavorView struct {
 }
 
 func (s *Server) flavor(ctx context.Context, a *ask) (any, error) {
-	f, err := one[kueue.ResourceFlavor](ctx, s, a, flavorsResource, kindOf("ResourceFlavor"))
+	f, err := one[kueue.ResourceFlavor](ctx, s, a, flavorsResource)
 	if err != nil || f == nil {
 		return none(flavorsResource, a), err
 	}
@@ -376,7 +369,7 @@ func (s *Server) flavor(ctx context.Context, a *ask) (any, error) {
 		return nil, err
 	}
 	queues = slices.DeleteFunc(queues, func(q *kueue.ClusterQueue) bool { return !uses(q, a.name) })
-	return flavorView{*f, a.whole(show(queues, kindOf("ClusterQueue")))}, nil
+	return flavorView{*f, a.whole(show(queues, clusterQueuesResource))}, nil
 }
 
 // uses reports whether a ClusterQueue offers a flavor.

@@ -93,7 +93,7 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	podsOf := s.owners.match(found, readablePods)
 	out := make([]entry, 0, len(found))
 	for _, w := range found {
-		w.TypeMeta = kindOf("Workload")
+		w.SetGroupVersionKind(workloadsResource.gvk())
 		v := &workloadView{Workload: *w, Preemption: preemptionOf(w), Pods: []podView{}}
 		for _, p := range podsOf[w.UID] {
 			v.Pods = append(v.Pods, viewOfPod(p))
@@ -132,7 +132,7 @@ func (s *Server) workloadsOfQueue(ctx context.Context, a *ask) (any, error) {
 }
 
 func (s *Server) workload(ctx context.Context, a *ask) (any, error) {
-	w, err := one[kueue.Workload](ctx, s, a, workloadsResource, kindOf("Workload"))
+	w, err := one[kueue.Workload](ctx, s, a, workloadsResource)
 	if err != nil || w == nil {
 		return none(workloadsResource, a), err
 	}
@@ -180,8 +180,8 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 		byUID[w.UID] = w.Namespace + "/" + w.Name
 	}
 	return overview{
-		a.whole(show(kinds, kindOf("ResourceFlavor"))), a.whole(show(clusterQueues, kindOf("ClusterQueue"))),
-		a.whole(show(queues, kindOf("LocalQueue"))), page, byUID,
+		a.whole(show(kinds, flavorsResource)), a.whole(show(clusterQueues, clusterQueuesResource)),
+		a.whole(show(queues, localQueuesResource)), page, byUID,
 	}, nil
 }
 
@@ -197,5 +197,5 @@ func (s *Server) events(ctx context.Context, a *ask) (any, error) {
 	if err := s.extra.List(ctx, &all, client.InNamespace(a.namespace), client.MatchingFields{aboutName: a.name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("reading events: %w", err)
 	}
-	return a.page(show(pointers(all.Items), metav1.TypeMeta{APIVersion: "v1", Kind: "Event"})), nil
+	return a.page(show(pointers(all.Items), eventsResource)), nil
 }

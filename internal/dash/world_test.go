@@ -23,7 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +35,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -43,10 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(embeddedtest.Main(m))
 }
 
-const (
-	patient = time.Minute
-	origin  = "https://berth.example.org"
-)
+const origin = "https://berth.example.org"
 
 // world is the namespaces red and blue, each with a queue and Workloads, on a real API server, and a dashboard.
 type world struct {
@@ -123,20 +121,6 @@ func (w *world) create(objects ...client.Object) {
 	}
 }
 
-// eventually waits until there is no error.
-func (w *world) eventually(what string, check func() error) {
-	w.Helper()
-	for deadline := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 // queues makes a flavor, a ClusterQueue in a cohort and a LocalQueue in both namespaces, all named like red.
 func (w *world) queues() {
 	w.Helper()
@@ -145,7 +129,7 @@ func (w *world) queues() {
 		Spec: kueue.ClusterQueueSpec{
 			CohortName: kueue.CohortReference(w.red), NamespaceSelector: &metav1.LabelSelector{},
 			ResourceGroups: []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
-				Name: kueue.ResourceFlavorReference(w.red), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: resource.MustParse("3")}},
+				Name: kueue.ResourceFlavorReference(w.red), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: quantity.MustParse("3")}},
 			}}}},
 		},
 	})
@@ -219,7 +203,7 @@ func (w *world) administrator() string {
 // granted waits until the API server uses a binding: the dashboard caches its answers.
 func (w *world) granted(account, namespace string) {
 	w.Helper()
-	w.eventually("the binding counts", func() error {
+	wait.Until(w.TB, "the binding counts", func() error {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "system:serviceaccount:" + w.red + ":" + account, ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Group: "kueue.x-k8s.io", Resource: "workloads", Verb: "list", Namespace: namespace,
@@ -257,7 +241,7 @@ func (w *world) dial(token, path string) *socket {
 
 // try dials and returns the status code of the answer; 0 without one.
 func (w *world) try(token, path string, header http.Header) (conn *websocket.Conn, code int, err error) {
-	dialer := &websocket.Dialer{Subprotocols: []string{"kueueviz.v1"}, HandshakeTimeout: patient}
+	dialer := &websocket.Dialer{Subprotocols: []string{"kueueviz.v1"}, HandshakeTimeout: wait.Patience}
 	if token != "" {
 		dialer.Subprotocols = append(dialer.Subprotocols, "kueueviz.auth."+base64.RawURLEncoding.EncodeToString([]byte(token)))
 	}
@@ -272,7 +256,7 @@ func (w *world) try(token, path string, header http.Header) (conn *websocket.Con
 // next returns the next message.
 func (s *socket) next() []byte {
 	s.Helper()
-	_ = s.SetReadDeadline(time.Now().Add(patient))
+	_ = s.SetReadDeadline(time.Now().Add(wait.Patience))
 	_, data, err := s.ReadMessage()
 	if err != nil {
 		s.Fatalf("no message: %v", err)
@@ -283,7 +267,7 @@ func (s *socket) next() []byte {
 // closed reads until the peer closes, and returns the close code.
 func (s *socket) closed() (code int, why string) {
 	s.Helper()
-	_ = s.SetReadDeadline(time.Now().Add(patient))
+	_ = s.SetReadDeadline(time.Now().Add(wait.Patience))
 	for {
 		_, _, err := s.ReadMessage()
 		if end, ok := errors.AsType[*websocket.CloseError](err); ok {

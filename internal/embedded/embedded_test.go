@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // parentEnv makes this test binary start a control plane in the named directory, print its address, and wait to be killed.
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) {
 func startBare(t *testing.T, cfg Config) *ControlPlane {
 	t.Helper()
 	cfg.Bare = true
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	plane, err := Start(ctx, cfg)
 	if err != nil {
@@ -162,11 +164,7 @@ func TestEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	for deadline := time.Now().Add(20 * time.Second); !ended(pid); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the control plane (pid %d) outlives its parent", pid)
-		}
-	}
+	wait.Until(t, fmt.Sprintf("the control plane (pid %d) ends after its parent", pid), wait.Is(func() bool { return ended(pid) }))
 	if _, found, err := Find(dir); found || err != nil {
 		t.Errorf("Find: %v, %v", found, err)
 	}

@@ -10,8 +10,7 @@ import (
 	"syscall"
 )
 
-// Entries are the names in a control plane's directory that Berth and its control plane read and write. The same rules are in
-// controlplane/supervise, a module of its own, for control planes started without Berth.
+// Entries are the names in a control plane's directory that Berth and its control plane read and write.
 var Entries = []string{
 	"berth.json", "lock", "version", "version.new", "pki", "pki.new", "etcd", "logs", "kubeconfig", "kubeconfig.new", "job.yaml",
 }

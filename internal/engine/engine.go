@@ -6,6 +6,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -14,11 +15,8 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// cyclesPerStep bounds how long events have to wait for a step to end.
-const cyclesPerStep = 64
-
-// Event changes the state. It runs in the engine's goroutine and must not block.
-type Event func(*state.State)
+// workPerStep is the budget of a step, in evaluations: some milliseconds, which is how long events have to wait for it.
+const workPerStep = 128
 
 // Workload names the object of a decision.
 type Workload struct {
@@ -58,29 +56,36 @@ type Engine struct {
 	writers []Writer
 	touched func(queues []state.Name, cohorts []string)
 	turned  func(*Turn)
+	model   atomic.Pointer[state.Model]
 
 	mu        sync.Mutex
-	inbox     []Event
+	inbox     inbox
+	applied   uint64 // the number of the event up to which the state has all, or has once the turn is over
 	questions questions
-	posted    uint64 // events
-	applied   uint64 // how many of them the state has, or has once the turn is over
 	signal    chan struct{}
 	open      bool // decisions may be made
+	opened    bool // since the last turn
 	paused    bool // none of them admits or preempts
 }
 
 // New returns an engine over an empty state. It makes no decision before Open.
 func New(s *state.State, now func() time.Time) *Engine {
-	return &Engine{
+	e := &Engine{
 		state: s, now: now, signal: make(chan struct{}, 1),
 		touched: func([]state.Name, []string) {}, turned: func(*Turn) {},
 	}
+	e.model.Store(s.Publish())
+	return e
 }
+
+// Model returns the read model of the last turn. It is published before the decisions of the turn are handed to the writers, and
+// before OnTouched: who sees a write of the engine finds its cause in the model.
+func (e *Engine) Model() *state.Model { return e.model.Load() }
 
 // AddWriter adds a writer of all decisions. Call it before Run.
 func (e *Engine) AddWriter(w Writer) { e.writers = append(e.writers, w) }
 
-// OnTouched makes the engine call f with the queues and cohorts whose view may have changed. It
+// OnTouched makes the engine call f with the queues and cohorts whose view in the published Model may have changed. It
 // must return at once. Call it before Run.
 func (e *Engine) OnTouched(f func(queues []state.Name, cohorts []string)) { e.touched = f }
 
@@ -95,11 +100,12 @@ type Turn struct {
 // not keep its argument. Call it before Run.
 func (e *Engine) OnTurn(f func(*Turn)) { e.turned = f }
 
-// Post hands over an event; events are applied in the order of their posting.
-func (e *Engine) Post(ev Event) {
+// Post hands over events. They are applied in the order of their posting, except within a turn: see inbox.takeTurn.
+func (e *Engine) Post(events ...state.Event) {
 	e.mu.Lock()
-	e.inbox = append(e.inbox, ev)
-	e.posted++
+	for _, ev := range events {
+		e.inbox.add(ev)
+	}
 	e.mu.Unlock()
 	e.wake()
 }
@@ -116,9 +122,9 @@ func (e *Engine) wake() {
 // delivered what exists and this replica leads, the state only follows.
 func (e *Engine) Open() {
 	e.mu.Lock()
-	e.open = true
+	e.open, e.opened = true, true
 	e.mu.Unlock()
-	e.Post(func(*state.State) {})
+	e.wake()
 }
 
 // Pause restricts the decisions, from Open on, to workloads that no cycle is about: workloads without a queue, and workloads of
@@ -139,8 +145,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-timer.C:
 			due = true
 		}
-		for again := true; again && ctx.Err() == nil; again = due || e.hasEvents() {
-			if due || e.hasEvents() {
+		for again := true; again && ctx.Err() == nil; again = due || e.hasWork() {
+			if due || e.hasWork() {
 				due = e.timedTurn(timer)
 			}
 			e.answer(ctx, due)
@@ -158,38 +164,41 @@ func (e *Engine) timedTurn(timer *time.Timer) (more bool) {
 	return more
 }
 
-func (e *Engine) hasEvents() bool {
+// hasWork reports whether a turn would have something to do at once.
+func (e *Engine) hasWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.inbox) > 0
+	return e.opened || len(e.inbox.events) > 0
 }
 
-// runTurn applies the inbox and makes one step; it reports whether there is more
+// runTurn applies events and makes one step; it reports whether there is more
 // to do and, if not, when to step again without an event, 0 for never.
 func (e *Engine) runTurn() (more bool, next workload.Instant) {
 	e.mu.Lock()
-	events := e.inbox
-	e.inbox, e.applied, e.questions.answers = nil, e.posted, nil
+	events, applied := e.inbox.takeTurn()
+	e.applied, e.opened = applied, false
 	open := e.open
 	e.mu.Unlock()
 	turn, start := Turn{Events: len(events)}, e.now()
 	for _, ev := range events {
-		ev(e.state)
+		e.state.Apply(ev)
 	}
 	if open {
-		applied := e.now()
+		from := e.now()
 		if e.paused {
 			turn.Result.Decisions = e.state.Notices()
 		} else {
-			turn.Result = e.state.Step(workload.Instant(applied.UnixNano()), cyclesPerStep)
+			turn.Result = e.state.Step(workload.Instant(from.UnixNano()), workPerStep)
 		}
 		decided := e.now()
+		e.model.Store(e.state.Publish())
 		for i := range turn.Result.Decisions {
 			e.dispatch(&turn.Result.Decisions[i])
 		}
-		turn.Apply, turn.Decide, turn.Dispatch = applied.Sub(start), decided.Sub(applied), e.now().Sub(decided)
+		turn.Apply, turn.Decide, turn.Dispatch = from.Sub(start), decided.Sub(from), e.now().Sub(decided)
 		more, next = turn.Result.More, turn.Result.Next
 	} else {
+		e.model.Store(e.state.Publish())
 		turn.Apply = e.now().Sub(start)
 	}
 	if turn.Events > 0 || turn.Result.Cycles > 0 {

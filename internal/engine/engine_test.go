@@ -37,16 +37,18 @@ func (r *recorder) of(uid string) []Decision {
 	return out
 }
 
-func setup(s *state.State) {
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
-	s.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
-		Resources: []string{"cpu"},
-		Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{
-			{Resource: "cpu", Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit},
-		}}},
-	}}})
-	s.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"})
+func setup() []state.Event {
+	return []state.Event{
+		state.SetFlavor(flavor.Flavor{Name: "f"}),
+		state.SetNamespace{Name: "ns", Labels: nil},
+		state.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
+			Resources: []string{"cpu"},
+			Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{
+				{Resource: "cpu", Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+			}}},
+		}}}),
+		state.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}),
+	}
 }
 
 func pending(uid string) state.Workload {
@@ -81,8 +83,8 @@ func waitForTurns(t *testing.T, e *Engine) {
 
 func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 	e, r := start(t)
-	e.Post(setup)
-	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	e.Post(setup()...)
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	if got := r.of("a"); len(got) != 0 {
 		t.Fatalf("decided %+v while closed", got)
@@ -100,11 +102,11 @@ func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 
 func TestFailedAdmissionIsDecidedAgain(t *testing.T) {
 	e, r := start(t)
-	e.Post(setup)
+	e.Post(setup()...)
 	e.Open()
-	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
-	e.Post(func(s *state.State) { s.AdmissionFailed("a") })
+	e.Post(state.AdmissionFailed("a"))
 	waitForTurns(t, e)
 	if got := r.of("a"); len(got) != 2 || got[1].Grant == nil {
 		t.Fatalf("decisions %+v, want two admissions", got)
@@ -132,8 +134,8 @@ func TestTouchedQueuesAreTold(t *testing.T) {
 		}
 	})
 	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
-	e.Post(setup)
-	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	e.Post(setup()...)
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	mu.Lock()
 	defer mu.Unlock()
@@ -159,13 +161,13 @@ func TestTurnsAreTold(t *testing.T) {
 	})
 	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
 	e.Open()
-	e.Post(setup)
-	e.Post(func(s *state.State) { s.SetWorkload(pending("a")) })
+	e.Post(setup()...)
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	waitForTurns(t, e)
 	mu.Lock()
 	defer mu.Unlock()
-	if events != 3 || cycles == 0 || admitting != 1 || decisions != 1 {
+	if events != len(setup())+1 || cycles == 0 || admitting != 1 || decisions != 1 {
 		t.Errorf("told of %d events, %d cycles, %d that admitted, %d decisions", events, cycles, admitting, decisions)
 	}
 }

@@ -13,8 +13,6 @@ const (
 	readsPerTurn = 1
 	// maxReads is how many questions of readers may wait.
 	maxReads = 64
-	// maxAnswers is how many answers are kept until the next turn.
-	maxAnswers = 256
 )
 
 // ErrBusy is the error of Read when too many questions wait. The reader may ask again a second later.
@@ -23,7 +21,6 @@ var ErrBusy = errors.New("too many questions wait for the engine")
 // question is a function that is run in the engine's goroutine, unless its asker leaves before.
 type question struct {
 	ctx    context.Context
-	key    string // questions with the same key have the same answer; "" if the answer is not shared
 	f      func(*state.State) any
 	after  uint64   // it is answered once that many events are applied
 	answer chan any // holds one
@@ -31,13 +28,12 @@ type question struct {
 
 // questions are the waiting questions, in the order of their posting. Engine.mu guards them.
 type questions struct {
-	own, reads []*question    // the manager's own, and the questions of readers
-	answers    map[string]any // by key, since the last turn
+	own, reads []*question // the manager's own, and the questions of readers
 }
 
 // Ask runs f in the engine's goroutine, after all events that were posted before, and waits for it: a consistent look at the state.
 // It returns the context's error if that ends first; f is not run then, unless it has begun. It is for the manager's own
-// work, and never refused: what users ask goes through Read.
+// work, and never refused: what users ask is answered from Model or goes through Read.
 func (e *Engine) Ask(ctx context.Context, f func(*state.State)) error {
 	_, err := e.wait(&e.questions.own, &question{ctx: ctx, f: func(s *state.State) any {
 		f(s)
@@ -46,11 +42,10 @@ func (e *Engine) Ask(ctx context.Context, f func(*state.State)) error {
 	return err
 }
 
-// Read is Ask for readers of the state. Scheduling comes first: while there is work for a turn, one of their questions is answered
-// between two turns. Questions with the same key have the same answer, which is worked out once and kept until the next turn;
-// several callers may hold it at a time, and must not modify it. The error is ErrBusy if too many questions wait.
-func (e *Engine) Read(ctx context.Context, key string, f func(*state.State) any) (any, error) {
-	return e.wait(&e.questions.reads, &question{ctx: ctx, key: key, f: f})
+// Read is Ask for questions of users that Model does not answer, and returns what f returns. Scheduling comes first: while there is work
+// for a turn, one of them is answered between two turns. The error is ErrBusy if too many questions wait.
+func (e *Engine) Read(ctx context.Context, f func(*state.State) any) (any, error) {
+	return e.wait(&e.questions.reads, &question{ctx: ctx, f: f})
 }
 
 // wait posts a question to a queue and waits for the answer.
@@ -59,8 +54,8 @@ func (e *Engine) wait(queue *[]*question, q *question) (any, error) {
 		return nil, err
 	}
 	q.answer = make(chan any, 1)
-	if answer, known, err := e.file(queue, q); known || err != nil {
-		return answer, err
+	if err := e.file(queue, q); err != nil {
+		return nil, err
 	}
 	e.wake()
 	select {
@@ -72,21 +67,16 @@ func (e *Engine) wait(queue *[]*question, q *question) (any, error) {
 	}
 }
 
-// file adds a question to a queue, unless its answer is known already.
-func (e *Engine) file(queue *[]*question, q *question) (answer any, known bool, err error) {
+// file adds a question to a queue.
+func (e *Engine) file(queue *[]*question, q *question) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.inbox) == 0 {
-		if answer, known = e.questions.answers[q.key]; known {
-			return answer, true, nil
-		}
-	}
 	if queue == &e.questions.reads && len(*queue) >= maxReads {
-		return nil, false, ErrBusy
+		return ErrBusy
 	}
-	q.after = e.posted
+	q.after = e.inbox.last
 	*queue = append(*queue, q)
-	return nil, false, nil
+	return nil
 }
 
 // withdraw drops a question whose asker has left.
@@ -129,7 +119,7 @@ func (e *Engine) nextRead(n int, more bool) *question {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	reads := e.questions.reads
-	if len(reads) == 0 || reads[0].after > e.applied || (n >= readsPerTurn && (more || len(e.inbox) > 0)) {
+	if len(reads) == 0 || reads[0].after > e.applied || (n >= readsPerTurn && (more || len(e.inbox.events) > 0)) {
 		return nil
 	}
 	q := reads[0]
@@ -139,28 +129,7 @@ func (e *Engine) nextRead(n int, more bool) *question {
 
 // answerOne answers a question, unless its asker has left.
 func (e *Engine) answerOne(q *question) {
-	if q.ctx.Err() != nil {
-		return
+	if q.ctx.Err() == nil {
+		q.answer <- q.f(e.state)
 	}
-	e.mu.Lock()
-	answer, known := e.questions.answers[q.key]
-	e.mu.Unlock()
-	if !known {
-		answer = q.f(e.state)
-		e.keepAnswer(q.key, answer)
-	}
-	q.answer <- answer
-}
-
-// keep keeps an answer until the next turn.
-func (e *Engine) keepAnswer(key string, answer any) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if key == "" || len(e.questions.answers) >= maxAnswers {
-		return
-	}
-	if e.questions.answers == nil {
-		e.questions.answers = map[string]any{}
-	}
-	e.questions.answers[key] = answer
 }

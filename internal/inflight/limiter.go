@@ -56,6 +56,14 @@ func (l *Limiter) Acquire(ctx context.Context, name string, seats int) (release 
 	return sync.OnceFunc(func() { l.release(c, w.seats) }), nil
 }
 
+// tryAcquire is Acquire for a request that is not queued: ok is false if it would have to wait.
+func (l *Limiter) tryAcquire(name string, seats int) (release func(), ok bool) {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	release, err := l.Acquire(ended, name, seats)
+	return release, err == nil
+}
+
 func (l *Limiter) enter(name string, w *entry) (*caller, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

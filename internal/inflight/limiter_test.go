@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // request is a request of a test: the function that releases its seats, or an error.
@@ -26,11 +28,7 @@ func ask(ctx context.Context, t *testing.T, l *Limiter, name string, seats int) 
 			r.granted <- release
 		}
 	}()
-	for deadline := time.Now().Add(30 * time.Second); l.load() == before && len(r.failed) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the request is nowhere")
-		}
-	}
+	wait.Until(t, "the request is seated, waits or is refused", wait.Is(func() bool { return l.load() != before || len(r.failed) > 0 }))
 	return r
 }
 
@@ -49,7 +47,7 @@ func (r *request) release(t *testing.T) {
 		release() // the second time it does nothing
 	case err := <-r.failed:
 		t.Fatal(err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Fatal("the request was not seated")
 	}
 }
@@ -126,7 +124,7 @@ func TestLargeRequests(t *testing.T) {
 func TestRateIsShared(t *testing.T) {
 	r := NewRate(1000, 1)
 	order := make(chan string, 101)
-	wait := func(ctx context.Context, name string) {
+	turn := func(ctx context.Context, name string) {
 		if err := r.Wait(For(ctx, name)); err != nil {
 			t.Error(err)
 		}
@@ -137,12 +135,12 @@ func TestRateIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		go wait(t.Context(), "greedy")
+		go turn(t.Context(), "greedy")
 	}
 	for r.turns.load() != 1+100*1000 {
 		time.Sleep(time.Millisecond)
 	}
-	go wait(t.Context(), "modest")
+	go turn(t.Context(), "modest")
 	for r.turns.load() != 1+101*1000 {
 		time.Sleep(time.Millisecond)
 	}
@@ -153,6 +151,24 @@ func TestRateIsShared(t *testing.T) {
 	}
 	if at := slices.Index(got, "modest"); at > 5 {
 		t.Errorf("the modest caller was served after %d requests of the greedy one", at)
+	}
+	if release, err = r.turns.Acquire(t.Context(), "test", 1); err != nil {
+		t.Fatal(err)
+	}
+	waiting := ask(t.Context(), t, &r.turns, "modest", 1)
+	if r.TryAccept() {
+		t.Error("a request that does not wait was served before one that waits")
+	}
+	release()
+	waiting.release(t)
+	wait.Until(t, "the rate allows a request while none waits", func() error {
+		if !r.TryAccept() {
+			return errors.New("no turn")
+		}
+		return nil
+	})
+	if r.turns.load() != 0 {
+		t.Errorf("load %d in the end", r.turns.load())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

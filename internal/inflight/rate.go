@@ -70,8 +70,15 @@ func (r *Rate) Wait(ctx context.Context) error {
 // Accept is Wait without a deadline.
 func (r *Rate) Accept() { _ = r.Wait(context.Background()) }
 
-// TryAccept takes a turn if there is one now.
-func (r *Rate) TryAccept() bool { return r.bucket.Allow() }
+// TryAccept takes a turn if there is one now: not before callers that wait for theirs.
+func (r *Rate) TryAccept() bool {
+	release, ok := r.turns.tryAcquire("", 1)
+	if !ok {
+		return false
+	}
+	defer release()
+	return r.bucket.Allow()
+}
 
 // QPS is the limit in requests a second.
 func (r *Rate) QPS() float32 { return float32(r.bucket.Limit()) }

@@ -4,7 +4,6 @@ package inspect
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"os"
 	"os/signal"
@@ -63,13 +62,9 @@ type dumpedAmount struct {
 	Amount   string `json:"amount"`
 }
 
-// takeDump reads the engine. Only the counting runs in its goroutine.
-func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
-	answer, err := e.Read(ctx, "", func(s *state.State) any { return s.Statistics(state.Asked{Keys: true}) })
-	if err != nil {
-		return nil, err
-	}
-	c, _ := answer.(state.Statistics)
+// takeDump shows the read model of the engine's last turn.
+func takeDump(e *engine.Engine) *dump {
+	c := e.Model().Statistics(state.Asked{Keys: true})
 	out := &dump{ClusterQueues: make([]dumpedQueue, 0, len(c.Queues)), Cohorts: make([]dumpedCohort, 0, len(c.Cohorts))}
 	for i := range c.Queues {
 		q := &c.Queues[i]
@@ -97,7 +92,7 @@ func takeDump(ctx context.Context, e *engine.Engine) (*dump, error) {
 		k := &c.Cohorts[i]
 		out.Cohorts = append(out.Cohorts, dumpedCohort{Name: k.Name, Parent: k.Parent, Quota: heldBy(k.Subtree), Reserved: heldBy(k.Reserved)})
 	}
-	return out, nil
+	return out
 }
 
 func sorted(keys []string) []string {
@@ -116,25 +111,10 @@ func heldBy(list []state.Held) []dumpedAmount {
 
 // Dump serves the dump.
 func Dump(e *engine.Engine) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d, err := takeDump(r.Context(), e)
-		if err != nil {
-			unanswered(w, err)
-			return
-		}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(d) // the reader may have left
+		_ = json.NewEncoder(w).Encode(takeDump(e)) // the reader may have left
 	})
-}
-
-// unanswered reports that the engine does not answer, or is busy.
-func unanswered(w http.ResponseWriter, err error) {
-	if errors.Is(err, engine.ErrBusy) {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, err.Error(), http.StatusTooManyRequests)
-		return
-	}
-	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
 // DumpOnSignal logs the dump at each SIGUSR2 until ctx ends.
@@ -150,11 +130,7 @@ func DumpOnSignal(e *engine.Engine, log logr.Logger) func(context.Context) error
 				return nil
 			case <-asked:
 			}
-			if d, err := takeDump(ctx, e); err != nil {
-				log.Error(err, "The engine does not tell what it holds")
-			} else {
-				log.Info("What the engine holds", "state", d)
-			}
+			log.Info("What the engine holds", "state", takeDump(e))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/berth-project/berth/internal/engine"
@@ -17,22 +18,29 @@ const FlightEvents = 5000
 // Flight serves the last events and decisions of the engine, for berth replay.
 func Flight(e *engine.Engine) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		type record struct {
-			from   *state.Snapshot
-			events []state.Event
-		}
-		answer, err := e.Read(r.Context(), "", func(s *state.State) any {
-			from, events := s.Recorded()
-			return record{from, events}
-		})
+		answer, err := e.Read(r.Context(), func(s *state.State) any { return s.Recorded() })
 		if err != nil {
 			unanswered(w, err)
 			return
 		}
-		recorded, _ := answer.(record)
+		var from *state.Snapshot
+		var events []state.Event
+		if record, _ := answer.(*state.Record); record != nil {
+			from, events = record.Contents()
+		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		if err := sim.WriteRecord(w, recorded.from, recorded.events); err != nil {
+		if err := sim.WriteRecord(w, from, events); err != nil {
 			panic(http.ErrAbortHandler) // the answer is incomplete: the client must notice
 		}
 	})
+}
+
+// unanswered reports that the engine does not answer, or is busy.
+func unanswered(w http.ResponseWriter, err error) {
+	if errors.Is(err, engine.ErrBusy) {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }

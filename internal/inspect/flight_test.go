@@ -22,7 +22,7 @@ func TestFlightRecord(t *testing.T) {
 	defer cancel()
 	go func() { _ = e.Run(ctx) }()
 	e.Open()
-	e.Post(func(s *state.State) { s.SetNamespace("ns", nil) })
+	e.Post(state.SetNamespace{Name: "ns", Labels: nil})
 	if err := e.Ask(ctx, func(*state.State) {}); err != nil { // it is answered after the step
 		t.Fatal(err)
 	}

@@ -8,10 +8,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,11 +29,11 @@ import (
 const installer = client.FieldOwner("berth-install")
 
 // Apply applies the manifests by server-side apply and waits until the API server serves the CRDs. Progress gets a line for each group of
-// objects.
+// objects. A connection without a rate limit gets none here: client-go's default of 5 requests a second would make it last half a minute.
 func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer) error {
-	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	c, err := connect(cfg)
 	if err != nil {
-		return fmt.Errorf("connecting to the API server: %w", err)
+		return err
 	}
 	objects, err := Manifests(o)
 	if err != nil {
@@ -50,11 +52,14 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 			}
 			waited = true
 		}
-		if err := supersede(ctx, c, u); err != nil {
+		current, err := supersede(ctx, c, u)
+		if err != nil {
 			return fmt.Errorf("replacing %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
-		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership); err != nil {
-			return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
+		if !current {
+			if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership); err != nil {
+				return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
+			}
 		}
 		counts[group(u)]++
 		if u.GetKind() == "CustomResourceDefinition" {
@@ -68,6 +73,19 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	}
 	tellInstalled(progress, counts)
 	return withdraw(ctx, c, objects, &o)
+}
+
+// connect returns a client for Apply.
+func connect(cfg *rest.Config) (client.Client, error) {
+	if cfg.QPS == 0 && cfg.RateLimiter == nil {
+		cfg = rest.CopyConfig(cfg)
+		cfg.QPS = -1
+	}
+	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return c, nil
 }
 
 // tellInstalled writes how many objects of each group were applied.
@@ -106,23 +124,26 @@ func custom(u *unstructured.Unstructured) bool {
 }
 
 // supersede removes leftovers of another installation that an apply would keep: webhooks that Berth does not have, whose calls would
-// fail, and the other address of a webhook, which may be a URL or a Service but not both.
-func supersede(ctx context.Context, c client.Client, wanted *unstructured.Unstructured) error {
+// fail, and the other address of a webhook, which may be a URL or a Service but not both. It reports whether an apply would change nothing.
+func supersede(ctx context.Context, c client.Client, wanted *unstructured.Unstructured) (current bool, err error) {
 	var at []string
 	switch wanted.GetKind() {
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 	case "CustomResourceDefinition":
 		at = []string{"spec", "conversion", "webhook"}
 	default:
-		return nil
+		return false, nil
 	}
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(wanted.GroupVersionKind())
 	if err := c.Get(ctx, client.ObjectKeyFromObject(wanted), live); err != nil {
-		return client.IgnoreNotFound(err)
+		return false, client.IgnoreNotFound(err)
 	}
 	changed := false
 	if at != nil {
+		if applied(live, wanted) {
+			return true, nil
+		}
 		want, _, _ := unstructured.NestedMap(wanted.Object, at...)
 		have, found, _ := unstructured.NestedMap(live.Object, at...)
 		if changed = found && readdress(have, want); changed {
@@ -148,9 +169,22 @@ func supersede(ctx context.Context, c client.Client, wanted *unstructured.Unstru
 		live.Object["webhooks"] = kept
 	}
 	if !changed {
-		return nil
+		return false, nil
 	}
-	return c.Update(ctx, live, installer)
+	return false, c.Update(ctx, live, installer)
+}
+
+// applied reports whether an earlier Apply has left exactly the wanted CRD. The API server needs seconds to apply all of them once more.
+func applied(live, wanted *unstructured.Unstructured) bool {
+	mine := slices.ContainsFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == string(installer) && e.Operation == metav1.ManagedFieldsOperationApply
+	})
+	want, _, _ := unstructured.NestedMap(wanted.Object, "spec")
+	if _, set := want["conversion"]; !set && want != nil {
+		want["conversion"] = map[string]any{"strategy": string(apiextensionsv1.NoneConverter)} // as the API server fills it in
+	}
+	return mine && equality.Semantic.DeepEqual(live.Object["spec"], want) &&
+		maps.Equal(live.GetLabels(), wanted.GetLabels()) && maps.Equal(live.GetAnnotations(), wanted.GetAnnotations())
 }
 
 // readdress replaces the address of a webhook, without its authority, if it is of the other form. It reports whether it changed.

@@ -8,7 +8,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -145,10 +144,7 @@ func TestRightsByFeature(t *testing.T) {
 
 // TestWithdraw: installing again removes bindings of an earlier installation whose features are now off, and no others.
 func TestWithdraw(t *testing.T) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	c, err := client.New(cfg, client.Options{Scheme: Scheme()})
 	if err != nil {
 		t.Fatal(err)

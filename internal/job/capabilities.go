@@ -50,9 +50,11 @@ type Once struct {
 	Marked func(job Object, cfg *Config) bool
 	// Finalize removes the finalizer of a finished or deleted job. It reports whether it changed anything.
 	Finalize func(Object) bool
-	// Alone reports that an evicted job does not return to its queue, since it is deleted: gate
-	// SkipReassignmentForPodOwnedWorkloads.
-	Alone bool
+	// Alone reports that an evicted job does not return to its queue, since it is deleted. Requeues reports that its Workload does
+	// all the same.
+	Alone, Requeues bool
+	// OnlyMarked reports that a job of several objects uses no Workload that is not marked as that of a group.
+	OnlyMarked bool
 	// StatusManager is the field manager of writes to the status of an object.
 	StatusManager string
 	// Warn returns warnings about the marks of a new or a changed job that is allowed. It may be nil.

@@ -47,13 +47,10 @@ type Config struct {
 	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
 	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
 	ElasticJobs              bool // gate ElasticJobsViaWorkloadSlices
-	FastQuotaRelease         bool // a deleted pod needs no quota: gate FastQuotaReleaseInPodIntegration
 	FinishOrphans            bool // gate FinishOrphanedWorkloads
-	GroupsOwnWorkloads       bool // Workloads of pod groups are marked: gate PodIntegrationValidateGroupOwner
 	MultiKueue               bool
 	PartialAdmission         bool
 	ReclaimablePods          bool
-	ReassignPods             bool // not gate SkipReassignmentForPodOwnedWorkloads
 	ShortNames               bool // gate ShortWorkloadNames
 	HonourUserSuspend        bool // integrations.honourUserSuspend
 	SkipOwnersWhenDeleting   bool // gate SkipAncestorCheckForDeletedWorkloads

@@ -11,13 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Injected is the maximum that other webhooks and LimitRanges may add to one pod: the requests of containers that are not in the
+// mostInjected is the maximum that other webhooks and LimitRanges may add to one pod: the requests of containers that are not in the
 // template of its owner, and requests of resources that the template does not state. Devices are not in it.
-var Injected = corev1.ResourceList{
+var mostInjected = corev1.ResourceList{
 	corev1.ResourceCPU:              resource.MustParse("4"),
 	corev1.ResourceMemory:           resource.MustParse("8Gi"),
 	corev1.ResourceEphemeralStorage: resource.MustParse("64Gi"),
@@ -80,7 +81,7 @@ func PodExceeds(pod, template *corev1.PodSpec) error {
 		}
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		if q, most := added[name], Injected[name]; q.Cmp(most) > 0 {
+		if q, most := added[name], mostInjected[name]; q.Cmp(most) > 0 {
 			return fmt.Errorf("containers request %s %s beyond its template, and %s is allowed", q.String(), name, most.String())
 		}
 	}
@@ -104,7 +105,7 @@ func requestExceeds(asked, stated, added corev1.ResourceList) error {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		q := asked[name]
 		most, ok := stated[name]
-		_, injectable := Injected[name]
+		_, injectable := mostInjected[name]
 		switch {
 		case !ok && injectable:
 			sum := added[name]
@@ -120,14 +121,8 @@ func requestExceeds(asked, stated, added corev1.ResourceList) error {
 // claimsExceed finds a resource claim that the template does not have.
 func claimsExceed(pod, template *corev1.PodSpec) error {
 	type claim struct{ name, template string }
-	of := func(c *corev1.PodResourceClaim) (out claim) {
-		if c.ResourceClaimName != nil {
-			out.name = *c.ResourceClaimName
-		}
-		if c.ResourceClaimTemplateName != nil {
-			out.template = *c.ResourceClaimTemplateName
-		}
-		return out
+	of := func(c *corev1.PodResourceClaim) claim {
+		return claim{ptr.Deref(c.ResourceClaimName, ""), ptr.Deref(c.ResourceClaimTemplateName, "")}
 	}
 	left := map[claim]int{}
 	for i := range template.ResourceClaims {

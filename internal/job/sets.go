@@ -2,6 +2,8 @@ package job
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -18,8 +20,29 @@ type Sets struct {
 	// Fast reports that groups are admitted before all pods exist; Index is the label that numbers their pods.
 	Fast  bool
 	Index string
-	// Frees reports that pods are ungated when their object, or their StatefulSet, is deleted.
+	// Frees reports that pods are ungated when their object, or what makes them, is deleted.
 	Frees bool
+	// Makers are the objects that control the pods: the owner itself, or objects that its controller makes.
+	Makers *PodMakers
+}
+
+// PodMakers describes the objects of a kind that control pods.
+type PodMakers struct {
+	GVK schema.GroupVersionKind
+	New func() Object
+	// Template is the pod template.
+	Template func(Object) *corev1.PodTemplateSpec
+	// Outdated reports whether a pod is of a revision that is being replaced. A gated pod holds that up: its controller replaces it only
+	// once it runs.
+	Outdated func(Object, *corev1.Pod) bool
+}
+
+// Of returns the reference of a pod to its controller; nil if that is of another kind.
+func (m *PodMakers) Of(pod *corev1.Pod) *metav1.OwnerReference {
+	if ref := metav1.GetControllerOf(pod); ref != nil && ref.Kind == m.GVK.Kind {
+		return ref
+	}
+	return nil
 }
 
 // Part is one group of an object.

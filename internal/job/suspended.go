@@ -19,20 +19,8 @@ func IsSuspendedByBerth(o metav1.Object) bool {
 	return o.GetAnnotations()[SuspendedAnnotation] == "true"
 }
 
-// MarkSuspended marks an object that Berth suspends. Its annotations are copied first.
-func MarkSuspended(o metav1.Object) {
-	annotations := podset.Clone(o.GetAnnotations())
-	annotations[SuspendedAnnotation] = "true"
-	o.SetAnnotations(annotations)
-}
+// MarkSuspended marks an object that Berth suspends.
+func MarkSuspended(o metav1.Object) { podset.Annotate(o, SuspendedAnnotation, "true") }
 
-// UnmarkSuspended removes the mark, and reports whether there was one. The annotations are copied first.
-func UnmarkSuspended(o metav1.Object) bool {
-	if _, marked := o.GetAnnotations()[SuspendedAnnotation]; !marked {
-		return false
-	}
-	annotations := podset.Clone(o.GetAnnotations())
-	delete(annotations, SuspendedAnnotation)
-	o.SetAnnotations(podset.OrNil(annotations))
-	return true
-}
+// UnmarkSuspended removes the mark, and reports whether there was one.
+func UnmarkSuspended(o metav1.Object) bool { return podset.Unannotate(o, SuspendedAnnotation) }

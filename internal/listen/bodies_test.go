@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 func read(w http.ResponseWriter, r *http.Request) {
@@ -89,13 +91,8 @@ func TestSlowBody(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-ended:
-		if err == nil {
-			t.Error("the body was read to an end that was never sent")
-		}
-	case <-time.After(30 * time.Second):
-		t.Error("still reading")
+	if err := wait.Receive(t, "the reading ends", ended); err == nil {
+		t.Error("the body was read to an end that was never sent")
 	}
 }
 
@@ -116,7 +113,7 @@ func TestRefusedBodyIsNoRequest(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n"+strings.Repeat(inner, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(wait.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	answers, _ := io.ReadAll(conn) // until the server closes the connection, or resets it

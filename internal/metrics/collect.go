@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -26,7 +25,7 @@ func (r *Recorder) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends all series. If the engine does not answer in time, its gauges are left out.
+// Collect sends all series. Without an engine its gauges are left out.
 func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	ch <- r.buildInfo()
 	localQueues, workloads := r.localQueuesNow()
@@ -65,17 +64,14 @@ func (r *Recorder) phases() []prometheus.Metric {
 }
 
 func (r *Recorder) readState(backedOff []string) (*state.Statistics, bool) {
-	if r.options.Ask == nil {
+	if r.options.Model == nil {
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-	defer cancel()
-	asked := state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0, BackedOff: backedOff}
-	got := make(chan state.Statistics, 1) // the answer may come after the timeout
-	if err := r.options.Ask(ctx, func(s *state.State) { got <- s.Statistics(asked) }); err != nil {
+	model := r.options.Model()
+	if model == nil {
 		return nil, false
 	}
-	statistics := <-got
+	statistics := model.Statistics(state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0, BackedOff: backedOff})
 	return &statistics, true
 }
 

@@ -95,7 +95,7 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		skips: m.gauge("kueue_admission_cycle_preemption_skips",
 			"Workloads that had to preempt and were passed over in the last scheduling cycle, since others took their victims.", ofQueue, queueLabel),
 		attempts: m.counter("kueue_admission_attempts_total",
-			"Scheduling cycles that looked at somebody, by whether anybody was admitted.", nil, resultLabel),
+			"Scheduling cycles that evaluated a Workload, by whether one was admitted.", nil, resultLabel),
 		attemptTime: m.histogram("kueue_admission_attempt_duration_seconds", "Time that a scheduling cycle took.", prometheus.DefBuckets, nil, resultLabel),
 		recomputations: m.counter("kueue_preemption_target_recomputations_total",
 			"Second looks in one cycle for other victims, by what came of them.", ofQueue, queueLabel, resultLabel),
@@ -116,9 +116,9 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		ungating: m.histogram("kueue_pod_scheduling_gate_removal_seconds",
 			"Time from the admission of a Workload to the removal of a scheduling gate of its pods.", prometheus.DefBuckets, ofQueue, nameLabel, queueLabel, "is_group"),
 		preempted: m.counter("kueue_preempted_workloads_total",
-			"Workloads told to go, by the ClusterQueue for which.", ofQueue, preemptingLabel, reasonLabel),
+			"Preempted Workloads, by the ClusterQueue of the preemptor.", ofQueue, preemptingLabel, reasonLabel),
 		preemptedOf: m.counter("berth_preempted_workloads_total",
-			"Workloads told to go, by the ClusterQueue for which and by their own.", nil, preemptingLabel, preemptedLabel, reasonLabel),
+			"Preempted Workloads, by the ClusterQueue of the preemptor and their own.", nil, preemptingLabel, preemptedLabel, reasonLabel),
 		replaced: m.counter("kueue_replaced_workload_slices_total", "Slices of elastic jobs whose place another slice took.", ofQueue, queueLabel),
 		phases: m.histogram("berth_scheduler_phase_duration_seconds",
 			"Time that the scheduler spent in a phase: events, decide, dispatch, write.", phaseBuckets, nil, "phase"),
@@ -141,7 +141,7 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 func (m *maker) queues(o *Options) queueFamilies {
 	f := queueFamilies{
 		lifeFamilies: m.life("kueue_", ofQueue, ofQueue, longBuckets, queueLabel),
-		pending:      m.gauge("kueue_pending_workloads", "Workloads without a reservation, by whether the scheduler looks at them.", kinds{fromQueue, fromWorkload}, queueLabel, statusLabel),
+		pending:      m.gauge("kueue_pending_workloads", "Workloads without a reservation, by whether the scheduler evaluates them.", kinds{fromQueue, fromWorkload}, queueLabel, statusLabel),
 		finishedNow:  m.gauge("kueue_finished_workloads", "Finished Workloads that still exist.", ofQueue, queueLabel),
 		reserving:    m.gauge("kueue_reserving_active_workloads", "Workloads that hold quota.", ofQueue, queueLabel),
 		admittedNow:  m.gauge("kueue_admitted_active_workloads", "Workloads that are admitted and not finished.", kinds{fromQueue, fromWorkload}, queueLabel),
@@ -210,7 +210,7 @@ func (m *maker) localQueues(o *Options) localQueueFamilies {
 	}
 	f := localQueueFamilies{
 		lifeFamilies: m.life("kueue_local_queue_", ofLocalQueue, kinds{fromLocalQueue, fromWorkload}, waitBuckets, nameLabel, namespaceLabel),
-		pending:      gauge("pending_workloads", "Workloads without a reservation, by whether the scheduler looks at them.", statusLabel),
+		pending:      gauge("pending_workloads", "Workloads without a reservation, by whether the scheduler evaluates them.", statusLabel),
 		finishedNow:  gauge("finished_workloads", "Finished Workloads that still exist."),
 		reserving:    gauge("reserving_active_workloads", "Workloads that hold quota."),
 		admittedNow: m.gauge("kueue_local_queue_admitted_active_workloads", "Workloads that are admitted and not finished.",

@@ -3,7 +3,6 @@ package metrics
 import (
 	"slices"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,6 +12,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
@@ -54,10 +54,10 @@ func TestFollower(t *testing.T) {
 	queue := w.queue("q", "c", "cpu=4")
 	localQueue := w.localQueue("l", "q")
 	localQueue.Namespace = "default"
-	w.state.SetLocalQueue(convert.LocalQueue(localQueue))
+	w.state.Apply(state.SetLocalQueue(convert.LocalQueue(localQueue)))
 	wl := newWorkload("w", "l", "1")
 	wl.Namespace, wl.UID, wl.CreationTimestamp = "default", "", at(0)
-	w.state.SetCohort(state.Cohort{Name: "c", Parent: "top"})
+	w.state.Apply(state.SetCohort(state.Cohort{Name: "c", Parent: "top"}))
 	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: kueue.CohortSpec{ParentName: "top"}}
 	for _, o := range []client.Object{queue, localQueue, wl, cohort} {
 		o.SetResourceVersion("")
@@ -66,14 +66,14 @@ func TestFollower(t *testing.T) {
 		}
 	}
 	waits := "kueue_local_queue_unadmitted_workloads{cluster_queue=q,name=l,namespace=default,reason=NoReservation,underlying_cause=PendingEvaluation} 1"
-	eventually(t, "the Workload is counted", func() bool {
+	wait.Until(t, "the Workload is counted", wait.Is(func() bool {
 		return slices.Contains(w.scrape("kueue_local_queue_unadmitted_workloads"), waits)
-	})
-	eventually(t, "the cohort is known", func() bool {
+	}))
+	wait.Until(t, "the cohort is known", wait.Is(func() bool {
 		w.recorder.mu.Lock()
 		defer w.recorder.mu.Unlock()
 		return len(w.recorder.tree.ancestors("q")) == 2
-	})
+	}))
 	stored := &kueue.Workload{}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(wl), stored); err != nil {
 		t.Fatal(err)
@@ -82,17 +82,17 @@ func TestFollower(t *testing.T) {
 	if err := api.Status().Update(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its admission is seen below the cohort", func() bool {
+	wait.Until(t, "its admission is seen below the cohort", wait.Is(func() bool {
 		return slices.Contains(w.scrape("kueue_cohort"), "kueue_cohort_subtree_admitted_active_workloads{cohort=top} 1") &&
 			slices.Contains(w.scrape("kueue_admitted"), "kueue_admitted_workloads_total{cluster_queue=q,priority_class=} 1")
-	})
+	}))
 	// Another controller finishes it. A manager that starts afterwards counts anew.
 	machine.Finish(stored, kueue.ReasonSucceeded, "", at(9))
 	if err := api.Status().Update(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
 	finished := "kueue_finished_workloads_total{cluster_queue=q,priority_class=} 1"
-	eventually(t, "its finish is counted", func() bool { return slices.Contains(w.scrape("kueue_finished"), finished) })
+	wait.Until(t, "its finish is counted", wait.Is(func() bool { return slices.Contains(w.scrape("kueue_finished"), finished) }))
 	again := newWorld(t, all())
 	restarted := &Follower{Recorder: again.recorder, Cache: objects}
 	if err := restarted.follow(t.Context()); err != nil {
@@ -102,13 +102,13 @@ func TestFollower(t *testing.T) {
 	if err := api.Update(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both saw the last change", func() bool {
+	wait.Until(t, "both saw the last change", wait.Is(func() bool {
 		latest := func(r *Recorder) bool {
 			object, _, _ := r.workloads.GetByKey("default/w")
 			return object.(*kueue.Workload).Labels["changed"] == "later"
 		}
 		return latest(w.recorder) && latest(again.recorder)
-	})
+	}))
 	if got := again.scrape("kueue_finished_workloads_total", "kueue_admitted_workloads_total"); len(got) > 0 {
 		t.Errorf("after a restart %q", got)
 	}
@@ -118,17 +118,8 @@ func TestFollower(t *testing.T) {
 	if err := api.Delete(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}
-	w.state.DeleteQueue("q")
-	eventually(t, "the series of the queue go with it", func() bool {
+	w.state.Apply(state.DeleteQueue("q"))
+	wait.Until(t, "the series of the queue go with it", wait.Is(func() bool {
 		return slices.Equal(w.naming("q"), []string{"kueue_cluster_queue_weighted_share"})
-	})
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so: %s", what)
-		}
-	}
+	}))
 }

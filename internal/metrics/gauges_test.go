@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,13 +56,16 @@ func TestQueueGauges(t *testing.T) {
 
 	w.recorder.Dispatched("gpu-a", "east")
 	w.recorder.Preempted("gpu-a", "other", kueue.ReasonInCohortReclamation)
-	w.recorder.Recomputed("gpu-a", NewTargets)
+	w.recorder.Recomputed("gpu-a", "new_targets")
 	w.recorder.PreemptionSkips("gpu-a", 2)
 	w.deleteQueue("gpu-a")
+	w.recorder.PreemptionSkips("gpu-a", 2) // reported late
 	want := []string{"kueue_cluster_queue_weighted_share", "multikueue_workloads_dispatched_total"}
 	if got := w.naming("gpu-a"); !slices.Equal(got, want) {
 		t.Errorf("after it is deleted, %v remain", got)
 	}
+	w.queue("gpu-a", "", "cpu=4")
+	w.expect("another queue of the name has had no cycle", "kueue_admission_cycle_preemption_skips")
 }
 
 // Inactive queues have no active Workloads, in both families. spec: 10 §4.4.
@@ -144,7 +146,7 @@ func TestLocalQueueGauges(t *testing.T) {
 		w.expect("its ClusterQueue is gone", "kueue_local_queue_"+gone)
 	}
 	w.expect("counters stay", "kueue_local_queue_finished_workloads_total", "kueue_local_queue_finished_workloads_total{name=lq,namespace=ns,priority_class=} 1")
-	w.state.DeleteLocalQueue("ns", "lq")
+	w.state.Apply(state.DeleteLocalQueue{Namespace: "ns", Name: "lq"})
 	w.recorder.DeleteLocalQueue("ns", "lq")
 	if got := w.naming("lq"); len(got) > 0 {
 		t.Errorf("after it is deleted, %v remain", got)
@@ -432,10 +434,10 @@ func TestRole(t *testing.T) {
 	}
 }
 
-// A scrape does not fail if the engine does not answer.
+// A scrape does not fail without an engine.
 func TestNoAnswer(t *testing.T) {
 	o := all()
-	o.Ask = func(context.Context, func(*state.State)) error { return context.DeadlineExceeded }
+	o.Model = func() *state.Model { return nil }
 	w := newWorld(t, o)
 	w.queue("q", "", "cpu=1")
 	w.recorder.EventsShed("Pending", 3)

@@ -1,9 +1,6 @@
 package metrics
 
 import (
-	"context"
-	"time"
-
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
@@ -21,8 +18,8 @@ type Options struct {
 	// LeaderElection is true if replicas elect a leader; Elected is closed once this one leads. They define the label replica_role.
 	LeaderElection bool
 	Elected        <-chan struct{}
-	// Ask runs a function in the goroutine of the engine, as engine.Ask does.
-	Ask func(context.Context, func(*state.State)) error
+	// Model returns the read model of the engine, see engine.Engine.Model; nil if there is none.
+	Model func() *state.Model
 	// Usage returns the admission fair sharing usage of a LocalQueue, false for none. May be nil.
 	Usage func(state.Name) (float64, bool)
 	Build Build
@@ -52,9 +49,6 @@ func (o *Options) localQueues() bool {
 	_, selectable := o.Metrics.LocalQueues.Requirements()
 	return selectable
 }
-
-// readTimeout is how long a scrape waits for the engine.
-const readTimeout = 5 * time.Second
 
 // Values of the label replica_role. spec: 70 §4.3.
 const (

@@ -7,13 +7,6 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// Results of recomputing the victims of a preemption: the label result. spec: 10 §5.4.
-const (
-	NewTargets  = "new_targets"
-	DeferredFit = "deferred_fit"
-	Skipped     = "skipped"
-)
-
 // Phases of the scheduler.
 const (
 	PhaseEvents   = "events"   // events are applied to the state
@@ -61,12 +54,16 @@ func (r *Recorder) Phase(phase string, took time.Duration) {
 }
 
 // PreemptionSkips sets the number of preemptors of a ClusterQueue that were passed over in its last scheduling cycle, since others
-// preempt their victims.
+// preempt their victims. A deleted queue has no series, even if its last cycle is reported late.
 func (r *Recorder) PreemptionSkips(queue string, n int) {
-	r.locked(func() { r.skips[queue] = n })
+	r.locked(func() {
+		if r.queues[queue] != nil {
+			r.skips[queue] = n
+		}
+	})
 }
 
-// Recomputed counts a recomputation of victims in one cycle, with NewTargets, DeferredFit or Skipped.
+// Recomputed counts a recomputation of victims in one cycle. result is a cycle.Recomputed. spec: 10 §5.4.
 func (r *Recorder) Recomputed(queue, result string) {
 	r.with(func(role []string) {
 		r.scheduler.recomputations.add(1, []string{queue, result}, r.queueValues(queue), role)

@@ -194,7 +194,7 @@ func TestNil(*testing.T) {
 	r.Cycles(1, 1, 1)
 	r.Phase(PhaseWrite, 1)
 	r.PreemptionSkips("q", 1)
-	r.Recomputed("q", Skipped)
+	r.Recomputed("q", "skipped")
 	r.Preempted("a", "b", "c")
 	r.WorkloadCreated("Job", 1, "ns", "l", 1)
 	r.GateRemoved("g", "q", false, 1)

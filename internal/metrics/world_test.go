@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,15 +41,15 @@ func newWorld(t *testing.T, o Options) *world {
 		core.Fair = &preempt.Fair{}
 	}
 	w := &world{t: t, state: state.New(state.Options{Options: core}), store: cache.NewStore(cache.MetaNamespaceKeyFunc), registry: prometheus.NewPedanticRegistry()}
-	if o.Ask == nil {
-		o.Ask = func(_ context.Context, f func(*state.State)) error { f(w.state); return nil }
+	if o.Model == nil {
+		o.Model = w.state.Publish
 	}
 	w.recorder = New(o)
 	w.recorder.SetWorkloads(w.store)
 	w.registry.MustRegister(w.recorder)
-	w.state.SetNamespace("ns", nil)
-	w.state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}}))
-	w.state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "g"}}))
+	w.state.Apply(state.SetNamespace{Name: "ns", Labels: nil})
+	w.state.Apply(state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}})))
+	w.state.Apply(state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "g"}})))
 	return w
 }
 
@@ -79,7 +78,7 @@ func (w *world) queue(name, cohort, quota string, change ...func(*kueue.ClusterQ
 	if q.Spec.StopPolicy != "" || q.DeletionTimestamp != nil {
 		def.Closed = "it is stopped"
 	}
-	w.state.SetQueue(def)
+	w.state.Apply(state.SetQueue(def))
 	w.recorder.SetClusterQueue(q)
 	return q
 }
@@ -100,7 +99,7 @@ func group(quota string) []kueue.ResourceGroup {
 }
 
 func (w *world) deleteQueue(name string) {
-	w.state.DeleteQueue(name)
+	w.state.Apply(state.DeleteQueue(name))
 	w.recorder.DeleteClusterQueue(name)
 }
 
@@ -110,7 +109,7 @@ func (w *world) localQueue(name, queue string, change ...func(*kueue.LocalQueue)
 	for _, c := range change {
 		c(l)
 	}
-	w.state.SetLocalQueue(convert.LocalQueue(l))
+	w.state.Apply(state.SetLocalQueue(convert.LocalQueue(l)))
 	w.recorder.SetLocalQueue(l)
 	return l
 }
@@ -120,12 +119,12 @@ func (w *world) cohort(name, parent, quota string, change ...func(*kueue.Cohort)
 	for _, f := range change {
 		f(c)
 	}
-	w.state.SetCohort(convert.Cohort(c))
+	w.state.Apply(state.SetCohort(convert.Cohort(c)))
 	w.recorder.SetCohort(c)
 }
 
 func (w *world) deleteCohort(name string) {
-	w.state.DeleteCohort(name)
+	w.state.Apply(state.DeleteCohort(name))
 	w.recorder.DeleteCohort(name)
 }
 
@@ -169,7 +168,7 @@ func (w *world) put(wl *kueue.Workload) *kueue.Workload {
 		w.t.Fatal(err)
 	}
 	w.recorder.ObserveWorkload(before, stored)
-	w.state.SetWorkload(convert.Workload(stored, convert.Requests{}))
+	w.state.Apply(state.SetWorkload(convert.Workload(stored, convert.Requests{})))
 	return wl
 }
 
@@ -179,7 +178,7 @@ func (w *world) remove(wl *kueue.Workload) {
 		w.t.Fatal(err)
 	}
 	w.recorder.ObserveWorkload(old.(*kueue.Workload), nil)
-	w.state.DeleteWorkload(string(wl.UID))
+	w.state.Apply(state.DeleteWorkload(string(wl.UID)))
 }
 
 // write changes a Workload.

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	jobsetconfig "github.com/berth-project/berth/api/jobsetconfig/v1alpha1"
@@ -200,21 +201,14 @@ func (f *jobSetFile) listeners(c *configv1beta2.Configuration) []listener {
 	}
 	certs, have := orNew(s.InternalCertManagement), c.InternalCertManagement
 	out = append(out, listener{"internalCertManagement.enable", strconv.FormatBool(certs.Enable == nil || *certs.Enable), "", strconv.FormatBool(*have.Enable)},
-		listener{"internalCertManagement.webhookServiceName", textOf(certs.WebhookServiceName), jobSetWebhookService, textOf(have.WebhookServiceName)},
-		listener{"internalCertManagement.webhookSecretName", textOf(certs.WebhookSecretName), jobSetWebhookSecret, textOf(have.WebhookSecretName)})
+		listener{"internalCertManagement.webhookServiceName", ptr.Deref(certs.WebhookServiceName, ""), jobSetWebhookService, ptr.Deref(have.WebhookServiceName, "")},
+		listener{"internalCertManagement.webhookSecretName", ptr.Deref(certs.WebhookSecretName, ""), jobSetWebhookSecret, ptr.Deref(have.WebhookSecretName, "")})
 	if s.TLS != nil {
 		have := orNew(c.TLS)
 		out = append(out, listener{"tls.minVersion", s.TLS.MinVersion, "", cmp.Or(have.MinVersion, "VersionTLS12")},
 			listener{"tls.cipherSuites", strings.Join(s.TLS.CipherSuites, ","), "", strings.Join(have.CipherSuites, ",")})
 	}
 	return out
-}
-
-func textOf(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func validateJobSet(js *configv1beta2.JobSet, path *field.Path) field.ErrorList {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
@@ -365,12 +366,9 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature
 		r := w.RequeuingStrategy
 		o.PodsReady = PodsReady{
 			Enabled: true, Timeout: w.Timeout.Duration, Recovery: w.RecoveryTimeout.Duration, BlockAdmission: *w.BlockAdmission,
-			RequeueBy: *r.Timestamp, BackoffLimit: NoLimit,
+			RequeueBy: *r.Timestamp, BackoffLimit: int(ptr.Deref(r.BackoffLimitCount, NoLimit)),
 			BackoffBase: time.Duration(*r.BackoffBaseSeconds) * time.Second,
 			BackoffMax:  time.Duration(*r.BackoffMaxSeconds) * time.Second,
-		}
-		if r.BackoffLimitCount != nil {
-			o.PodsReady.BackoffLimit = int(*r.BackoffLimitCount)
 		}
 	}
 	if c.FairSharing != nil {
@@ -396,9 +394,7 @@ func resolveMultiKueue(m *configv1beta2.MultiKueue, gates feature.Gates) MultiKu
 			out.RoundTimeout = steps.RoundTimeout.Duration
 		}
 	}
-	if m.AllowHTTP != nil {
-		out.AllowHTTP = *m.AllowHTTP
-	}
+	out.AllowHTTP = ptr.Deref(m.AllowHTTP, out.AllowHTTP)
 	if m.RemoteRetentionAfterFinish != nil {
 		out.Retention = m.RemoteRetentionAfterFinish.Duration
 	}
@@ -423,11 +419,7 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 }
 
 func visibilityAddress(v *configv1beta2.VisibilityServer) string {
-	host := ""
-	if v.BindAddress != nil {
-		host = *v.BindAddress
-	}
-	return net.JoinHostPort(host, strconv.Itoa(int(*v.BindPort)))
+	return net.JoinHostPort(ptr.Deref(v.BindAddress, ""), strconv.Itoa(int(*v.BindPort)))
 }
 
 // rooted returns the path of a probe with a leading slash (spec: 70 §6 #4).

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -97,6 +98,8 @@ func (l *Latest[T]) next(ctx context.Context) bool {
 	case ctx.Err() == nil:
 		if pause := l.pauses.When(uid); l.failed(order, err, pause) {
 			l.offerLater(uid, order, pause)
+		} else if apierrors.IsNotFound(err) {
+			l.pauses.Forget(uid) // a deleted object has no later failure
 		}
 	}
 	return true

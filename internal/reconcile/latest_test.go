@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -161,5 +163,19 @@ func TestLatestAgain(t *testing.T) {
 	defer l.mu.Unlock()
 	if len(l.orders) > 0 {
 		t.Errorf("left behind: %v", l.orders)
+	}
+}
+
+// TestLatestForgets: the pauses of deleted objects are dropped, and no others.
+func TestLatestForgets(t *testing.T) {
+	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "workloads"}, "w")
+	l := NewLatest(1, func(_ context.Context, err error) error { return fmt.Errorf("writing: %w", err) }, func(error, error, time.Duration) bool { return false })
+	l.Put("gone", gone)
+	l.Put("failing", errors.New("no"))
+	for range 2 {
+		l.next(t.Context())
+	}
+	if g, f := l.pauses.NumRequeues("gone"), l.pauses.NumRequeues("failing"); g != 0 || f != 1 {
+		t.Errorf("%d failures of a deleted object are kept, %d of another, want 0 and 1", g, f)
 	}
 }

@@ -28,6 +28,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -88,11 +89,7 @@ func newClient(t *testing.T) client.Client {
 	if err := c.Create(t.Context(), &crd); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); c.List(t.Context(), &kueue.WorkloadList{}) != nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the CRD is not served")
-		}
-	}
+	wait.Until(t, "the CRD is served", func() error { return c.List(t.Context(), &kueue.WorkloadList{}) })
 	return c
 }
 

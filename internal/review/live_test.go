@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -23,6 +22,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // managersLimit is the manager's own limit, which fails every use.
@@ -184,11 +185,13 @@ func TestNamespacesShareLiveRequests(t *testing.T) {
 		}
 	}
 	begun := func(n int32) {
-		for deadline := time.Now().Add(30 * time.Second); s.now.Load() != n; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d requests, want %d", s.now.Load(), n)
+		t.Helper()
+		wait.Until(t, fmt.Sprintf("%d requests", n), func() error {
+			if now := s.now.Load(); now != n {
+				return fmt.Errorf("%d", now)
 			}
-		}
+			return nil
+		})
 	}
 	for range 3 * livePerNamespace {
 		all.Go(func() { ask("red") })

@@ -116,7 +116,7 @@ func TestMixtures(t *testing.T) {
 			t.Fatalf("could be, and is not, %s\nits last look was %v\n%s\n\n%s", look, p.s.Look(look.UID), p.s.Dump(), strings.Join(played, "\n"))
 		}
 		var record bytes.Buffer
-		from, events := p.s.Recorded()
+		from, events := p.s.Recorded().Contents()
 		if err := WriteRecord(&record, from, events); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestMixtures(t *testing.T) {
 // missed returns a decision of a state without history that p's state did not make, unless
 // evictions are in progress.
 func missed(t *rapid.T, p *player) *trace.Look {
-	from := p.s.Snapshot()
+	from := p.s.Checkpoint().Snapshot()
 	from.Memory = cycle.Memory{}
 	if slices.ContainsFunc(from.Workloads, func(w state.WorkloadMemory) bool { return w.Evicting || w.Def.Evicting }) {
 		return nil

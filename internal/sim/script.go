@@ -109,7 +109,7 @@ func newPlayer(most limits) *player {
 // create makes the world, with one namespace.
 func (p *player) create(o state.Options) {
 	p.s = state.New(o)
-	p.s.SetNamespace("default", nil)
+	p.s.Apply(state.SetNamespace{Name: "default", Labels: nil})
 }
 
 // command is one word of the language.

@@ -91,7 +91,7 @@ func (p *player) writeAll() bool {
 			continue
 		}
 		delete(p.admissions, name)
-		p.s.AdmissionFailed(name)
+		p.s.Apply(state.AdmissionFailed(name))
 		settled = false
 	}
 	for _, name := range sortedKeys(p.evictions) {
@@ -119,7 +119,7 @@ func (p *player) admit(name string) (settled bool) {
 		}
 	}
 	def.Version++
-	p.s.AdmissionWritten(*def)
+	p.s.Apply(state.AdmissionWritten(*def))
 	return !p.succeed(def)
 }
 
@@ -156,7 +156,7 @@ func (p *player) writeEviction(name string) {
 	if def := p.workloads[name]; def != nil && def.Reserved && !def.Evicting {
 		def.Evicting = true
 		def.Version++
-		p.s.Written(*def)
+		p.s.Apply(state.Written(*def))
 	}
 }
 
@@ -188,7 +188,7 @@ func (p *player) writeFails(a *args) string {
 	}
 	if a.done() {
 		delete(p.admissions, name)
-		p.s.AdmissionFailed(name)
+		p.s.Apply(state.AdmissionFailed(name))
 	}
 	return ""
 }
@@ -200,7 +200,7 @@ func (p *player) evictFails(a *args) string {
 	}
 	if a.done() {
 		delete(p.evictions, name)
-		p.s.EvictionFailed(name)
+		p.s.Apply(state.EvictionFailed(name))
 	}
 	return ""
 }
@@ -228,7 +228,7 @@ func (p *player) status(a *args) string {
 	if !a.done() {
 		return ""
 	}
-	v, ok := p.s.Queue(name)
+	v, ok := p.s.Publish().Queue(name)
 	if !ok {
 		return "no such queue\n"
 	}

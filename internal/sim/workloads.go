@@ -66,7 +66,7 @@ func (p *player) add(a *args, def state.Workload, names []string) {
 		own := def
 		own.UID, own.Name, own.Generation = name, name, 1
 		if p.workloads[name] != nil {
-			p.s.DeleteWorkload(name)
+			p.s.Apply(state.DeleteWorkload(name))
 		}
 		p.workloads[name] = &own
 		p.set(&own)
@@ -76,7 +76,7 @@ func (p *player) add(a *args, def state.Workload, names []string) {
 // set tells the state about a new version of a workload.
 func (p *player) set(def *state.Workload) {
 	def.Version++
-	p.s.SetWorkload(*def)
+	p.s.Apply(state.SetWorkload(*def))
 }
 
 // change applies the words before the first pod set, and the pod sets, if there are any.
@@ -199,7 +199,7 @@ func (p *player) edit(a *args) string {
 		if a.done() {
 			old := *def
 			old.Version, old.Queueable = 0, false
-			p.s.SetWorkload(old)
+			p.s.Apply(state.SetWorkload(old))
 		}
 		return ""
 	}

@@ -75,7 +75,7 @@ func (a *args) fair() *preempt.Fair {
 func (p *player) namespace(a *args) string {
 	name := a.name("NAME")
 	if labels := a.labels(a.pairs("")); a.done() {
-		p.s.SetNamespace(name, labels)
+		p.s.Apply(state.SetNamespace{Name: name, Labels: labels})
 	}
 	return ""
 }
@@ -87,7 +87,7 @@ func (p *player) flavor(a *args) string {
 		f.Taints = append(f.Taints, workload.Taint{Key: key, Value: value, Effect: "NoSchedule"})
 	}
 	if a.done() {
-		p.s.SetFlavor(f)
+		p.s.Apply(state.SetFlavor(f))
 	}
 	return ""
 }
@@ -107,7 +107,7 @@ func (p *player) cohort(a *args) string {
 	}
 	p.named(a, "cohort "+def.Name, def.Parent, def.Groups)
 	if a.done() {
-		p.s.SetCohort(def)
+		p.s.Apply(state.SetCohort(def))
 	}
 	return ""
 }
@@ -143,14 +143,14 @@ func (p *player) queue(a *args) string {
 	for _, g := range def.Groups {
 		for _, f := range g.Flavors {
 			if !p.s.HasFlavor(f.Flavor) {
-				p.s.SetFlavor(flavor.Flavor{Name: f.Flavor})
+				p.s.Apply(state.SetFlavor(flavor.Flavor{Name: f.Flavor}))
 			}
 		}
 	}
 	if !p.s.HasQueue(def.Name) {
-		p.s.SetLocalQueue(state.LocalQueue{Namespace: "default", Name: def.Name, Queue: def.Name})
+		p.s.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: "default", Name: def.Name, Queue: def.Name}))
 	}
-	p.s.SetQueue(def)
+	p.s.Apply(state.SetQueue(def))
 	return ""
 }
 
@@ -193,7 +193,7 @@ func (p *player) localQueue(a *args) string {
 		a.fail("queue= is missing; usage: %s", a.usage)
 	}
 	if a.done() {
-		p.s.SetLocalQueue(def)
+		p.s.Apply(state.SetLocalQueue(def))
 	}
 	return ""
 }
@@ -201,12 +201,12 @@ func (p *player) localQueue(a *args) string {
 // delete deletes an object. A pending write of a deleted workload will fail.
 func (p *player) delete(a *args) string {
 	kinds := map[string]func(name, namespace string){
-		"workload":   func(name, _ string) { delete(p.workloads, name); p.s.DeleteWorkload(name) },
-		"queue":      func(name, _ string) { p.s.DeleteQueue(name) },
-		"cohort":     func(name, _ string) { p.s.DeleteCohort(name) },
-		"flavor":     func(name, _ string) { p.s.DeleteFlavor(name) },
-		"localqueue": func(name, namespace string) { p.s.DeleteLocalQueue(namespace, name) },
-		"namespace":  func(name, _ string) { p.s.DeleteNamespace(name) },
+		"workload":   func(name, _ string) { delete(p.workloads, name); p.s.Apply(state.DeleteWorkload(name)) },
+		"queue":      func(name, _ string) { p.s.Apply(state.DeleteQueue(name)) },
+		"cohort":     func(name, _ string) { p.s.Apply(state.DeleteCohort(name)) },
+		"flavor":     func(name, _ string) { p.s.Apply(state.DeleteFlavor(name)) },
+		"localqueue": func(name, namespace string) { p.s.Apply(state.DeleteLocalQueue{Namespace: namespace, Name: name}) },
+		"namespace":  func(name, _ string) { p.s.Apply(state.DeleteNamespace(name)) },
 	}
 	what := a.word("the kind of what is deleted")
 	name, namespace := a.name("NAME"), "default"

@@ -26,14 +26,14 @@ type yard struct {
 // newYard makes queues of 10 gpus each below one cohort of cohorts.
 func newYard(b *testing.B, queues int, p preempt.Policy) *yard {
 	y := &yard{b: b, s: New(Options{Options: immediately()}), defs: map[string]*Workload{}}
-	y.s.SetNamespace("team", nil)
-	y.s.SetFlavor(flavor.Flavor{Name: "f"})
+	y.s.Apply(SetNamespace{Name: "team", Labels: nil})
+	y.s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
 	for i := range queues {
-		y.s.SetQueue(y.queue(i, 10, p))
-		y.s.SetLocalQueue(LocalQueue{Namespace: "team", Name: queueName(i), Queue: queueName(i)})
+		y.s.Apply(SetQueue(y.queue(i, 10, p)))
+		y.s.Apply(SetLocalQueue(LocalQueue{Namespace: "team", Name: queueName(i), Queue: queueName(i)}))
 	}
 	for i := range (queues + 9) / 10 {
-		y.s.SetCohort(Cohort{Name: fmt.Sprint("c", i), Parent: "root"})
+		y.s.Apply(SetCohort(Cohort{Name: fmt.Sprint("c", i), Parent: "root"}))
 	}
 	return y
 }
@@ -59,7 +59,7 @@ func (y *yard) submit(queue int, priority int64, gpus resource.Amount) *Workload
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{"gpu", gpus}}}}, Queueable: true,
 	}
 	y.defs[def.UID] = def
-	y.s.SetWorkload(*def)
+	y.s.Apply(SetWorkload(*def))
 	return def
 }
 
@@ -85,12 +85,12 @@ func (y *yard) write(d *cycle.Decision) {
 	for _, ps := range y.s.Grant(d).PodSets {
 		def.Held = append(def.Held, ps.Held...)
 	}
-	y.s.SetWorkload(*def)
+	y.s.Apply(SetWorkload(*def))
 }
 
 func (y *yard) finish(def *Workload) {
 	delete(y.defs, def.UID)
-	y.s.DeleteWorkload(def.UID)
+	y.s.Apply(DeleteWorkload(def.UID))
 }
 
 func (y *yard) report() {
@@ -146,7 +146,7 @@ func BenchmarkBurst(b *testing.B) {
 					y = newYard(b, queues, preempt.Policy{})
 					y.decisions = decisions
 					for i := range queues {
-						y.s.SetQueue(y.queue(i, size, preempt.Policy{}))
+						y.s.Apply(SetQueue(y.queue(i, size, preempt.Policy{})))
 					}
 					left = size
 					b.StartTimer()
@@ -189,8 +189,8 @@ func BenchmarkInadmissible(b *testing.B) {
 			y.decisions = 0
 			for b.Loop() {
 				small.Version++
-				y.s.SetWorkload(small)
-				y.s.DeleteWorkload(small.UID)
+				y.s.Apply(SetWorkload(small))
+				y.s.Apply(DeleteWorkload(small.UID))
 				if n := len(y.step()); n != 0 {
 					b.Fatalf("%d were admitted", n)
 				}
@@ -223,7 +223,7 @@ func BenchmarkPreempt(b *testing.B) {
 						nominal = resource.Amount(tc.queues * tc.holders)
 					}
 				}
-				y.s.SetQueue(y.queue(i, nominal, tc.p))
+				y.s.Apply(SetQueue(y.queue(i, nominal, tc.p)))
 			}
 			for i := range tc.queues * tc.holders {
 				y.submit(i%tc.queues, 0, 1)
@@ -263,7 +263,7 @@ func BenchmarkEdit(b *testing.B) {
 			y := newYard(b, queues, preempt.Policy{})
 			for b.Loop() {
 				y.now++
-				y.s.SetQueue(y.queue(int(y.now)%queues, resource.Amount(10+int(y.now)/queues%2), preempt.Policy{}))
+				y.s.Apply(SetQueue(y.queue(int(y.now)%queues, resource.Amount(10+int(y.now)/queues%2), preempt.Policy{})))
 			}
 			b.ReportAllocs()
 		})

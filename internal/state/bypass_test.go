@@ -15,21 +15,21 @@ import (
 // stays silent. spec: 10 §4.4.
 func TestBypassedAreToldWhy(t *testing.T) {
 	s := New(Options{Options: immediately()})
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
-	s.SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{
 		Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
 			{Resource: "cpu", Nominal: 4000, Borrow: quota.NoLimit, Lend: quota.NoLimit},
 		}}},
-	}}})
-	s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"})
+	}}}))
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
 	since := workload.Instant(0)
 	submit := func(uid string, cores int64, told bool) {
 		since++
-		s.SetWorkload(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: "lq", Since: since, Queueable: true, Told: told,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1000 * cores)}}}},
-		})
+		}))
 	}
 	submit("runs", 3, false)
 	submit("first", 2, false)

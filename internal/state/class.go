@@ -3,6 +3,7 @@ package state
 import (
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -37,8 +38,8 @@ type shape struct {
 
 func (s *State) classKeyOf(r *record) classKey {
 	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, gated: r.def.Gated}
-	if r.replaces != "" {
-		k.apart = r.replaces + "/" + r.def.Owner // no name has a slash
+	if r.def.Replaces != "" {
+		k.apart = r.def.Replaces + "/" + r.def.Owner // no name has a slash
 	}
 	if s.options.NoClasses {
 		k.apart = r.uid()
@@ -47,45 +48,26 @@ func (s *State) classKeyOf(r *record) classKey {
 }
 
 func (k *classKey) hash() uint64 {
-	h := sum64(k.shape.hash)
-	h.text(k.namespace)
-	h.text(k.apart)
-	h.number(k.priority)
-	return uint64(h)
-}
-
-// sum64 is a hash for tables. trace.Hash is the hash for output and storage.
-type sum64 uint64
-
-func (h *sum64) number(n int64) {
-	*h = (*h ^ sum64(n)) * 0x9e3779b97f4a7c15
-	*h ^= *h >> 32
-}
-
-func (h *sum64) text(s string) {
-	h.number(int64(len(s)))
-	for ; len(s) >= 8; s = s[8:] {
-		h.number(int64(s[0]) | int64(s[1])<<8 | int64(s[2])<<16 | int64(s[3])<<24 |
-			int64(s[4])<<32 | int64(s[5])<<40 | int64(s[6])<<48 | int64(s[7])<<56)
-	}
-	for i := range len(s) {
-		h.number(int64(s[i]))
-	}
+	h := trace.Hash(k.shape.hash)
+	h.Text(k.namespace)
+	h.Text(k.apart)
+	h.Number(k.priority)
+	return h.Sum()
 }
 
 func hashOf(podSets []PodSet) uint64 {
-	var h sum64
+	var h trace.Hash
 	for i := range podSets {
 		ps := &podSets[i]
-		h.text(ps.Name)
-		h.number(int64(ps.Count))
-		h.text(ps.Shape)
+		h.Text(ps.Name)
+		h.Number(int64(ps.Count))
+		h.Text(ps.Shape)
 		for _, r := range ps.Requests {
-			h.number(int64(len(r.Resource)))
-			h.number(int64(r.Amount))
+			h.Number(int64(len(r.Resource)))
+			h.Number(int64(r.Amount))
 		}
 	}
-	return uint64(h)
+	return h.Sum()
 }
 
 // is reports whether pod sets have a shape.
@@ -105,8 +87,8 @@ func (s *State) is(of *shape, podSets []PodSet) bool {
 	return true
 }
 
-// podSets returns the definition of a shape.
-func (s *State) podSets(of *shape) []PodSet {
+// definition returns the pod sets that a shape was made of. resources are the names of resources by number.
+func (of *shape) definition(resources []string) []PodSet {
 	defs := make([]PodSet, len(of.podSets))
 	for i := range defs {
 		ps := &of.podSets[i]
@@ -115,7 +97,7 @@ func (s *State) podSets(of *shape) []PodSet {
 			Shape: of.texts[i], Requests: make([]Request, len(ps.Requests)),
 		}
 		for j, q := range ps.Requests {
-			defs[i].Requests[j] = Request{s.world.Table.Name(q.Resource), q.Amount}
+			defs[i].Requests[j] = Request{resources[q.Resource], q.Amount}
 		}
 	}
 	return defs

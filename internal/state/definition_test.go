@@ -52,12 +52,12 @@ func TestSamePlace(t *testing.T) {
 					PodSets: []PodSet{{Name: "main", Count: 1}}, Problem: &workload.Problem{Reason: "r", Note: "n"}, Evicting: tc.undid,
 					Reserved: reserved, Queue: "q0", Held: []Held{{"main", "f", "cpu", 1}}, ReservedAt: 3,
 				}
-				s.SetWorkload(def)
+				s.Apply(SetWorkload(def))
 				r := s.records["w"]
 				before := r.wl
 				def.Version++
 				tc.edit(&def)
-				s.SetWorkload(def)
+				s.Apply(SetWorkload(def))
 				if anew := r.wl != before; anew != tc.anew[i] {
 					t.Errorf("placed anew: %v, want %v", anew, tc.anew[i])
 				}
@@ -65,7 +65,7 @@ func TestSamePlace(t *testing.T) {
 					def.Queue, def.Held, def.ReservedAt = "", nil, 0
 				}
 				def.PodSets[0].Requests = []Request{}
-				if diff := cmp.Diff(def, s.workload(r)); diff != "" {
+				if diff := cmp.Diff(def, r.def.workload(r, s.world.Table.Names())); diff != "" {
 					t.Errorf("what is kept of it (-want +got):\n%s", diff)
 				}
 			})

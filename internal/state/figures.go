@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -83,224 +82,184 @@ type Asked struct {
 	BackedOff []string
 }
 
-// Statistics counts all workloads, in time that grows with the workloads that are pending or hold
-// quota.
-func (s *State) Statistics(ask Asked) Statistics {
-	s.world.ApplyEdits()
-	t := collector{State: s, Asked: ask, localQueueStats: map[*localQueue]*LocalQueueStatistics{}, below: map[string]map[resource.FR]resource.Amount{}}
-	waiting := t.backedOff()
+// Statistics counts the workloads, in time that grows with the queues; with lists, backed-off workloads or LocalQueues also with the
+// workloads that are pending or listed.
+func (m *Model) Statistics(ask Asked) Statistics {
+	t := collector{m, ask, map[Name]*LocalQueueStatistics{}, map[string]map[resource.Pair]resource.Amount{}}
 	var c Statistics
-	t.visitLocalQueues(&c)
-	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
-		c.Queues = append(c.Queues, t.queue(s.queues[name], waiting[name]))
+	t.addLocalQueues(&c)
+	for q := range m.queues.all() {
+		c.Queues = append(c.Queues, t.queue(q))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.cohorts)) {
-		c.Cohorts = append(c.Cohorts, t.cohort(name, s.cohorts[name].node))
+	for co := range m.cohorts.all() {
+		c.Cohorts = append(c.Cohorts, t.cohort(co))
 	}
 	return c
 }
 
 // collector collects Statistics.
 type collector struct {
-	*State
+	*Model
 	Asked
-	localQueueStats map[*localQueue]*LocalQueueStatistics
-	below           map[string]map[resource.FR]resource.Amount // what is reserved below each cohort
+	localQueueStats map[Name]*LocalQueueStatistics
+	below           map[string]map[resource.Pair]resource.Amount // what is reserved below each cohort
 }
 
-// backedOff returns the backed-off workloads by queue, without those in line, which are
-// counted there.
-func (t *collector) backedOff() map[string][]*record {
-	out := map[string][]*record{}
-	for _, uid := range t.BackedOff {
-		r := t.records[uid]
-		if r == nil || r.in != nil || r.def.Reserved {
-			continue
-		}
-		if q, _, _ := t.route(r); q != nil {
-			out[q.def.Name] = append(out[q.def.Name], r)
-		}
-	}
-	return out
-}
-
-func (t *collector) visitLocalQueues(c *Statistics) {
-	localQueues := t.State.matchingLocalQueues(func(l *localQueue) bool { return l.exists })
-	slices.SortFunc(localQueues, func(a, b *localQueue) int { return a.name.compare(b.name) })
-	c.LocalQueues = make([]LocalQueueStatistics, len(localQueues))
-	for i, l := range localQueues {
-		out := &c.LocalQueues[i]
-		*out = LocalQueueStatistics{Name: l.name, Queue: l.def.Queue}
-		if q := t.queues[l.def.Queue]; q != nil {
-			out.Known, out.Cells = true, cellsOf(&q.def)
+func (t *collector) addLocalQueues(c *Statistics) {
+	c.LocalQueues = make([]LocalQueueStatistics, 0, t.localQueues.Len())
+	for l := range t.localQueues.all() {
+		out := LocalQueueStatistics{Name: l.Name, Queue: l.queue}
+		if q := t.Model.queue(l.queue); q != nil {
+			out.Known, out.Cells = true, cellsOf(q.Queue)
 			for i := range out.Cells {
 				out.Cells[i].Quota = Quota{Resource: out.Cells[i].Resource}
 			}
+			out.Reserved, out.Admitted = int(l.reserved), int(l.admitted)
+			l.sums.fill(out.Cells)
 		}
-		t.localQueueStats[l] = out
+		c.LocalQueues = append(c.LocalQueues, out)
+		t.localQueueStats[l.Name] = &c.LocalQueues[len(c.LocalQueues)-1]
 	}
 }
 
-func (t *collector) queue(q *queue, waiting []*record) QueueStatistics {
+// fill sets the usage of cells.
+func (s *sums) fill(cells []CellStatistics) {
+	if s == nil {
+		return
+	}
+	for i := range s.held {
+		h := &s.held[i]
+		at := slices.IndexFunc(cells, func(c CellStatistics) bool { return c.Flavor == h.Flavor && c.Resource == h.Resource })
+		if at >= 0 {
+			cells[at].Reserved, cells[at].Used = h.reserved.amount(), h.used.amount()
+		}
+	}
+}
+
+func (t *collector) queue(q *queueView) QueueStatistics {
 	out := QueueStatistics{
-		Name: q.def.Name, Cohort: q.def.Cohort, Root: t.root(q.q.Node), Cells: cellsOf(&q.def), Share: t.world.Quota.Share(q.q.Node),
-		Closed: q.q.Closed != "" || t.world.Quota.Root(q.q.Node) == quota.None,
+		Name: q.Name, Cohort: q.Cohort, Root: q.root, Closed: q.closed, Share: q.share, Cells: cellsOf(q.Queue),
+		Reserved: int(q.reserved), Admitted: int(q.admitted),
 	}
-	if q.def.Cohort == "" {
-		out.Root = ""
+	out.Active.Workloads, out.Inadmissible.Workloads = int(q.active), int(q.inadmissible)
+	if q.closed {
+		out.Active.Workloads, out.Inadmissible.Workloads = 0, int(q.active+q.inadmissible)
 	}
-	t.pending(q, &out, waiting)
-	t.holders(q, &out)
+	q.sums.fill(out.Cells)
+	asked := q.asked(t.resources)
+	t.pending(q, &out, asked)
+	for _, g := range q.Groups {
+		for _, name := range g.Resources {
+			out.Pending = append(out.Pending, ResourceAmount{name, asked[name].amount()})
+		}
+	}
+	if t.Keys {
+		t.admittedKeys(q, &out)
+	}
+	t.addToCohorts(q)
 	return out
 }
 
-// pending counts the pending workloads of a queue, for the queue and for its LocalQueues.
-func (t *collector) pending(q *queue, out *QueueStatistics, waiting []*record) {
-	amounts := map[resource.ID]*resource.Amount{}
-	for _, g := range q.def.Groups {
-		for _, name := range g.Resources {
-			out.Pending = append(out.Pending, ResourceAmount{Resource: name})
+// asked returns the requests of the workloads in line by resource.
+func (q *queueView) asked(resources *[]string) map[string]total {
+	out := map[string]total{}
+	if q.sums != nil {
+		for id, sum := range q.sums.asked {
+			out[(*resources)[id]] = sum
 		}
 	}
-	for i := range out.Pending {
-		amounts[t.world.Table.ID(out.Pending[i].Resource)] = &out.Pending[i].Amount
+	return out
+}
+
+// pending adds what is not counted before: lists, the counts of LocalQueues, and workloads in backoff.
+func (t *collector) pending(q *queueView, out *QueueStatistics, asked map[string]total) {
+	backedOffUIDs := make(map[string]bool, len(t.BackedOff))
+	for _, uid := range t.BackedOff {
+		backedOffUIDs[uid] = true
 	}
 	active, inadmissible := map[int32]bool{}, map[int32]bool{} // classes
-	count := func(w *workload.Workload, isActive bool) {
+	for e := range q.line.all() {
+		isActive := q.isActive(e)
+		if !e.has(inLine) {
+			if !e.has(backedOff) || !backedOffUIDs[e.wl.UID] {
+				continue
+			}
+			out.Inadmissible.Workloads++
+			addRequests(asked, e.wl, *t.resources)
+		}
 		counts, classes := &out.Inadmissible, inadmissible
 		if isActive {
 			counts, classes = &out.Active, active
 		}
-		counts.Workloads++
 		if t.Classes {
-			classes[w.Class] = true
+			classes[e.wl.Class] = true
 		}
 		if t.Keys {
-			counts.Keys = append(counts.Keys, w.Key)
+			counts.Keys = append(counts.Keys, e.wl.Key)
 		}
-		ask(amounts, w)
-		if lq := t.localQueueOf(t.records[w.UID], q); lq != nil && isActive {
+		if lq := t.localQueueStats[e.lq.name]; lq != nil && isActive {
 			lq.Active++
 		} else if lq != nil {
 			lq.Inadmissible++
 		}
 	}
-	actives := q.q.Pending.Active()
-	for i, w := range q.q.Pending.All() {
-		count(w, i < actives && !out.Closed)
-	}
-	for _, r := range waiting {
-		count(r.wl, false)
-	}
 	out.Active.Classes, out.Inadmissible.Classes = len(active), len(inadmissible)
 }
 
-// ask adds the requests of a workload to the sums of the covered resources.
-func ask(sums map[resource.ID]*resource.Amount, w *workload.Workload) {
-	for _, ps := range w.PodSets {
-		for _, r := range ps.Requests {
-			if sum := sums[r.Resource]; sum != nil {
-				*sum = sum.Add(r.Amount)
+// addRequests adds the requests of a workload.
+func addRequests(to map[string]total, w *workload.Workload, resources []string) {
+	for i := range w.PodSets {
+		for _, r := range w.PodSets[i].Requests {
+			if int(r.Resource) < len(resources) {
+				sum := to[resources[r.Resource]]
+				sum.add(r.Amount, 1)
+				to[resources[r.Resource]] = sum
 			}
 		}
 	}
 }
 
-// holders counts the reservations of a queue, for the queue, its LocalQueues and its cohorts.
-func (t *collector) holders(q *queue, out *QueueStatistics) {
-	at := map[resource.FR]int{}
-	for i, c := range out.Cells {
-		at[t.world.Table.FR(c.Flavor, c.Resource)] = i
-	}
-	all := map[resource.FR]resource.Amount{}
-	for w := range q.q.Holders().All() {
-		r := t.records[w.UID]
-		lq := t.localQueueOf(r, q)
-		out.Reserved++
-		if r.def.Admitted {
-			out.Admitted++
-			if t.Keys {
-				out.AdmittedKeys = append(out.AdmittedKeys, w.Key)
-			}
+func (t *collector) admittedKeys(q *queueView, out *QueueStatistics) {
+	for e := range q.held.all() {
+		if !e.has(admitted) {
+			continue
 		}
-		if lq != nil {
-			lq.hold(w.Key, r.def.Admitted, t.Keys)
+		out.AdmittedKeys = append(out.AdmittedKeys, e.wl.Key)
+		if lq := t.localQueueStats[e.lq.name]; lq != nil && e.has(own) {
+			lq.AdmittedKeys = append(lq.AdmittedKeys, e.wl.Key)
 		}
-		for _, e := range w.Usage {
-			all[e.FR] = all[e.FR].Add(e.Amount)
-			if i, listed := at[e.FR]; listed {
-				out.Cells[i].hold(e.Amount, r.def.Admitted)
-				if lq != nil {
-					lq.Cells[i].hold(e.Amount, r.def.Admitted)
-				}
-			}
-		}
-	}
-	t.addToCohorts(q.q.Node, all)
-}
-
-func (l *LocalQueueStatistics) hold(key string, admitted, list bool) {
-	l.Reserved++
-	if !admitted {
-		return
-	}
-	l.Admitted++
-	if list {
-		l.AdmittedKeys = append(l.AdmittedKeys, key)
-	}
-}
-
-func (c *CellStatistics) hold(a resource.Amount, admitted bool) {
-	c.Reserved = c.Reserved.Add(a)
-	if admitted {
-		c.Used = c.Used.Add(a)
 	}
 }
 
 // addToCohorts adds the usage of a queue to every cohort above it.
-func (t *collector) addToCohorts(n quota.Node, all map[resource.FR]resource.Amount) {
-	f := t.world.Quota
-	if f.Root(n) == quota.None {
+func (t *collector) addToCohorts(q *queueView) {
+	if q.root == "" || q.sums == nil {
 		return
 	}
-	for p := f.Parent(n); p != quota.None; p = f.Parent(p) {
-		sums := t.below[f.Name(p)]
+	for c := t.Model.cohort(q.Cohort); c != nil; c = t.Model.cohort(c.parent) {
+		sums := t.below[c.name]
 		if sums == nil {
-			sums = map[resource.FR]resource.Amount{}
-			t.below[f.Name(p)] = sums
+			sums = map[resource.Pair]resource.Amount{}
+			t.below[c.name] = sums
 		}
-		for fr, a := range all { //berth:unordered saturating sums of amounts ≥ 0 are the same in any order
-			sums[fr] = sums[fr].Add(a)
+		for i := range q.sums.held {
+			h := &q.sums.held[i]
+			sums[*h.Pair] = sums[*h.Pair].Add(h.reserved.amount())
 		}
 	}
 }
 
-// localQueueOf returns the LocalQueue of a workload, if it exists and points to the queue.
-func (t *collector) localQueueOf(r *record, q *queue) *LocalQueueStatistics {
-	if lq := t.localQueueStats[r.lq]; lq != nil && lq.Queue == q.def.Name {
-		return lq
-	}
-	return nil
-}
-
-func (t *collector) cohort(name string, n quota.Node) CohortStatistics {
-	f := t.world.Quota
-	out := CohortStatistics{Name: name, Parent: t.cohorts[name].parent(), Root: t.root(n)}
-	if out.Root == "" {
+func (t *collector) cohort(c *cohortView) CohortStatistics {
+	out := CohortStatistics{Name: c.name, Parent: c.parent, Root: c.root, Share: c.share}
+	if c.root == "" {
 		return out
 	}
-	out.Share = f.Share(n)
-	for i := range t.world.Table.Len() {
-		fr := resource.FR(i)
-		f.Reach(fr)
-		if a := f.Subtree(n, fr); a != 0 {
-			out.Subtree = append(out.Subtree, t.held(resource.Entry{FR: fr, Amount: a}))
-		}
-		if a := t.below[name][fr]; a != 0 {
-			out.Reserved = append(out.Reserved, t.held(resource.Entry{FR: fr, Amount: a}))
+	out.Subtree = *c.subtree
+	for pair, a := range t.below[c.name] { //berth:unordered sorted below
+		if a != 0 {
+			out.Reserved = append(out.Reserved, Held{Flavor: pair.Flavor, Resource: pair.Resource, Amount: a})
 		}
 	}
-	slices.SortFunc(out.Subtree, compareHeld)
 	slices.SortFunc(out.Reserved, compareHeld)
 	return out
 }

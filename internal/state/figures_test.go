@@ -17,24 +17,24 @@ import (
 // of three LocalQueues.
 func statisticsWorld(queues, workloads int) *State {
 	s := New(Options{Options: cycle.Defaults()})
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
 	for q := range queues {
 		name := fmt.Sprint("q", q)
-		s.SetQueue(Queue{Name: name, Cohort: fmt.Sprint("c", q%2), Namespaces: []workload.Term{{}}, Groups: []Group{{
+		s.Apply(SetQueue(Queue{Name: name, Cohort: fmt.Sprint("c", q%2), Namespaces: []workload.Term{{}}, Groups: []Group{{
 			Resources: []string{"cpu"},
 			Flavors:   []FlavorQuota{{Flavor: "f", Resources: []Quota{{Resource: "cpu", Nominal: 20, Borrow: quota.NoLimit, Lend: quota.NoLimit}}}},
-		}}})
+		}}}))
 		for l := range 3 {
-			s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: fmt.Sprint(name, "-", l), Queue: name})
+			s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: fmt.Sprint(name, "-", l), Queue: name}))
 		}
 	}
 	for i := range workloads {
 		uid := fmt.Sprint("w", i)
-		s.SetWorkload(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: fmt.Sprintf("q%d-%d", i%queues, i%3), Queueable: true, Since: workload.Instant(i),
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1 + i%7)}}}},
-		})
+		}))
 	}
 	s.Step(1, 1000)
 	return s
@@ -43,21 +43,21 @@ func statisticsWorld(queues, workloads int) *State {
 // The statistics equal the views of the queues.
 func TestStatisticsAgreeWithViews(t *testing.T) {
 	s := statisticsWorld(4, 200)
-	s.Written(Workload{
+	s.Apply(Written(Workload{
 		UID: "w0", Namespace: "ns", Name: "w0", Version: 2, LocalQueue: "q0-0", Reserved: true, Admitted: true, Queue: "q0",
 		Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: 1}},
-	})
-	c := s.Statistics(Asked{Classes: true, Keys: true})
+	}))
+	c := s.Publish().Statistics(Asked{Classes: true, Keys: true})
 	everyone := make([]string, 200)
 	for i := range everyone {
 		everyone[i] = fmt.Sprint("w", i)
 	}
-	if diff := cmp.Diff(c, s.Statistics(Asked{Classes: true, Keys: true, BackedOff: everyone}), cmp.AllowUnexported(quota.Share{})); diff != "" {
+	if diff := cmp.Diff(c, s.Publish().Statistics(Asked{Classes: true, Keys: true, BackedOff: everyone}), cmp.AllowUnexported(quota.Share{})); diff != "" {
 		t.Errorf("those in line count once, -without +with their UIDs:\n%s", diff)
 	}
 	sums := map[string]resource.Amount{}
 	for _, q := range c.Queues {
-		view, _ := s.Queue(q.Name)
+		view, _ := s.Publish().Queue(q.Name)
 		got := Counts{q.Active.Workloads, q.Inadmissible.Workloads, q.Reserved, q.Admitted}
 		if diff := cmp.Diff(view.Counts, got); diff != "" {
 			t.Errorf("%s: -view +census:\n%s", q.Name, diff)
@@ -74,7 +74,7 @@ func TestStatisticsAgreeWithViews(t *testing.T) {
 		sums[q.Cohort] += q.Cells[0].Reserved
 	}
 	for _, l := range c.LocalQueues {
-		view := s.LocalQueue(l.Namespace, l.Name.Name)
+		view := s.Publish().LocalQueue(l.Namespace, l.Name.Name)
 		if got := [3]int{l.Active + l.Inadmissible, l.Reserved, l.Admitted}; got != [3]int{view.Active + view.Inadmissible, view.Reserved, view.Admitted} {
 			t.Errorf("%s: %v, the view has %+v", l.Name.Name, got, view.Counts)
 		}
@@ -92,9 +92,9 @@ func TestStatisticsAgreeWithViews(t *testing.T) {
 // Below a cycle of cohorts there is no quota, and nothing can be admitted.
 func TestStatisticsOfACycle(t *testing.T) {
 	s := statisticsWorld(2, 20)
-	s.SetCohort(Cohort{Name: "c0", Parent: "c1"})
-	s.SetCohort(Cohort{Name: "c1", Parent: "c0"})
-	c := s.Statistics(Asked{})
+	s.Apply(SetCohort(Cohort{Name: "c0", Parent: "c1"}))
+	s.Apply(SetCohort(Cohort{Name: "c1", Parent: "c0"}))
+	c := s.Publish().Statistics(Asked{})
 	for _, q := range c.Queues {
 		if !q.Closed || q.Root != "" || q.Active.Workloads != 0 || q.Inadmissible.Workloads == 0 {
 			t.Errorf("%+v", q)
@@ -113,7 +113,7 @@ func BenchmarkStatistics(b *testing.B) {
 			s := statisticsWorld(queues, 50_000)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Statistics(Asked{Classes: true})
+				s.Publish().Statistics(Asked{Classes: true})
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestResting(t *testing.T) {
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
 	}
 	set := func(edit func()) func() {
-		return func() { edit(); def.Version++; s.SetWorkload(def) }
+		return func() { edit(); def.Version++; s.Apply(SetWorkload(def)) }
 	}
 	for _, step := range []struct {
 		what string
@@ -145,16 +145,16 @@ func TestResting(t *testing.T) {
 		{"and no more", set(func() { def.Reserved, def.Queue = false, "" }), [3]int{0, 0, 1}},
 		{"it is awake", set(func() { def.Resting = false }), [3]int{}},
 		{"it rests once more", set(func() { def.Resting = true }), [3]int{0, 0, 1}},
-		{"it is deleted", func() { s.DeleteWorkload("w") }, [3]int{}},
+		{"it is deleted", func() { s.Apply(DeleteWorkload("w")) }, [3]int{}},
 	} {
 		step.do()
 		for i, name := range []string{"q0-0", "q0-1", "q1-0"} {
-			if got := s.LocalQueue("ns", name).Inadmissible; got != step.want[i] {
+			if got := s.Publish().LocalQueue("ns", name).Inadmissible; got != step.want[i] {
 				t.Errorf("%s: %d are parked in %s, want %d", step.what, got, name, step.want[i])
 			}
 		}
 		for name, want := range map[string]int{"q0": step.want[0] + step.want[1], "q1": step.want[2]} {
-			if view, _ := s.Queue(name); view.Inadmissible != want {
+			if view, _ := s.Publish().Queue(name); view.Inadmissible != want {
 				t.Errorf("%s: %d are parked in %s, want %d", step.what, view.Inadmissible, name, want)
 			}
 		}
@@ -165,10 +165,10 @@ func TestResting(t *testing.T) {
 // pod set; and to ask leaves the world as it is.
 func TestLookAtHolder(t *testing.T) {
 	s := statisticsWorld(1, 0)
-	s.SetWorkload(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "q0-0", Reserved: true, Queue: "q0",
 		Held: []Held{{"driver", "f", "cpu", 1000}, {"worker", "f", "cpu", 2000}, {"worker", "gone", "gpu", 0}},
-	})
+	}))
 	before := s.world.Table.Len()
 	want := "ns/w in q0 (priority 0): admitted\n  driver: 1 cpu from f (held)\n  worker: 2 cpu from f (held)\n  worker: 0 gpu from gone (held)\n"
 	if diff := cmp.Diff(want, s.Explain("w")); diff != "" {

@@ -7,9 +7,8 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 )
 
-// SetLocalQueue adds or changes a LocalQueue.
-func (s *State) SetLocalQueue(def LocalQueue) {
-	s.flight.note(Event{SetLocalQueue: &def})
+func (e SetLocalQueue) apply(s *State) {
+	def := LocalQueue(e)
 	l := s.localQueueNamed(def.key())
 	if l.exists && l.def == def {
 		return
@@ -18,19 +17,19 @@ func (s *State) SetLocalQueue(def LocalQueue) {
 	l.def, l.exists = def, true
 	s.lead(l, true)
 	s.see(&l.seen)
+	s.read.define(l)
 	s.reroute([]*localQueue{l})
 }
 
-// DeleteLocalQueue deletes a LocalQueue; its pending workloads wait until it exists again.
-func (s *State) DeleteLocalQueue(namespace, name string) {
-	s.flight.note(Event{DeleteLocalQueue: &Name{namespace, name}})
-	l := s.localQueues[Name{namespace, name}]
+func (e DeleteLocalQueue) apply(s *State) {
+	l := s.localQueues[Name(e)]
 	if l == nil || !l.exists {
 		return
 	}
 	s.lead(l, false)
 	l.exists = false
 	s.see(&l.seen)
+	s.read.define(l)
 	s.reroute([]*localQueue{l})
 	s.dropLocalQueue(l)
 }
@@ -81,21 +80,18 @@ func (s *State) matchingLocalQueues(match func(*localQueue) bool) (out []*localQ
 	return out
 }
 
-// SetNamespace sets the labels of a namespace.
-func (s *State) SetNamespace(name string, labels map[string]string) {
-	s.flight.note(Event{SetNamespace: &Namespace{name, labels}})
-	number := s.space(name)
+func (e SetNamespace) apply(s *State) {
+	number := s.space(e.Name)
 	n := &s.spaces.All[number]
-	if n.exists && maps.Equal(n.labels, labels) {
+	if n.exists && maps.Equal(n.labels, e.Labels) {
 		return
 	}
-	n.labels, n.exists = labels, true
-	s.reevaluateNamespace(name)
+	n.labels, n.exists = e.Labels, true
+	s.reevaluateNamespace(e.Name)
 }
 
-// DeleteNamespace forgets a namespace.
-func (s *State) DeleteNamespace(name string) {
-	s.flight.note(Event{DeleteNamespace: name})
+func (e DeleteNamespace) apply(s *State) {
+	name := string(e)
 	number, known := s.namespaces[name]
 	if known && s.spaces.All[number].exists {
 		s.spaces.All[number] = space{classes: s.spaces.All[number].classes}

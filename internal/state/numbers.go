@@ -28,7 +28,7 @@ func (s *State) sweepSpace(name string) {
 
 // newRecord makes a blank record of a UID and a key.
 func (s *State) newRecord(uid, key string) *record {
-	r := &record{def: definition{reservation: &unreserved}}
+	r := &record{def: undefined}
 	r.first.UID, r.first.Key, r.first.Record = uid, key, s.byNumber.Put(r)
 	s.records[uid] = r
 	return r

@@ -11,7 +11,7 @@ import (
 func TestSpaces(t *testing.T) {
 	s := New(Options{Options: immediately()})
 	enter := func(uid string) {
-		s.SetWorkload(Workload{UID: uid, Namespace: "a", Name: uid, Version: 1, LocalQueue: "main", Queueable: true, PodSets: []PodSet{{Name: uid, Count: 1}}})
+		s.Apply(SetWorkload(Workload{UID: uid, Namespace: "a", Name: uid, Version: 1, LocalQueue: "main", Queueable: true, PodSets: []PodSet{{Name: uid, Count: 1}}}))
 	}
 	for _, step := range []struct {
 		what string
@@ -20,16 +20,19 @@ func TestSpaces(t *testing.T) {
 	}{
 		{"a workload of a namespace that nobody made", func() { enter("1") }, []string{"a"}},
 		{"another one", func() { enter("2") }, []string{"a"}},
-		{"one leaves", func() { s.DeleteWorkload("1") }, []string{"a"}},
-		{"both have left", func() { s.DeleteWorkload("2") }, nil},
-		{"it is made", func() { s.SetNamespace("a", map[string]string{"team": "a"}) }, []string{"a"}},
+		{"one leaves", func() { s.Apply(DeleteWorkload("1")) }, []string{"a"}},
+		{"both have left", func() { s.Apply(DeleteWorkload("2")) }, nil},
+		{"it is made", func() { s.Apply(SetNamespace{Name: "a", Labels: map[string]string{"team": "a"}}) }, []string{"a"}},
 		{"a workload comes", func() { enter("3") }, []string{"a"}},
-		{"and leaves", func() { s.DeleteWorkload("3") }, []string{"a"}},
+		{"and leaves", func() { s.Apply(DeleteWorkload("3")) }, []string{"a"}},
 		{"one stays", func() { enter("4") }, []string{"a"}},
-		{"while it is deleted", func() { s.DeleteNamespace("a") }, []string{"a"}},
-		{"and leaves later", func() { s.DeleteWorkload("4") }, nil},
-		{"made and deleted again", func() { s.SetNamespace("a", map[string]string{"team": "a"}); s.DeleteNamespace("a") }, nil},
-		{"another one takes the number", func() { s.SetNamespace("b", nil) }, []string{"b"}},
+		{"while it is deleted", func() { s.Apply(DeleteNamespace("a")) }, []string{"a"}},
+		{"and leaves later", func() { s.Apply(DeleteWorkload("4")) }, nil},
+		{"made and deleted again", func() {
+			s.Apply(SetNamespace{Name: "a", Labels: map[string]string{"team": "a"}})
+			s.Apply(DeleteNamespace("a"))
+		}, nil},
+		{"another one takes the number", func() { s.Apply(SetNamespace{Name: "b", Labels: nil}) }, []string{"b"}},
 	} {
 		step.do()
 		if got := slices.Sorted(maps.Keys(s.namespaces)); !slices.Equal(got, step.want) || len(s.spaces.All)-len(s.spaces.Free) != len(step.want) {
@@ -48,10 +51,10 @@ func TestShapes(t *testing.T) {
 	version := uint64(0)
 	set := func(uid, podSet string, reserved bool) {
 		version++
-		s.SetWorkload(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "a", Name: uid, Version: version, LocalQueue: "main", Queueable: true, Reserved: reserved, Queue: "gone",
 			PodSets: []PodSet{{Name: podSet, Count: 1}},
-		})
+		}))
 	}
 	for _, step := range []struct {
 		what            string
@@ -66,8 +69,8 @@ func TestShapes(t *testing.T) {
 		{"and asks for something else meanwhile", func() { set("2", "z", true) }, 3, 2},
 		{"and for something else again", func() { set("2", "x", true) }, 2, 2},
 		{"then has its place by that", func() { set("2", "x", false) }, 1, 1},
-		{"one leaves", func() { s.DeleteWorkload("1") }, 1, 1},
-		{"both have left", func() { s.DeleteWorkload("2") }, 0, 0},
+		{"one leaves", func() { s.Apply(DeleteWorkload("1")) }, 1, 1},
+		{"both have left", func() { s.Apply(DeleteWorkload("2")) }, 0, 0},
 	} {
 		step.do()
 		if len(s.shapes) != step.shapes || len(s.classes) != step.classes {

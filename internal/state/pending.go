@@ -2,31 +2,19 @@ package state
 
 import (
 	"fmt"
-	"slices"
+	"iter"
 
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// PendingList is the pending workloads of a ClusterQueue at one moment: all in line, and those
-// whose admission is not written yet. Making it costs the owner of the state one pass over
-// them; the first Page sorts it, in the goroutine of its caller. spec: 70 §4.6.
-type PendingList struct {
-	workloads []PendingWorkload
-	first     *workload.Workload // the prioritized workload, or nil
-	sorted    bool
-}
+// PendingList is the pending workloads of a ClusterQueue in a Model: all in line, those in backoff, and those whose admission is not
+// written yet. spec: 70 §4.6.
+type PendingList struct{ *queueView }
 
 // PendingWorkload is a pending workload.
-type PendingWorkload struct {
-	// Only the immutable fields of wl are read, since the state changes: UID, Key, Priority
-	// and Since. A change of these makes another value, see State.intern. The name of a
-	// LocalQueue does not change either.
-	wl      *workload.Workload
-	lq      *Name
-	created workload.Instant
-}
+type PendingWorkload struct{ *entry }
 
 // UID returns its UID.
 func (w PendingWorkload) UID() string { return w.wl.UID }
@@ -41,7 +29,7 @@ func (w PendingWorkload) Priority() int64 { return w.wl.Priority }
 func (w PendingWorkload) Created() workload.Instant { return w.created }
 
 // LocalQueue returns the name of its LocalQueue, which is in its own namespace.
-func (w PendingWorkload) LocalQueue() string { return w.lq.Name }
+func (w PendingWorkload) LocalQueue() string { return w.lq.name.Name }
 
 // Placed is a pending workload with its place in line.
 type Placed struct {
@@ -50,81 +38,71 @@ type Placed struct {
 }
 
 // Waiting returns the pending workloads of a ClusterQueue; false if there is none of that name.
-func (s *State) Waiting(queue string) (*PendingList, bool) {
-	q := s.queues[queue]
-	if q == nil {
-		return nil, false
-	}
-	list := &PendingList{
-		workloads: make([]PendingWorkload, 0, q.q.Pending.Active()+q.q.Pending.Inadmissible()),
-		first:     q.q.Pending.Prioritized(),
-	}
-	s.eachWaiting(q, func(r *record) {
-		list.workloads = append(list.workloads, PendingWorkload{r.wl, &r.lq.name, r.def.Created})
-	})
-	return list, true
+func (m *Model) Waiting(queue string) (PendingList, bool) {
+	q := m.queue(queue)
+	return PendingList{q}, q != nil
 }
 
-// eachWaiting visits the pending workloads of a ClusterQueue, in no particular order.
-func (s *State) eachWaiting(q *queue, visit func(*record)) {
-	for _, l := range s.leadingTo(q.def.Name) {
-		for r := l.records; r != nil; r = r.next {
-			if (r.def.rests() && !l.def.Stopped) || r.in == q.q && (!r.wl.Reserved || (r.assumed() && !r.def.Reserved)) {
-				visit(r)
+// Len is the number of workloads.
+func (l PendingList) Len() int { return l.line.Len() }
+
+// prioritized returns the entry of the prioritized workload, or nil.
+func (q *queueView) prioritized() *entry {
+	if q.first == nil {
+		return nil
+	}
+	if e, _, found := q.line.find(func(e *entry) int { return order.Compare(e.wl, q.first) }); found && e.wl == q.first {
+		return e
+	}
+	return nil
+}
+
+// inOrder returns the pending workloads in the order of the queue. spec: 10 §4.4.
+func (q *queueView) inOrder() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		first := q.prioritized()
+		if first != nil && !yield(first) {
+			return
+		}
+		for e := range q.line.all() {
+			if e != first && !yield(e) {
+				return
 			}
 		}
 	}
 }
 
-// PointsTo returns the name of the ClusterQueue that a LocalQueue points to, whether
-// that exists or not; false if there is no such LocalQueue.
-func (s *State) PointsTo(namespace, localQueue string) (queue string, ok bool) {
-	l := s.localQueues[Name{namespace, localQueue}]
-	if l == nil || !l.exists {
-		return "", false
-	}
-	return l.def.Queue, true
-}
-
-// compare is the order of the queue. spec: 10 §4.4.
-func (r *PendingList) compare(a, b PendingWorkload) int {
-	switch {
-	case a.wl == b.wl:
+// place returns the number of workloads before a pending one.
+func (q *queueView) place(e *entry) int {
+	_, before, _ := q.line.find(func(o *entry) int { return compareEntries(o, e) })
+	switch first := q.prioritized(); {
+	case first == e:
 		return 0
-	case a.wl == r.first:
-		return -1
-	case b.wl == r.first:
-		return 1
+	case first != nil && compareEntries(first, e) > 0:
+		return before + 1
 	}
-	return order.Compare(a.wl, b.wl)
+	return before
 }
-
-// Len is the number of workloads.
-func (r *PendingList) Len() int { return len(r.workloads) }
 
 // Page returns up to limit workloads in the order of the queue, after the first offset. With
-// a LocalQueue it counts and returns the workloads of that LocalQueue; places are always among all.
-// spec: 70 §4.6.
-func (r *PendingList) Page(localQueue *Name, offset, limit int64) []Placed {
-	if !r.sorted {
-		slices.SortFunc(r.workloads, r.compare)
-		r.sorted = true
-	}
-	page := make([]Placed, 0, max(0, min(limit, int64(len(r.workloads))-offset)))
-	places := map[*Name]int32{}
-	matched := int64(0)
-	for i := range r.workloads {
+// a LocalQueue it counts and returns the workloads of that LocalQueue; places are always among all. It costs a pass over the line up
+// to the last of the page. spec: 70 §4.6.
+func (l PendingList) Page(in *Name, offset, limit int64) []Placed {
+	page := make([]Placed, 0, max(0, min(limit, int64(l.Len())-offset)))
+	places := map[*localQueue]int32{}
+	at, matched := int32(-1), int64(0)
+	for e := range l.inOrder() {
 		if int64(len(page)) >= limit {
 			break
 		}
-		w := &r.workloads[i]
-		place := places[w.lq]
-		places[w.lq]++
-		if localQueue != nil && *w.lq != *localQueue {
+		at++
+		place := places[e.lq]
+		places[e.lq]++
+		if in != nil && e.lq.name != *in {
 			continue
 		}
 		if matched++; matched > offset {
-			page = append(page, Placed{*w, int32(i), place})
+			page = append(page, Placed{PendingWorkload{e}, at, place})
 		}
 	}
 	return page
@@ -138,7 +116,7 @@ func (s *State) LookNow(uid string) (look *trace.Look, place int) {
 	if r == nil || r.in == nil || r.wl.Reserved {
 		return s.Look(uid), -1
 	}
-	place = s.placeInLine(r)
+	place = s.Publish().queue(r.in.Name).place(s.read.entries[r.first.Record])
 	if r.said != nil {
 		return s.Look(uid), place
 	}
@@ -151,19 +129,4 @@ func (s *State) LookNow(uid string) (look *trace.Look, place int) {
 	}
 	look.Verdict, look.Reason, look.Note = trace.Waits, trace.PendingEvaluation, note
 	return look, place
-}
-
-// placeInLine counts the workloads before a pending one.
-func (s *State) placeInLine(r *record) int {
-	sticky := r.in.Pending.Prioritized()
-	if r.wl == sticky {
-		return 0
-	}
-	before := 0
-	s.eachWaiting(s.queues[r.in.Name], func(o *record) {
-		if o.wl == sticky || order.Compare(o.wl, r.wl) < 0 {
-			before++
-		}
-	})
-	return before
 }

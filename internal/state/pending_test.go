@@ -19,21 +19,21 @@ import (
 func lines(localQueues ...Name) *State {
 	s := New(Options{Options: immediately()})
 	y := yard{s: s}
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("red", nil)
-	s.SetNamespace("blue", nil)
-	s.SetQueue(y.queue(0, 10, preempt.Policy{}))
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "red", Labels: nil})
+	s.Apply(SetNamespace{Name: "blue", Labels: nil})
+	s.Apply(SetQueue(y.queue(0, 10, preempt.Policy{})))
 	for _, l := range localQueues {
-		s.SetLocalQueue(LocalQueue{Namespace: l.Namespace, Name: l.Name, Queue: queueName(0)})
+		s.Apply(SetLocalQueue(LocalQueue{Namespace: l.Namespace, Name: l.Name, Queue: queueName(0)}))
 	}
 	return s
 }
 
 func (s *State) submitTo(lq Name, uid string, priority int64, since workload.Instant, gpus resource.Amount) {
-	s.SetWorkload(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: uid, Namespace: lq.Namespace, Name: uid, Version: 1, LocalQueue: lq.Name, Priority: priority, Created: since, Since: since,
 		Queueable: true, PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: gpus}}}},
-	})
+	}))
 }
 
 // show is "uid in-cluster-queue in-local-queue" of every item.
@@ -73,7 +73,7 @@ func TestPages(t *testing.T) {
 		"in the middle, places count before": {roundRobin, nil, 6, 3, []string{"a2 6 2", "b2 7 2", "c2 8 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, ok := tc.s.Waiting(queueName(0))
+			list, ok := tc.s.Publish().Waiting(queueName(0))
 			if !ok {
 				t.Fatal("no such queue")
 			}
@@ -82,13 +82,13 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := s.Waiting("nowhere"); ok {
+	if _, ok := s.Publish().Waiting("nowhere"); ok {
 		t.Error("a queue that does not exist has a line")
 	}
-	if q, ok := s.PointsTo("red", "other"); q != queueName(0) || !ok {
+	if q, ok := s.Publish().PointsTo("red", "other"); q != queueName(0) || !ok {
 		t.Errorf("red/other points to %q, %v", q, ok)
 	}
-	if _, ok := s.PointsTo("blue", "other"); ok {
+	if _, ok := s.Publish().PointsTo("blue", "other"); ok {
 		t.Error("blue/other exists")
 	}
 }
@@ -100,9 +100,9 @@ func TestWaitingOrder(t *testing.T) {
 	lq := Name{"red", "main"}
 	s := lines(lq)
 	y := yard{s: s}
-	s.SetQueue(y.queue(0, 10, preempt.Policy{Within: preempt.LowerPriority}))
+	s.Apply(SetQueue(y.queue(0, 10, preempt.Policy{Within: preempt.LowerPriority})))
 	whole := func() []string {
-		list, _ := s.Waiting(queueName(0))
+		list, _ := s.Publish().Waiting(queueName(0))
 		var uids []string
 		for _, p := range list.Page(nil, 0, 1000) {
 			uids = append(uids, p.UID())
@@ -122,22 +122,22 @@ func TestWaitingOrder(t *testing.T) {
 	s.Step(2, 100)
 	s.submitTo(lq, "late", 0, 3, 10)
 	s.submitTo(lq, "high", 1, 4, 7)
-	if c, _ := s.Queue(queueName(0)); c.Inadmissible != 1 || c.Active != 2 {
+	if c, _ := s.Publish().Queue(queueName(0)); c.Inadmissible != 1 || c.Active != 2 {
 		t.Errorf("counts %+v, want one parked", c.Counts)
 	}
 	expect("one is parked, two are not", "runs", "high", "large", "late")
 	d := r.Decisions[0]
-	s.SetWorkload(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: "runs", Namespace: "red", Name: "runs", Version: 2, LocalQueue: "main", Priority: 5, Created: 1, Since: 1, Queueable: true,
 		PodSets:  []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: 8}}}},
 		Reserved: true, Queue: d.Queue, Held: s.Grant(&d).PodSets[0].Held, ReservedAt: d.Workload.ReservedAt,
-	})
+	}))
 	expect("the admission is written", "high", "large", "late")
 	s.submitTo(lq, "urgent", 10, 5, 9)
 	s.Step(5, 100)
 	s.submitTo(lq, "more urgent", 20, 6, 11)
 	expect("urgent has somebody preempted", "urgent", "more urgent", "high", "large", "late")
-	s.SetLocalQueue(LocalQueue{Namespace: "red", Name: "main", Queue: queueName(0), Stopped: true})
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "red", Name: "main", Queue: queueName(0), Stopped: true}))
 	expect("its LocalQueue is stopped")
 }
 
@@ -148,29 +148,30 @@ func TestRollKeeps(t *testing.T) {
 	for i := range 20 {
 		s.submitTo(lq, fmt.Sprintf("w%02d", i), int64(i%3), workload.Instant(i+1), 3)
 	}
-	read := func(r *PendingList) (out []string) {
+	read := func(r PendingList) (out []string) {
 		for _, p := range r.Page(nil, 0, 1000) {
 			ns, name := p.Name()
 			out = append(out, fmt.Sprint(p.UID(), ns, name, p.LocalQueue(), p.Priority(), p.Created(), p.InClusterQueue, p.InLocalQueue))
 		}
 		return out
 	}
-	at, _ := s.Waiting(queueName(0))
-	later, _ := s.Waiting(queueName(0))
+	at, _ := s.Publish().Waiting(queueName(0))
+	later, _ := s.Publish().Waiting(queueName(0))
 	want := read(at)
 	s.Step(1, 100)
 	for i := range 20 {
-		def := s.workload(s.records[fmt.Sprintf("w%02d", i)])
+		r := s.records[fmt.Sprintf("w%02d", i)]
+		def := r.def.workload(r, s.world.Table.Names())
 		def.Version, def.Priority, def.Since, def.LocalQueue = 2, 9, workload.Instant(100-i), "other"
 		if i%4 == 0 {
-			s.DeleteWorkload(def.UID)
+			s.Apply(DeleteWorkload(def.UID))
 		} else {
-			s.SetWorkload(def)
+			s.Apply(SetWorkload(def))
 		}
 	}
-	s.DeleteLocalQueue("red", "main")
+	s.Apply(DeleteLocalQueue{Namespace: "red", Name: "main"})
 	s.Step(2, 100)
-	s.DeleteQueue(queueName(0))
+	s.Apply(DeleteQueue(queueName(0)))
 	if diff := cmp.Diff(want, read(later)); diff != "" {
 		t.Errorf("the roll of before (-at once +later):\n%s", diff)
 	}
@@ -199,7 +200,7 @@ func TestLookNow(t *testing.T) {
 	y := yard{s: s}
 	q := y.queue(0, 10, preempt.Policy{})
 	q.Closed = "it is stopped"
-	s.SetQueue(q)
+	s.Apply(SetQueue(q))
 	s.submitTo(lq, "third", 0, 3, 1)
 	expect("third", 2, trace.Waits, "it is stopped")
 }
@@ -216,7 +217,7 @@ func BenchmarkWaiting(b *testing.B) {
 	b.Run("copy", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if list, _ := y.s.Waiting(queueName(0)); list.Len() < n-10 {
+			if list, _ := y.s.Publish().Waiting(queueName(0)); list.Len() < n-10 {
 				b.Fatal(list.Len())
 			}
 		}
@@ -225,7 +226,7 @@ func BenchmarkWaiting(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			b.StopTimer()
-			list, _ := y.s.Waiting(queueName(0))
+			list, _ := y.s.Publish().Waiting(queueName(0))
 			b.StartTimer()
 			if page := list.Page(nil, n/2, 1000); len(page) != 1000 {
 				b.Fatal(len(page))

@@ -12,17 +12,13 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
-// SetFlavor adds or changes a flavor; its Missing is ignored.
-func (s *State) SetFlavor(f flavor.Flavor) {
-	s.flight.note(Event{SetFlavor: &f})
-	f.Missing = false
-	s.setFlavor(f)
+func (e SetFlavor) apply(s *State) {
+	e.Missing = false
+	s.setFlavor(flavor.Flavor(e))
 }
 
-// DeleteFlavor deletes a flavor. Queues that list it are closed until it exists again.
-func (s *State) DeleteFlavor(name string) {
-	s.flight.note(Event{DeleteFlavor: name})
-	s.setFlavor(flavor.Flavor{Name: name, Missing: true})
+func (e DeleteFlavor) apply(s *State) {
+	s.setFlavor(flavor.Flavor{Name: string(e), Missing: true})
 }
 
 func (s *State) setFlavor(f flavor.Flavor) {
@@ -47,6 +43,7 @@ func (s *State) reclose(queues []*queue) (turned []*queue) {
 		was := q.q.Closed
 		if q.q.Closed = s.closed(&q.def); q.q.Closed != was {
 			s.see(&q.seen)
+			s.read.see(&q.seen)
 			turned = append(turned, q)
 		}
 	}
@@ -126,9 +123,8 @@ func (s *State) edited(nodes ...quota.Node) {
 	}
 }
 
-// SetCohort adds or changes a cohort.
-func (s *State) SetCohort(def Cohort) {
-	s.flight.note(Event{SetCohort: &def})
+func (e SetCohort) apply(s *State) {
+	def := Cohort(e)
 	c := s.cohort(def.Name)
 	if c.def != nil && reflect.DeepEqual(*c.def, def) {
 		return
@@ -139,10 +135,8 @@ func (s *State) SetCohort(def Cohort) {
 	s.editCohort(c, &def, was)
 }
 
-// DeleteCohort deletes a cohort's own quota and parent. While others name it, it exists
-// without them. spec: 10 §4.3.5.
-func (s *State) DeleteCohort(name string) {
-	s.flight.note(Event{DeleteCohort: name})
+func (e DeleteCohort) apply(s *State) {
+	name := string(e)
 	c := s.cohorts[name]
 	if c == nil {
 		return
@@ -157,6 +151,7 @@ func (s *State) DeleteCohort(name string) {
 // editCohort applies a definition to a cohort, given its parent before.
 func (s *State) editCohort(c *cohort, def *Cohort, parent string) {
 	s.reshare = true
+	s.read.edit(s.world.Quota.Name(c.node))
 	s.world.Quota.SetQuota(c.node, s.cells(def.Groups))
 	s.world.Quota.SetWeight(c.node, weight(def.Weight))
 	s.world.Edited(c.node)
@@ -196,6 +191,8 @@ func (s *State) hang(n quota.Node, from, to string) {
 	if from == to {
 		return
 	}
+	s.read.edit(from)
+	s.read.edit(to)
 	parent := quota.None
 	if to != "" {
 		c := s.cohort(to)
@@ -232,9 +229,8 @@ func (s *State) cells(groups []Group) []quota.Cell {
 	return cells
 }
 
-// SetQueue adds or changes a queue.
-func (s *State) SetQueue(def Queue) {
-	s.flight.note(Event{SetQueue: &def})
+func (e SetQueue) apply(s *State) {
+	def := Queue(e)
 	have := s.queues[def.Name]
 	if have != nil && reflect.DeepEqual(have.def, def) {
 		return
@@ -244,13 +240,16 @@ func (s *State) SetQueue(def Queue) {
 		have = &queue{seen: seen{name: Name{Name: def.Name}}, q: &cycle.Queue{Name: def.Name, Node: s.world.Quota.Add(def.Name, false)}}
 		s.queues[def.Name] = have
 		s.world.AddQueue(have.q)
-		s.byIndex = append(s.byIndex, &have.seen)
+		s.byIndex = append(s.byIndex, have)
+		s.watch(have)
 	}
 	s.see(&have.seen)
+	s.read.see(&have.seen)
 	s.reshare = true
 	q := have.q
 	s.hang(q.Node, have.def.Cohort, def.Cohort)
-	have.def = def
+	s.read.edit(def.Cohort)
+	have.def, have.published.def = def, nil
 	was := q.Closed
 	q.Closed, q.Strict, q.Namespaces = s.closed(&def), def.Strict, def.Namespaces
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
@@ -285,15 +284,14 @@ func (s *State) groups(defs []Group) []flavor.Group {
 	return groups
 }
 
-// DeleteQueue deletes a queue and its quota. Workloads with a reservation in it are no longer
-// counted, and its pending workloads wait until it exists again.
-func (s *State) DeleteQueue(name string) {
-	s.flight.note(Event{DeleteQueue: name})
+func (e DeleteQueue) apply(s *State) {
+	name := string(e)
 	have := s.queues[name]
 	if have == nil {
 		return
 	}
 	s.reshare = true
+	s.read.see(&have.seen)
 	held := slices.Collect(have.q.Holders().All())
 	line := s.world.RemoveQueue(have.q)
 	s.hang(have.q.Node, have.def.Cohort, "")

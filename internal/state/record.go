@@ -21,16 +21,17 @@ import (
 //	    │ deleted                └───────── SetWorkload, not reserved    ▼ reserved
 //	    └───────────────────────────────────────────────────────────── held
 type record struct {
-	def      definition
-	in       *cycle.Queue    // the queue of its line or reservation, nil for none
-	class    *class          // of the definition by which it was placed
-	got      *flavor.Holding // its admission, until that is written
-	said     *said
-	passed   bool   // it would be pending, but a later slice holds quota: it is in no line
-	replaces string // the name of the slice that it is to replace, see Workload.Replaces
-	wl       *workload.Workload
-	first    workload.Workload // the memory of its first wl, adjacent for access
+	// What a Checkpoint reads comes first, in one line of the processor's cache with the beginning of first.
+	def   *definition
+	in    *cycle.Queue    // the queue of its line or reservation, nil for none
+	got   *flavor.Holding // its admission, until that is written
+	said  *said
+	wl    *workload.Workload
+	first workload.Workload // the memory of its first wl, adjacent for access
 
+	class      *class      // of the definition by which it was placed
+	passed     bool        // it would be pending, but a later slice holds quota: it is in no line
+	noted      bool        // it is in publisher.touched
 	lq         *localQueue // the LocalQueue that it names
 	prev, next *record     // in lq.records
 }
@@ -53,10 +54,8 @@ type said struct {
 	victims []trace.Victim
 }
 
-// SetWorkload adds or changes a workload. Versions older than a known one are ignored; while
-// an admission is being written, so are updates that do not contradict it.
-func (s *State) SetWorkload(def Workload) {
-	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{SetWorkload: kept} })
+func (e SetWorkload) apply(s *State) {
+	def := Workload(e)
 	s.setWorkload(&def)
 }
 
@@ -69,13 +68,13 @@ func (s *State) setWorkload(def *Workload) {
 	}
 	s.touch(r)
 	defer s.touch(r)
-	before, followed, had := past{r.def, r.lq, r.replaces}, s.replacedSlice(r), s.quotaOf(r)
+	before, followed, had := r.def, s.replacedSlice(r), s.quotaOf(r)
 	s.define(r, def)
 	if followed != nil && followed != s.replacedSlice(r) {
 		s.charge(followed)
 	}
-	if s.stays(r, def, &before) {
-		if p := s.replacedSlice(r); def.Admitted != before.def.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it replaces p now
+	if s.stays(r, def, before) {
+		if p := s.replacedSlice(r); def.Admitted != before.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it replaces p now
 			s.charge(r)
 			s.updateRelated(r, nil)
 		}
@@ -84,14 +83,14 @@ func (s *State) setWorkload(def *Workload) {
 	if r.wl != nil {
 		// An eviction outlives an update that does not contain it yet, but not one that
 		// takes it back, nor a new reservation.
-		sameOne := r.assumed() || before.def.ReservedAt == r.def.ReservedAt
-		s.world.SetEvicting(r.wl, r.wl.Evicting && sameOne && !before.def.Evicting)
+		sameOne := r.assumed() || before.ReservedAt == r.def.ReservedAt
+		s.world.SetEvicting(r.wl, r.wl.Evicting && sameOne && !before.Evicting)
 	}
 	s.place(r, had)
 }
 
 // stays reports whether a record keeps its place after a new definition.
-func (s *State) stays(r *record, def *Workload, before *past) bool {
+func (s *State) stays(r *record, def *Workload, before *definition) bool {
 	switch {
 	case r.assumed() && !def.Reserved:
 		return def.Queueable // it does not contain the admission yet
@@ -125,20 +124,20 @@ func (s *State) define(r *record, def *Workload) {
 	} else if r.def.rests() {
 		r.lq.resting--
 	}
-	before := r.def.shape
-	r.def = s.definition(def, before)
-	s.leaveShape(before)
+	before := r.def
+	if before.Replaces != def.Replaces {
+		s.removeReplacing(r)
+	}
+	r.def = s.definition(def, r.lq, before.shape)
+	s.defined = r
+	s.leaveShape(before.shape)
 	if r.def.rests() {
 		r.lq.resting++
 	}
-	if r.replaces != def.Replaces {
-		s.removeReplacing(r)
-		r.replaces = def.Replaces
-		if def.Replaces != "" {
-			s.indexNames()
-			name := Name{def.Namespace, def.Replaces}
-			s.replacing[name] = append(s.replacing[name], r)
-		}
+	if def.Replaces != "" && before.Replaces != def.Replaces {
+		s.indexNames()
+		name := Name{def.Namespace, def.Replaces}
+		s.replacing[name] = append(s.replacing[name], r)
 	}
 }
 
@@ -162,20 +161,14 @@ func (s *State) leaveLocalQueue(r *record) {
 	r.lq, r.prev, r.next = nil, nil, nil
 }
 
-// Written is SetWorkload for the outcome of an own write: it has no effect on a workload that
-// was deleted meanwhile.
-func (s *State) Written(def Workload) {
-	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{Written: kept} })
-	if s.records[def.UID] != nil {
+func (e Written) apply(s *State) {
+	if def := Workload(e); s.records[def.UID] != nil {
 		s.setWorkload(&def)
 	}
 }
 
-// AdmissionWritten is the outcome of writing an admission. If a later version is known
-// already, which happens when a watch restarts and omits versions, that version counts, and
-// the assumption ends here.
-func (s *State) AdmissionWritten(def Workload) {
-	s.flight.noteWorkload(&def, func(kept *Workload) Event { return Event{AdmissionWritten: kept} })
+func (e AdmissionWritten) apply(s *State) {
+	def := Workload(e)
 	r := s.records[def.UID]
 	switch {
 	case r == nil: // deleted meanwhile
@@ -189,9 +182,9 @@ func (s *State) AdmissionWritten(def Workload) {
 // confirms reports whether the written reservation of an assumed workload is its admission:
 // then no quota is released and no workload activated.
 func (s *State) confirms(r *record) bool {
-	def, q := &r.def, s.quotaOf(r)
+	def, q := r.def, s.quotaOf(r)
 	if q == nil || def.Queue != q.Name || def.Priority != r.wl.Priority || def.Since != r.wl.Since ||
-		!slices.Equal(s.amounts(def.Held), r.got.Usage) {
+		!s.amounts(def.Held).Equal(r.got.Usage) {
 		return false
 	}
 	r.got = nil
@@ -199,9 +192,8 @@ func (s *State) confirms(r *record) bool {
 	return true
 }
 
-// DeleteWorkload forgets a workload and releases its quota.
-func (s *State) DeleteWorkload(uid string) {
-	s.flight.note(Event{DeleteWorkload: uid})
+func (e DeleteWorkload) apply(s *State) {
+	uid := string(e)
 	r := s.records[uid]
 	if r == nil {
 		return
@@ -210,7 +202,9 @@ func (s *State) DeleteWorkload(uid string) {
 	had := s.quotaOf(r)
 	s.unplace(r)
 	s.leaveLocalQueue(r) // before its definition changes, which is counted there
-	r.def.Reserved = false
+	unreserved := *r.def
+	unreserved.Reserved = false
+	r.def = &unreserved
 	s.leaveClass(r)
 	s.leaveShape(r.def.shape)
 	s.removeReplacing(r)
@@ -223,19 +217,14 @@ func (s *State) DeleteWorkload(uid string) {
 	s.updateRelated(r, had)
 }
 
-// AdmissionFailed takes back an admission that could not be written: the workload returns to
-// its place in line, and the slice that it replaced to its own.
-func (s *State) AdmissionFailed(uid string) {
-	s.flight.note(Event{AdmissionFailed: uid})
-	if r := s.records[uid]; r != nil && r.assumed() {
+func (e AdmissionFailed) apply(s *State) {
+	if r := s.records[string(e)]; r != nil && r.assumed() {
 		s.place(r, s.quotaOf(r))
 	}
 }
 
-// EvictionFailed takes back an eviction that could not be written.
-func (s *State) EvictionFailed(uid string) {
-	s.flight.note(Event{EvictionFailed: uid})
-	r := s.records[uid]
+func (e EvictionFailed) apply(s *State) {
+	r := s.records[string(e)]
 	if r == nil || r.def.Evicting {
 		return
 	}
@@ -382,7 +371,7 @@ func (s *State) notice(r *record, q *queue, look trace.Look) {
 // intern makes the core's value of a record's definition. The progress of its search for
 // flavors is kept if its class is the same.
 func (s *State) intern(r *record) {
-	def, old, was := &r.def, r.wl, r.class
+	def, old, was := r.def, r.wl, r.class
 	s.joinClass(r)
 	r.wl = &r.first
 	if old != nil {
@@ -390,7 +379,7 @@ func (s *State) intern(r *record) {
 	}
 	*r.wl = workload.Workload{
 		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Space: r.class.space, Gated: def.Gated, MayReplace: r.replaces != "", Problem: def.Problem,
+		PodSets: r.class.shape.podSets, Class: r.class.id, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "", Problem: def.Problem,
 	}
 	if old != nil && was == r.class {
 		r.wl.Scan = old.Scan

@@ -3,29 +3,7 @@ package state
 import (
 	"maps"
 	"slices"
-
-	"github.com/berth-project/berth/internal/core/quota"
 )
-
-// share is the fair share of a node, nil without fair sharing. spec: 20 §2.1.
-func (s *State) share(n quota.Node) *quota.Share {
-	if s.options.Fair == nil {
-		return nil
-	}
-	s.world.ApplyEdits()
-	share := s.world.Quota.Share(n)
-	return &share
-}
-
-// CohortShare returns the fair share of a cohort, nil without fair sharing; false if there
-// is no Cohort of that name.
-func (s *State) CohortShare(name string) (share *quota.Share, known bool) {
-	c := s.cohorts[name]
-	if c == nil || c.def == nil {
-		return nil, false
-	}
-	return s.share(c.node), true
-}
 
 // touchShares touches all queues after an edit, which may change the shares of their trees.
 func (s *State) touchShares() {

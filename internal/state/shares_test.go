@@ -22,23 +22,23 @@ func sharingWorld(fair bool, weight *resource.Amount, used resource.Amount) *Sta
 		o.Fair = &preempt.Fair{}
 	}
 	s := New(Options{Options: o})
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
-	s.SetCohort(Cohort{Name: "all"})
-	s.SetCohort(Cohort{Name: "org", Parent: "all"})
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(SetCohort(Cohort{Name: "all"}))
+	s.Apply(SetCohort(Cohort{Name: "org", Parent: "all"}))
 	queue := func(name string, nominal resource.Amount, weight *resource.Amount) {
-		s.SetQueue(Queue{Name: name, Cohort: "org", Weight: weight, Namespaces: []workload.Term{{}}, Groups: []Group{{
+		s.Apply(SetQueue(Queue{Name: name, Cohort: "org", Weight: weight, Namespaces: []workload.Term{{}}, Groups: []Group{{
 			Resources: []string{"cpu"},
 			Flavors:   []FlavorQuota{{Flavor: "f", Resources: []Quota{{Resource: "cpu", Nominal: nominal, Borrow: quota.NoLimit, Lend: quota.NoLimit}}}},
-		}}})
+		}}}))
 	}
 	queue("ml", 20, weight)
 	queue("web", 80, nil)
 	s.Touched()
-	s.SetWorkload(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: "w", Namespace: "ns", Name: "w", LocalQueue: "lq", Reserved: true, Admitted: true, Queue: "ml", ReservedAt: 1,
 		Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: used}},
-	})
+	}))
 	return s
 }
 
@@ -59,7 +59,7 @@ func TestShares(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			view, _ := sharingWorld(tc.fair, tc.weight, tc.used).Queue("ml")
+			view, _ := sharingWorld(tc.fair, tc.weight, tc.used).Publish().Queue("ml")
 			got := "none"
 			if view.Share != nil {
 				got = fmt.Sprint(view.Share.Ceil())
@@ -79,7 +79,7 @@ func TestTouchedCohorts(t *testing.T) {
 	if diff := cmp.Diff([]string{"all", "org"}, cohorts); diff != "" || len(queues) != 2 {
 		t.Errorf("touched %v, and (-want +got)\n%s", queues, diff)
 	}
-	s.SetCohort(Cohort{Name: "elsewhere"})
+	s.Apply(SetCohort(Cohort{Name: "elsewhere"}))
 	queues, cohorts = s.Touched()
 	if diff := cmp.Diff([]string{"all", "elsewhere", "org"}, cohorts); diff != "" || len(queues) != 2 {
 		t.Errorf("an edit touched %v, and (-want +got)\n%s", queues, diff)
@@ -90,7 +90,7 @@ func TestTouchedCohorts(t *testing.T) {
 	if _, cohorts = sharingWorld(false, nil, 60).Touched(); len(cohorts) != 0 {
 		t.Errorf("touched %v although there is no fair sharing", cohorts)
 	}
-	if _, known := s.CohortShare("nobody's"); known {
+	if _, known := s.Publish().CohortShare("nobody's"); known {
 		t.Error("there is a share of a cohort that does not exist")
 	}
 }

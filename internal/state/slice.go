@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/cycle"
-	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -28,7 +28,7 @@ func (s *State) indexNames() {
 
 // removeReplacing removes a record from the slices that want to replace another one.
 func (s *State) removeReplacing(r *record) {
-	if before := (Name{r.name().Namespace, r.replaces}); r.replaces != "" {
+	if before := (Name{r.name().Namespace, r.def.Replaces}); r.def.Replaces != "" {
 		if s.replacing[before] = slices.DeleteFunc(s.replacing[before], func(o *record) bool { return o == r }); len(s.replacing[before]) == 0 {
 			delete(s.replacing, before)
 		}
@@ -38,8 +38,8 @@ func (s *State) removeReplacing(r *record) {
 // replacedSlice returns the slice that r is to replace, nil if there is none, or if it has
 // another owner: a name alone must not finish the workload of another user.
 func (s *State) replacedSlice(r *record) *record {
-	if r.replaces != "" {
-		if old := s.names[Name{r.name().Namespace, r.replaces}]; old != nil && old != r && old.def.Owner == r.def.Owner {
+	if r.def.Replaces != "" {
+		if old := s.names[Name{r.name().Namespace, r.def.Replaces}]; old != nil && old != r && old.def.Owner == r.def.Owner {
 			return old
 		}
 	}
@@ -61,7 +61,7 @@ func (s *State) quotaOf(r *record) *cycle.Queue {
 }
 
 // granted is the full usage of a record's reservation.
-func (s *State) granted(r *record) resource.Vector {
+func (s *State) granted(r *record) ledger.Usage {
 	if r.assumed() {
 		return r.got.Usage
 	}
@@ -125,7 +125,7 @@ func (s *State) charge(r *record) bool {
 	if replacement := s.replacedBy(r); replacement != nil {
 		holds = !replacement.tookOver()
 	}
-	if r.in == q && r.wl.Reserved && holds && slices.Equal(usage, r.wl.Usage) {
+	if r.in == q && r.wl.Reserved && holds && usage.Equal(r.wl.Usage) {
 		return false
 	}
 	if r.in != nil && r.wl.Reserved {
@@ -135,7 +135,7 @@ func (s *State) charge(r *record) bool {
 		r.in, r.wl.Queue, r.wl.Usage = q, q.Index, usage
 		s.world.Reserve(r.wl)
 	}
-	s.see(s.byIndex[q.Index])
+	s.see(&s.byIndex[q.Index].seen)
 	s.touch(r)
 	return true
 }
@@ -176,6 +176,7 @@ func (s *State) updateReplacing(r *record) (told bool) {
 		case replacement.assumed() || replacement.def.Reserved:
 			told = s.charge(replacement) || told
 		case replacement.in != nil:
+			s.read.touch(replacement)
 			s.world.Dequeue(replacement.wl)
 			s.intern(replacement)
 			replacement.wl.Queue = replacement.in.Index

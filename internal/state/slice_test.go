@@ -39,7 +39,7 @@ func (m *machine) checkSlices(t *rapid.T) {
 		}
 		for fr := range resource.FR(m.s.world.Table.Len()) {
 			p := m.s.world.Table.Pair(fr)
-			if have := m.s.records[def.UID].wl.Usage.Of(fr); want != nil && have != max(0, want[p.Flavor+"/"+p.Resource]) {
+			if have := m.s.records[def.UID].wl.Usage.Quota.Of(fr); want != nil && have != max(0, want[p.Flavor+"/"+p.Resource]) {
 				t.Fatalf("%s is charged %d of %v, want %d", def.Key(), have, p, want[p.Flavor+"/"+p.Resource])
 			}
 		}

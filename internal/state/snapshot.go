@@ -2,8 +2,9 @@ package state
 
 import (
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
+	"strings"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
@@ -43,57 +44,148 @@ type WorkloadMemory struct {
 	Victims []trace.Victim `json:",omitempty"`
 }
 
-// Snapshot returns s as data, which shares immutable values with it. Call it after a step that
-// left nothing to do.
-func (s *State) Snapshot() *Snapshot {
-	s.world.ApplyEdits()
-	out := &Snapshot{Options: s.options, Memory: s.world.Remember()}
-	out.Resources, out.Pairs = s.world.Table.Names(), s.world.Table.Pairs()
-	for _, name := range slices.Sorted(maps.Keys(s.namespaces)) {
-		if n := s.spaces.All[s.namespaces[name]]; n.exists {
-			out.Namespaces = append(out.Namespaces, Namespace{name, n.labels})
+// Checkpoint is a State at one moment: copies of what changes, and references to what does not.
+type Checkpoint struct {
+	options     Options
+	resources   []string
+	pairs       []resource.Pair
+	namespaces  []Namespace
+	flavors     []flavor.Flavor
+	cohorts     []Cohort
+	queues      []Queue
+	localQueues []LocalQueue
+	workloads   []workloadCheckpoint
+	scans       []cycle.ScanMemory
+	world       *cycle.Checkpoint
+}
+
+// workloadCheckpoint is a record at one moment.
+type workloadCheckpoint struct {
+	r        *record // only what never changes of it may be read
+	def      *definition
+	said     *said
+	assumed  *assumption // nil unless its admission is not written
+	evicting bool
+}
+
+// assumption is an admission that is not written.
+type assumption struct {
+	got       *flavor.Holding
+	in        string // "" if its queue was deleted
+	at, since workload.Instant
+	priority  int64
+}
+
+// Checkpoint copies s, which costs some words for each workload. Call it after a step that left nothing to do.
+func (s *State) Checkpoint() *Checkpoint {
+	c := &Checkpoint{
+		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
+		workloads: make([]workloadCheckpoint, 0, len(s.records)),
+	}
+	for name, number := range s.namespaces { //berth:unordered Snapshot sorts them
+		if n := &s.spaces.All[number]; n.exists {
+			c.namespaces = append(c.namespaces, Namespace{name, n.labels})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.flavors)) {
-		if f := s.flavors[name]; !f.Missing {
-			out.Flavors = append(out.Flavors, *f)
+	for _, f := range s.flavors { //berth:unordered Snapshot sorts them
+		if !f.Missing {
+			c.flavors = append(c.flavors, *f)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.cohorts)) {
-		if c := s.cohorts[name]; c.def != nil {
-			out.Cohorts = append(out.Cohorts, *c.def)
+	for _, each := range s.cohorts { //berth:unordered Snapshot sorts them
+		if each.def != nil {
+			c.cohorts = append(c.cohorts, *each.def)
 		}
 	}
 	for _, q := range s.world.Queues {
 		if q != nil {
-			out.Queues = append(out.Queues, s.queues[q.Name].def)
+			c.queues = append(c.queues, s.queues[q.Name].def)
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(s.localQueues), Name.compare) {
-		if l := s.localQueues[name]; l.exists {
-			out.LocalQueues = append(out.LocalQueues, l.def)
+	for _, l := range s.localQueues { //berth:unordered Snapshot sorts them
+		if l.exists {
+			c.localQueues = append(c.localQueues, l.def)
 		}
 	}
-	for _, uid := range slices.Sorted(maps.Keys(s.records)) {
-		r := s.records[uid]
-		m := WorkloadMemory{Def: s.workload(r), Evicting: r.wl.Evicting}
-		if r.assumed() {
-			m.Assumed, m.At, m.Priority, m.Since = r.got, r.wl.ReservedAt, r.wl.Priority, r.wl.Since
-			if q := s.quotaOf(r); q != nil {
-				m.In = q.Name
+	for _, r := range s.byNumber.All {
+		if r != nil {
+			s.addToCheckpoint(c, r)
+		}
+	}
+	return c
+}
+
+func (s *State) addToCheckpoint(c *Checkpoint, r *record) {
+	w := workloadCheckpoint{r: r, def: r.def, said: r.said, evicting: r.wl.Evicting}
+	if r.assumed() {
+		w.assumed = &assumption{got: r.got, at: r.wl.ReservedAt, since: r.wl.Since, priority: r.wl.Priority}
+		if q := s.quotaOf(r); q != nil {
+			w.assumed.in = q.Name
+		}
+	}
+	c.workloads = append(c.workloads, w)
+	if r.wl.Scan != nil && r.in != nil && !r.wl.Reserved {
+		if scan, has := s.world.ScanOf(r.wl); has {
+			c.scans = append(c.scans, scan)
+		}
+	}
+}
+
+// Snapshot returns the State as data. It may be called in any goroutine, while the State changes.
+func (c *Checkpoint) Snapshot() *Snapshot {
+	out := c.withoutWorkloads()
+	out.Workloads = slices.AppendSeq(make([]WorkloadMemory, 0, len(c.workloads)), c.memories())
+	return out
+}
+
+// Fork returns a State of its own that decides as the State of the checkpoint would. It may be called in any goroutine.
+func (c *Checkpoint) Fork() (*State, error) {
+	return restore(c.withoutWorkloads(), len(c.workloads), c.memories())
+}
+
+func (c *Checkpoint) withoutWorkloads() *Snapshot {
+	return &Snapshot{
+		Options: c.options, Resources: slices.Clone(c.resources), Pairs: slices.Clone(c.pairs), Queues: c.queues,
+		Namespaces:  slices.SortedFunc(slices.Values(c.namespaces), func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) }),
+		Flavors:     slices.SortedFunc(slices.Values(c.flavors), func(a, b flavor.Flavor) int { return strings.Compare(a.Name, b.Name) }),
+		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
+		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
+		Memory:      c.world.Memory(c.scans),
+	}
+}
+
+// memories returns the workloads by UID.
+func (c *Checkpoint) memories() iter.Seq[WorkloadMemory] {
+	sorted := slices.SortedFunc(slices.Values(c.workloads), func(a, b workloadCheckpoint) int { return strings.Compare(a.r.uid(), b.r.uid()) })
+	return func(yield func(WorkloadMemory) bool) {
+		for i := range sorted {
+			if !yield(sorted[i].memory(c.resources)) {
+				return
 			}
 		}
-		if r.said != nil {
-			m.Verdict, m.Reason, m.Note, m.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
-		}
-		out.Workloads = append(out.Workloads, m)
 	}
-	return out
+}
+
+func (w *workloadCheckpoint) memory(resources []string) WorkloadMemory {
+	m := WorkloadMemory{Def: w.def.workload(w.r, resources), Evicting: w.evicting}
+	if a := w.assumed; a != nil {
+		m.Assumed, m.In, m.At, m.Priority, m.Since = a.got, a.in, a.at, a.priority, a.since
+	}
+	if w.said != nil {
+		m.Verdict, m.Reason, m.Note, m.Victims = w.said.verdict, w.said.reason, w.said.note, w.said.victims
+	}
+	return m
 }
 
 // Restore makes a State of a snapshot.
 func Restore(from *Snapshot) (*State, error) {
+	return restore(from, len(from.Workloads), slices.Values(from.Workloads))
+}
+
+// restore makes a State of a snapshot with n workloads instead of its own.
+func restore(from *Snapshot, n int, workloads iter.Seq[WorkloadMemory]) (*State, error) {
 	s := New(from.Options)
+	s.records, s.byNumber.All = make(map[string]*record, n), make([]*record, 0, n)
 	for _, name := range from.Resources {
 		s.world.Table.ID(name)
 	}
@@ -101,23 +193,23 @@ func Restore(from *Snapshot) (*State, error) {
 		s.world.Table.FR(p.Flavor, p.Resource)
 	}
 	for _, n := range from.Namespaces {
-		s.SetNamespace(n.Name, n.Labels)
+		s.Apply(SetNamespace(n))
 	}
 	for _, f := range from.Flavors {
-		s.SetFlavor(f)
+		s.Apply(SetFlavor(f))
 	}
 	for _, c := range from.Cohorts {
-		s.SetCohort(c)
+		s.Apply(SetCohort(c))
 	}
 	for _, q := range from.Queues {
-		s.SetQueue(q)
+		s.Apply(SetQueue(q))
 	}
 	for _, l := range from.LocalQueues {
-		s.SetLocalQueue(l)
+		s.Apply(SetLocalQueue(l))
 	}
-	for i := range from.Workloads {
-		if err := s.recall(&from.Workloads[i]); err != nil {
-			return nil, fmt.Errorf("workload %s: %w", from.Workloads[i].Def.Key(), err)
+	for w := range workloads {
+		if err := s.recall(&w); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", w.Def.Key(), err)
 		}
 	}
 	s.notices = nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -23,7 +24,7 @@ type State struct {
 	flavors     map[string]*flavor.Flavor
 	cohorts     map[string]*cohort
 	queues      map[string]*queue
-	byIndex     []*seen // of all queues ever, by cycle.Queue.Index
+	byIndex     []*queue // all queues ever, by cycle.Queue.Index
 	localQueues map[Name]*localQueue
 	leads       map[string][]*localQueue // the existing LocalQueues, by ClusterQueue
 	namespaces  map[string]int32         // the numbers of spaces
@@ -40,8 +41,11 @@ type State struct {
 	touched     []*seen
 	reshare     bool // an edit may have changed any fair share
 	lastSaid    *said
+	tentative   []cycle.Decision // admissions of a run that is interrupted, not returned yet
+	read        *publisher       // nil before the first Publish
 
-	flight *recorder
+	flight  *recorder
+	defined *record // the record that the event being applied has defined, nil for none
 }
 
 // Name names a LocalQueue, or a ClusterQueue when it has no namespace.
@@ -57,6 +61,7 @@ func (n Name) compare(o Name) int {
 type seen struct {
 	name    Name
 	touched bool
+	stale   bool // it is in publisher.stale
 }
 
 type cohort struct {
@@ -67,6 +72,7 @@ type cohort struct {
 
 type queue struct {
 	seen
+	published
 	def Queue
 	q   *cycle.Queue
 }
@@ -76,8 +82,10 @@ type localQueue struct {
 	seen
 	def     LocalQueue
 	exists  bool
-	records *record // the workloads that name it, linked
-	resting int     // number of them that are resting
+	records *record         // the workloads that name it, linked
+	resting int             // number of them that are resting
+	figures                 // of the workloads that name it
+	view    *localQueueView // the last published one, nil while it does not exist
 }
 
 // Options are the settings that decisions depend on.
@@ -102,29 +110,74 @@ func New(o Options) *State {
 	return s
 }
 
-// Step runs at most budget cycles, while there is progress. Workloads that it admits count as
+// Step runs cycles while there is progress, and until the work exceeds a budget, see cycle.World.Step. Workloads that it admits count as
 // admitted afterwards; the caller reports the outcome of the write with SetWorkload or
-// AdmissionFailed.
+// AdmissionFailed. If the budget ends the step, a later one may return its admissions.
 func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	var r cycle.Result
 	if len(s.notices) > 0 {
 		r.Decisions = s.drainNotices()
 		s.decided(r.Decisions)
 	}
+	void := len(s.tentative) > 0 // an event or a retraction may have made some of them void
+	if void {
+		r.Decisions, s.tentative = append(s.tentative, r.Decisions...), nil
+	}
 	for again := true; again; {
-		part := s.world.Step(now, budget-r.Cycles)
-		again = s.decided(part.Decisions) && !part.More
+		part := s.world.Step(now, budget-r.Work)
+		for _, wl := range part.Retracted {
+			r := s.byNumber.All[wl.Record]
+			r.got, r.said = nil, nil
+		}
+		again = s.decided(part.Decisions)
+		if len(part.Retracted) > 0 {
+			s.retracted(part.Retracted)
+			again, void = true, true
+		}
+		again = again && !part.More
 		if r.Decisions == nil {
 			r.Decisions = part.Decisions
 		} else {
 			r.Decisions = append(r.Decisions, part.Decisions...)
 		}
 		r.Cycles += part.Cycles
+		r.Work += part.Work
 		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}
+	s.world.SettleAdmissions(now, r.More)
+	if void || r.More {
+		r.Decisions = slices.DeleteFunc(r.Decisions, s.withheld)
+	}
 	s.flight.stepped(s, now, budget, &r)
 	return r
+}
+
+// retracted updates what depends on workloads that an earlier part of the run admitted. They are
+// in line again, unless this part has admitted them as well.
+func (s *State) retracted(workloads []*workload.Workload) {
+	for _, wl := range workloads {
+		r := s.byNumber.All[wl.Record]
+		s.touch(r)
+		if !r.assumed() {
+			s.updateRelated(r, r.in)
+		}
+	}
+}
+
+// withheld reports whether a decision is not to be returned by this step: an admission that is
+// void, or that is kept for a later step, since it is still tentative.
+func (s *State) withheld(d cycle.Decision) bool {
+	if d.Admitted == nil {
+		return false
+	}
+	if r := s.records[d.Workload.UID]; r == nil || r.got != d.Admitted {
+		return true
+	}
+	if d.Workload.Tentative {
+		s.tentative = append(s.tentative, d)
+	}
+	return d.Workload.Tentative
 }
 
 // decided records decisions, and reports whether they require another evaluation: of slices
@@ -181,8 +234,9 @@ func (s *State) Touched() (queues []Name, cohorts []string) {
 
 // touch notes that the views of a record's queues have changed.
 func (s *State) touch(r *record) {
+	s.read.touch(r)
 	if r.in != nil {
-		s.see(s.byIndex[r.in.Index])
+		s.see(&s.byIndex[r.in.Index].seen)
 	}
 	if r.lq != nil {
 		s.see(&r.lq.seen)
@@ -252,9 +306,9 @@ func (s *State) drainNotices() []cycle.Decision {
 }
 
 // amounts interns a reservation, without zeros.
-func (s *State) amounts(held []Held) resource.Vector {
+func (s *State) amounts(held []Held) ledger.Usage {
 	if len(held) == 0 {
-		return nil
+		return ledger.Usage{}
 	}
 	v := make(resource.Vector, 0, len(held))
 	for _, h := range held {
@@ -265,5 +319,5 @@ func (s *State) amounts(held []Held) resource.Vector {
 		s.world.Quota.Reach(fr)
 		v = v.Add(fr, h.Amount)
 	}
-	return v
+	return ledger.Usage{Quota: v}
 }

@@ -23,17 +23,17 @@ func (m *machine) checkTouched(t *rapid.T) {
 		}
 	}
 	for name := range m.s.queues {
-		view, _ := m.s.Queue(name)
+		view, _ := m.s.slowQueue(name)
 		check("queue "+name, plainView(&view), slices.Contains(queues, Name{Name: name}))
 	}
 	for name, lq := range m.s.localQueues {
 		if lq.exists {
-			view := m.s.LocalQueue(name.Namespace, name.Name)
+			view := m.s.slowLocalQueue(name.Namespace, name.Name)
 			check(fmt.Sprint("local queue ", name), plainView(&view), slices.Contains(queues, name))
 		}
 	}
 	for name := range m.cohorts {
-		share, _ := m.s.CohortShare(name)
+		share, _ := m.s.slowCohortShare(name)
 		check("cohort "+name, plainShare(share), slices.Contains(cohorts, name))
 	}
 	m.shown = now
@@ -56,13 +56,13 @@ func plainShare(s *quota.Share) string {
 // touchedWorld is a ClusterQueue q with quota for one Workload of its LocalQueue ns/l.
 func touchedWorld() *State {
 	s := New(Options{Options: immediately()})
-	s.SetNamespace("ns", nil)
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetQueue(Queue{Name: "q", Namespaces: []workload.Term{{}}, Groups: []Group{{
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetQueue(Queue{Name: "q", Namespaces: []workload.Term{{}}, Groups: []Group{{
 		Resources: []string{"gpu"},
 		Flavors:   []FlavorQuota{{Flavor: "f", Resources: []Quota{{Resource: "gpu", Nominal: 1, Borrow: quota.NoLimit, Lend: quota.NoLimit}}}},
-	}}})
-	s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: "l", Queue: "q"})
+	}}}))
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "l", Queue: "q"}))
 	return s
 }
 
@@ -76,13 +76,13 @@ func touchedWorkload() Workload {
 // An admission that could not be written counts no longer, and both queues show that.
 func TestFailedAdmissionTouches(t *testing.T) {
 	s := touchedWorld()
-	s.SetWorkload(touchedWorkload())
+	s.Apply(SetWorkload(touchedWorkload()))
 	s.Step(1, 10)
-	if view, _ := s.Queue("q"); view.Reserved != 1 {
+	if view, _ := s.Publish().Queue("q"); view.Reserved != 1 {
 		t.Fatalf("view %+v", view)
 	}
 	s.Touched()
-	s.AdmissionFailed("u")
+	s.Apply(AdmissionFailed("u"))
 	if got, _ := s.Touched(); !slices.Equal(got, []Name{{Name: "q"}, {"ns", "l"}}) {
 		t.Errorf("touched %v", got)
 	}
@@ -94,10 +94,10 @@ func TestDeletedBeforeItRests(t *testing.T) {
 	s, w := touchedWorld(), touchedWorkload()
 	w.Reserved, w.Evicting, w.Resting, w.Queue = true, true, true, "q"
 	w.Held = []Held{{Flavor: "f", Resource: "gpu", Amount: 1}}
-	s.SetWorkload(w)
-	s.DeleteWorkload("u")
-	all, _ := s.Queue("q")
-	if own := s.LocalQueue("ns", "l"); own.Inadmissible != 0 || all.Inadmissible != 0 {
+	s.Apply(SetWorkload(w))
+	s.Apply(DeleteWorkload("u"))
+	all, _ := s.Publish().Queue("q")
+	if own := s.Publish().LocalQueue("ns", "l"); own.Inadmissible != 0 || all.Inadmissible != 0 {
 		t.Errorf("%d wait in the LocalQueue, %d in the ClusterQueue", own.Inadmissible, all.Inadmissible)
 	}
 }

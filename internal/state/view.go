@@ -2,15 +2,14 @@ package state
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
-	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // Counts are the workloads of a queue. spec: 10 §4.4.
@@ -32,89 +31,13 @@ type View struct {
 	Share *quota.Share
 }
 
-// Queue returns the view of a ClusterQueue, false if there is none of that name.
-func (s *State) Queue(name string) (View, bool) {
-	q := s.queues[name]
-	if q == nil {
-		return View{}, false
-	}
-	v := View{Counts: Counts{Active: q.q.Pending.Active(), Inadmissible: q.q.Pending.Inadmissible()}, Share: s.share(q.q.Node)}
-	for _, l := range s.leadingTo(name) {
-		if !l.def.Stopped {
-			v.Inadmissible += l.resting
-		}
-	}
-	if q.q.Closed != "" {
-		v.Active, v.Inadmissible = 0, v.Active+v.Inadmissible
-	}
-	s.sumReserved(&v, q.q.Holders().All())
-	if q.def.Cohort != "" {
-		v.Borrowed = s.borrowed(q, v.Reservation)
-		v.BorrowedUsage = s.borrowed(q, v.Usage)
-	}
-	return v, true
-}
-
-// borrowed returns the part of held past the queue's own quota.
-func (s *State) borrowed(q *queue, held []Held) []Held {
-	s.world.ApplyEdits()
-	var out []Held
-	for _, h := range held {
-		fr := s.world.Table.FR(h.Flavor, h.Resource)
-		if over := h.Amount.Sub(s.world.Quota.Nominal(q.q.Node, fr)); over > 0 {
-			out = append(out, s.held(resource.Entry{FR: fr, Amount: over}))
-		}
-	}
-	return out
-}
-
-// LocalQueue returns the view of a LocalQueue.
-func (s *State) LocalQueue(namespace, name string) View {
-	var v View
-	lq := s.localQueues[Name{namespace, name}]
-	if lq == nil || !lq.exists || s.queues[lq.def.Queue] == nil {
-		return v
-	}
-	q := s.queues[lq.def.Queue].q
-	var reserved []*workload.Workload
-	for r := lq.records; r != nil; r = r.next {
-		switch {
-		case r.in != q:
-		case r.wl.Reserved:
-			reserved = append(reserved, r.wl)
-		default:
-			v.Active++
-		}
-	}
-	if !lq.def.Stopped {
-		v.Inadmissible = lq.resting
-	}
-	s.sumReserved(&v, slices.Values(reserved))
-	return v
-}
-
-func (s *State) sumReserved(v *View, reserved iter.Seq[*workload.Workload]) {
-	var all, admitted resource.Vector
-	for w := range reserved {
-		v.Reserved++
-		all = all.Sum(w.Usage)
-		if r := s.records[w.UID]; r.def.Admitted {
-			v.Admitted++
-			admitted = admitted.Sum(w.Usage)
-		}
-	}
-	for _, e := range all {
-		v.Reservation = append(v.Reservation, s.held(e))
-	}
-	for _, e := range admitted {
-		v.Usage = append(v.Usage, s.held(e))
-	}
-}
-
 func (s *State) held(e resource.Entry) Held {
 	p := s.world.Table.Pair(e.FR)
 	return Held{Flavor: p.Flavor, Resource: p.Resource, Amount: e.Amount}
 }
+
+// Wakes returns how many classes of workloads releases have activated, and how many of them in vain.
+func (s *State) Wakes() order.Wakes { return s.world.Wakes() }
 
 // QueueOf returns the ClusterQueue of a workload's line or reservation, "" for none.
 func (s *State) QueueOf(uid string) string {
@@ -259,11 +182,11 @@ func (s *State) Dump() string {
 		for _, c := range s.cells(q.def.Groups) {
 			p := s.world.Table.Pair(c.FR)
 			fmt.Fprintf(&b, "  %s/%s nominal %s used %s available %s\n", p.Flavor, p.Resource, c.Nominal.Format(p.Resource),
-				s.world.Quota.Usage(q.q.Node, c.FR).Format(p.Resource), s.world.Quota.Available(q.q.Node, c.FR).Format(p.Resource))
+				s.world.Quota.Usage(q.q.Node, c.FR).Format(p.Resource), s.world.Ledger.Available(q.q.Node, c.FR).Format(p.Resource))
 		}
 		var held []string
 		for w := range q.q.Holders().All() {
-			line := fmt.Sprintf("  holds %s: %s", w.Key, w.Usage.Format(s.world.Table))
+			line := fmt.Sprintf("  holds %s: %s", w.Key, w.Usage.Quota.Format(s.world.Table))
 			if w.Evicting {
 				line += " (leaving)"
 			}
@@ -295,7 +218,7 @@ func (s *State) Figures(flavor, res string) []Figure {
 	f.Reach(fr)
 	var out []Figure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, Figure{cohort, name, f.Subtree(n, fr), f.Usage(n, fr), f.Available(n, fr), f.Potential(n, fr)})
+		out = append(out, Figure{cohort, name, f.Subtree(n, fr), f.Usage(n, fr), s.world.Ledger.Available(n, fr), f.Potential(n, fr)})
 	})
 	return out
 }

@@ -13,23 +13,23 @@ import (
 // TestReasonsOfAll: every workload that waits has a reason, whether it was evaluated itself or not. spec: 20 §4.22.
 func TestReasonsOfAll(t *testing.T) {
 	s := New(Options{Options: immediately()})
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
 	for _, name := range []string{"cq", "strict"} {
-		s.SetQueue(Queue{Name: name, Strict: name == "strict", Namespaces: []workload.Term{{}}, Groups: []Group{{
+		s.Apply(SetQueue(Queue{Name: name, Strict: name == "strict", Namespaces: []workload.Term{{}}, Groups: []Group{{
 			Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
 				{Resource: "cpu", Nominal: 4000, Borrow: quota.NoLimit, Lend: quota.NoLimit},
 			}}},
-		}}})
-		s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: name, Queue: name})
+		}}}))
+		s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: name, Queue: name}))
 	}
 	since := workload.Instant(0)
 	submit := func(uid, queue string, cores int64) {
 		since++
-		s.SetWorkload(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: queue, Since: since, Queueable: true,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1000 * cores)}}}},
-		})
+		}))
 	}
 	submit("runs", "cq", 3)
 	submit("first", "cq", 2)
@@ -54,7 +54,7 @@ func TestReasonsOfAll(t *testing.T) {
 	if d, _ := s.Why("second"); d.Look.Sentence() != s.Look("first").Sentence() {
 		t.Errorf("the second says %q, the first %q", d.Look.Sentence(), s.Look("first").Sentence())
 	}
-	s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: "none", Queue: "strict"})
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "none", Queue: "strict"}))
 	if got := s.Reason("nowhere"); got != trace.Misconfigured && got != trace.PendingEvaluation {
 		t.Errorf("after its queue was made: %q", got)
 	}
@@ -63,15 +63,15 @@ func TestReasonsOfAll(t *testing.T) {
 // TestMisfits: what no queue would take says so before it is evaluated, and so also while admission is paused.
 func TestMisfits(t *testing.T) {
 	s := New(Options{Options: immediately()})
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
-	s.SetNamespace("other", nil)
-	s.SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{{Key: "team", Op: workload.In, Values: []string{"a"}}}}, Groups: []Group{{
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(SetNamespace{Name: "other", Labels: nil})
+	s.Apply(SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{{Key: "team", Op: workload.In, Values: []string{"a"}}}}, Groups: []Group{{
 		Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
 			{Resource: "cpu", Nominal: 4000, Borrow: quota.NoLimit, Lend: quota.NoLimit},
 		}}},
-	}}})
-	s.SetNamespace("ns", map[string]string{"team": "a"})
+	}}}))
+	s.Apply(SetNamespace{Name: "ns", Labels: map[string]string{"team": "a"}})
 	for uid, tc := range map[string]struct {
 		namespace string
 		problem   *workload.Problem
@@ -81,11 +81,11 @@ func TestMisfits(t *testing.T) {
 		"not selected": {namespace: "other", want: trace.Misconfigured},
 		"beyond range": {namespace: "ns", problem: &workload.Problem{Reason: string(trace.Misconfigured), Note: "n"}, want: trace.Misconfigured},
 	} {
-		s.SetLocalQueue(LocalQueue{Namespace: tc.namespace, Name: "cq", Queue: "cq"})
-		s.SetWorkload(Workload{
+		s.Apply(SetLocalQueue(LocalQueue{Namespace: tc.namespace, Name: "cq", Queue: "cq"}))
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: tc.namespace, Name: uid, Version: 1, LocalQueue: "cq", Queueable: true, Problem: tc.problem,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1000}}}},
-		})
+		}))
 		if got := s.Reason(uid); got != tc.want {
 			t.Errorf("%s: %q, want %q", uid, got, tc.want)
 		}
@@ -95,7 +95,7 @@ func TestMisfits(t *testing.T) {
 // TestNoticesOfAPause: without steps, workloads that no cycle is about get their reason, and none is admitted.
 func TestNoticesOfAPause(t *testing.T) {
 	s := New(Options{Options: immediately()})
-	s.SetWorkload(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true})
+	s.Apply(SetWorkload(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true}))
 	got := s.Notices()
 	if len(got) != 1 || got[0].Look.Reason != trace.Misconfigured || got[0].Admitted != nil {
 		t.Errorf("%+v", got)

@@ -14,37 +14,37 @@ import (
 // still ends the assumption: the workload is back in line and admitted anew.
 func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
 	s := New(Options{Options: immediately()})
-	s.SetFlavor(flavor.Flavor{Name: "f"})
-	s.SetNamespace("ns", nil)
-	s.SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{
 		Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
 			{Resource: "cpu", Nominal: 1, Borrow: quota.NoLimit, Lend: quota.NoLimit},
 		}}},
-	}}})
-	s.SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"})
+	}}}))
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
 	w := Workload{
 		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "lq", Queueable: true,
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
 	}
-	s.SetWorkload(w)
+	s.Apply(SetWorkload(w))
 	if r := s.Step(1, 10); len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted {
 		t.Fatalf("decisions %+v", r.Decisions)
 	}
 	lost, written := w, w
 	lost.Version = 12
-	s.SetWorkload(lost)
+	s.Apply(SetWorkload(lost))
 	if r := s.Step(2, 10); len(r.Decisions) != 0 {
 		t.Fatalf("decided %+v while the admission is being written", r.Decisions)
 	}
 	written.Version, written.Reserved, written.Queue = 10, true, "cq"
 	written.Held = []Held{{Flavor: "f", Resource: "cpu", Amount: 1}}
-	s.AdmissionWritten(written)
+	s.Apply(AdmissionWritten(written))
 	if r := s.Step(3, 10); len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted {
 		t.Errorf("decisions %+v, want a second admission", r.Decisions)
 	}
-	s.DeleteWorkload("w")
-	s.AdmissionWritten(written)
-	if v, _ := s.Queue("cq"); v.Reserved != 0 {
+	s.Apply(DeleteWorkload("w"))
+	s.Apply(AdmissionWritten(written))
+	if v, _ := s.Publish().Queue("cq"); v.Reserved != 0 {
 		t.Errorf("a report brought back a deleted workload: %+v", v)
 	}
 }

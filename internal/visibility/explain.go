@@ -55,7 +55,7 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	return out, nil
 }
 
-// told is an answer of the engine about a Workload. It is shared and must not be modified.
+// told is an answer of the engine about a Workload.
 type told struct {
 	berthv1alpha1.Explanation
 	hidden []string // namespaces of victims whose names are left out, sorted
@@ -105,8 +105,7 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 // tell asks the engine about a Workload, with the names of victims in its own and in readable namespaces. The text is made in the
 // engine's goroutine, which can look up the names of flavors.
 func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string) (*told, error) {
-	key := "explanation of " + string(w.UID) + " for " + strings.Join(readable, ",")
-	return question(ctx, s, key, func(st *state.State) *told {
+	return question(ctx, s, func(st *state.State) *told {
 		look, place := st.LookNow(string(w.UID))
 		if look == nil {
 			return nil

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
@@ -18,11 +18,11 @@ import (
 // A caller with a thousand requests is asked to retry later, and uses up neither all seats nor the waiting places of another caller.
 func TestInFlight(t *testing.T) {
 	s := world(rules{"everything"})
-	read, held, begun := s.Read, make(chan struct{}), make(chan struct{}, 1000)
-	s.Read = func(ctx context.Context, key string, f func(*state.State) any) (any, error) {
+	model, held, begun := s.Model, make(chan struct{}), make(chan struct{}, 1000)
+	s.Model = func() *state.Model {
 		begun <- struct{}{}
 		<-held
-		return read(ctx, key, f)
+		return model()
 	}
 	var all sync.WaitGroup
 	codes := make(chan *httptest.ResponseRecorder, 1000)
@@ -43,11 +43,7 @@ func TestInFlight(t *testing.T) {
 	}
 	other := make(chan int, 1)
 	all.Go(func() { other <- get(s, lines, "X-Remote-User", "other", "Authorization", "").Code })
-	select {
-	case <-begun:
-	case <-time.After(30 * time.Second):
-		t.Error("another caller has to wait for the greedy one")
-	}
+	wait.Receive(t, "another caller does not wait for the greedy one", begun)
 	close(held)
 	all.Wait()
 	if code := <-other; code != http.StatusOK {
@@ -75,11 +71,12 @@ func TestTokensInFlight(t *testing.T) {
 	}
 }
 
-// An engine with too many requests is busy, which is no failure.
+// An engine with too many questions is busy, which is no failure.
 func TestBusyEngine(t *testing.T) {
 	s := world(rules{"everything"})
-	s.Read = func(context.Context, string, func(*state.State) any) (any, error) { return nil, engine.ErrBusy }
-	if got := get(s, lines); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") != "1" {
+	s.Workload = known
+	s.Read = func(context.Context, func(*state.State) any) (any, error) { return nil, engine.ErrBusy }
+	if got := get(s, explained); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") != "1" {
 		t.Errorf("%d %v %s", got.Code, got.Header(), got.Body)
 	}
 }
@@ -87,16 +84,6 @@ func TestBusyEngine(t *testing.T) {
 // Many callers may read pages of the same line at once.
 func TestPagesOfOneLine(t *testing.T) {
 	s := world(rules{"everything"})
-	read, cached := s.Read, sync.Map{}
-	s.Read = func(ctx context.Context, key string, f func(*state.State) any) (any, error) {
-		if answer, ok := cached.Load(key); ok {
-			return answer, nil
-		}
-		answer, err := read(ctx, key, f)
-		cached.Store(key, answer)
-		return answer, err
-	}
-	get(s, lines)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

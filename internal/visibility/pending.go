@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net/url"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,64 +37,34 @@ func pageOf(query url.Values) (offset, limit int64, err error) {
 	return offset, limit, nil
 }
 
-// line is the pending list of a ClusterQueue, for several callers at a time; list is nil if there is no such ClusterQueue.
-type line struct {
-	order sync.Once
-	list  *state.PendingList
-}
-
-// page returns a page, see state.PendingList.Page. The first call sorts the list; from then on it is only read.
-func (l *line) page(localQueue *state.Name, offset, limit int64) []state.Placed {
-	l.order.Do(func() { l.list.Page(nil, 0, 0) })
-	return l.list.Page(localQueue, offset, limit)
-}
-
-// waiting asks the engine for the pending list of a ClusterQueue.
-func (s *Server) waiting(ctx context.Context, queue string) (*line, error) {
-	return question(ctx, s, "waiting in "+queue, func(st *state.State) *line {
-		list, _ := st.Waiting(queue)
-		return &line{list: list}
-	})
-}
-
-func ofClusterQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, error) {
+func ofClusterQueue(_ context.Context, s *Server, a *ask) (runtime.Object, error) {
 	offset, limit, err := pageOf(a.query)
 	if err != nil {
 		return nil, err
 	}
-	line, err := s.waiting(ctx, a.name)
-	if err != nil {
-		return nil, err
-	}
-	if line.list == nil {
+	line, found := s.Model().Waiting(a.name)
+	if !found {
 		return nil, missing("clusterqueues", a.name)
 	}
-	return s.summary(line.page(nil, offset, limit)), nil
+	return s.summary(line.Page(nil, offset, limit)), nil
 }
 
 // ofLocalQueue returns an empty list for a LocalQueue whose ClusterQueue does not exist.
-func ofLocalQueue(ctx context.Context, s *Server, a *ask) (runtime.Object, error) {
+func ofLocalQueue(_ context.Context, s *Server, a *ask) (runtime.Object, error) {
 	offset, limit, err := pageOf(a.query)
 	if err != nil {
 		return nil, err
 	}
-	to, err := question(ctx, s, "queue of "+a.namespace+"/"+a.name, func(st *state.State) *string {
-		if queue, found := st.PointsTo(a.namespace, a.name); found {
-			return &queue
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if to == nil {
+	model := s.Model()
+	queue, found := model.PointsTo(a.namespace, a.name)
+	if !found {
 		return nil, missing("localqueues", a.name)
 	}
-	line, err := s.waiting(ctx, *to)
-	if err != nil || line.list == nil {
-		return s.summary(nil), err
+	line, found := model.Waiting(queue)
+	if !found {
+		return s.summary(nil), nil
 	}
-	return s.summary(line.page(&state.Name{Namespace: a.namespace, Name: a.name}, offset, limit)), nil
+	return s.summary(line.Page(&state.Name{Namespace: a.namespace, Name: a.name}, offset, limit)), nil
 }
 
 func missing(resource, name string) error {

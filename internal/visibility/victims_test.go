@@ -27,23 +27,23 @@ func preempting(t *testing.T, r rules) *Server {
 	s.Workload = func(namespace, name string) *kueue.Workload {
 		return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)}}
 	}
-	_, err := s.Read(t.Context(), "", func(st *state.State) any {
-		st.SetFlavor(flavor.Flavor{Name: "f"})
-		st.SetQueue(state.Queue{
+	_, err := s.Read(t.Context(), func(st *state.State) any {
+		st.Apply(state.SetFlavor(flavor.Flavor{Name: "f"}))
+		st.Apply(state.SetQueue(state.Queue{
 			Name: "cq2", Namespaces: []workload.Term{{}}, Preemption: preempt.Policy{Within: preempt.LowerPriority},
 			Groups: []state.Group{{Resources: []string{"cpu"}, Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{
 				{Resource: "cpu", Nominal: 3, Borrow: quota.NoLimit, Lend: quota.NoLimit},
 			}}}}},
-		})
+		}))
 		now := workload.Instant(1e9)
 		add := func(namespace, name string, priority, amount int64) {
 			now++
-			st.SetNamespace(namespace, nil)
-			st.SetLocalQueue(state.LocalQueue{Namespace: namespace, Name: "q2", Queue: "cq2"})
-			st.SetWorkload(state.Workload{
+			st.Apply(state.SetNamespace{Name: namespace, Labels: nil})
+			st.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: namespace, Name: "q2", Queue: "cq2"}))
+			st.Apply(state.SetWorkload(state.Workload{
 				UID: namespace + "-" + name, Namespace: namespace, Name: name, Version: 1, LocalQueue: "q2", Priority: priority, Created: now, Since: now,
 				Queueable: true, PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: resource.Amount(amount)}}}},
-			})
+			}))
 			st.Step(now, 100)
 		}
 		add("red", "own", 0, 1)

@@ -36,8 +36,10 @@ const patience = 10 * time.Second
 
 // Server is the handler of all requests. Its fields are set before the first one.
 type Server struct {
+	// Model returns the read model of the engine, see engine.Engine.Model.
+	Model func() *state.Model
 	// Read runs a function in the goroutine of the engine, see engine.Engine.Read.
-	Read func(ctx context.Context, key string, f func(*state.State) any) (any, error)
+	Read func(ctx context.Context, f func(*state.State) any) (any, error)
 	// Workload returns a Workload from the cache, which must not be modified, or nil.
 	Workload func(namespace, name string) *kueue.Workload
 	// Requests selects the requests of a pod that count.
@@ -239,9 +241,9 @@ func (s *Server) read(ctx context.Context, res *endpoint, a *ask) (runtime.Objec
 	return res.read(ctx, s, a)
 }
 
-// question asks the engine for an answer that all callers share; an engine that has stopped or is too busy is unavailable.
-func question[T any](ctx context.Context, s *Server, key string, f func(*state.State) T) (T, error) {
-	answer, err := s.Read(ctx, key, func(st *state.State) any { return f(st) })
+// question asks the engine; one that has stopped or is too busy is unavailable.
+func question[T any](ctx context.Context, s *Server, f func(*state.State) T) (T, error) {
+	answer, err := s.Read(ctx, func(st *state.State) any { return f(st) })
 	out, _ := answer.(T)
 	switch {
 	case errors.Is(err, engine.ErrBusy):

@@ -60,13 +60,18 @@ func access(r rules) Access {
 // world has one Workload, red/w in red/q, whose ClusterQueue is cq.
 func world(r rules) *Server {
 	st := state.New(state.Options{Options: cycle.Defaults()})
-	st.SetNamespace("red", nil)
-	st.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}})
-	st.SetLocalQueue(state.LocalQueue{Namespace: "red", Name: "q", Queue: "cq"})
-	st.SetWorkload(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Priority: 1 << 40, Created: 1e9, Since: 1e9, Queueable: true})
+	st.Apply(state.SetNamespace{Name: "red", Labels: nil})
+	st.Apply(state.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}}))
+	st.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: "red", Name: "q", Queue: "cq"}))
+	st.Apply(state.SetWorkload(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Priority: 1 << 40, Created: 1e9, Since: 1e9, Queueable: true}))
 	var turn sync.Mutex
 	return New(Server{
-		Read: func(_ context.Context, _ string, f func(*state.State) any) (any, error) {
+		Model: func() *state.Model {
+			turn.Lock()
+			defer turn.Unlock()
+			return st.Publish()
+		},
+		Read: func(_ context.Context, f func(*state.State) any) (any, error) {
 			turn.Lock()
 			defer turn.Unlock()
 			return f(st), nil
@@ -124,6 +129,13 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+const explained = "/apis/visibility.berth.dev/v1alpha1/namespaces/red/workloads/w/explanation"
+
+// known is a cache in which every Workload is red/w.
+func known(string, string) *kueue.Workload {
+	return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "w", UID: "u"}}
+}
+
 func TestUnavailable(t *testing.T) {
 	s := world(rules{"everything"})
 	s.Ready = func() error { return errors.New("not everything is known yet") }
@@ -133,10 +145,11 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 	s = world(rules{"everything"})
-	s.Read = func(context.Context, string, func(*state.State) any) (any, error) {
+	s.Workload = known
+	s.Read = func(context.Context, func(*state.State) any) (any, error) {
 		return nil, context.DeadlineExceeded
 	}
-	if got := get(s, lines); got.Code != 503 || !strings.Contains(got.Body.String(), "the engine does not answer") {
+	if got := get(s, explained); got.Code != 503 || !strings.Contains(got.Body.String(), "the engine does not answer") {
 		t.Errorf("without an engine: %d %s", got.Code, got.Body)
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/training/runtimes"
+	"github.com/berth-project/berth/internal/wire/reload"
 	"github.com/berth-project/berth/internal/workload/admit"
 	"github.com/berth-project/berth/internal/workload/evict"
 	"github.com/berth-project/berth/internal/workload/follow"
@@ -47,10 +48,9 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err := addMetrics(mgr, e, &cfg); err != nil {
 		return err
 	}
-	if cfg.reloader = newReloader(&cfg); cfg.reloader != nil {
-		if err := mgr.Add(cfg.reloader); err != nil {
-			return err
-		}
+	cfg.reloader = reload.New(&cfg.Options, cfg.Reload, cfg.limit, cfg.Log.WithName("options"))
+	if err := mgr.Add(cfg.reloader); err != nil {
+		return err
 	}
 	if err := addEngine(mgr, e, cfg.Log); err != nil {
 		return err
@@ -135,12 +135,8 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 }
 
 func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {
-	var kept <-chan *time.Duration
-	if cfg.reloader != nil {
-		kept = cfg.reloader.deactivated
-	}
 	return jobcontroller.Setup(ctx, mgr, jobcontroller.Options{
-		Kept:   kept,
+		Kept:   cfg.reloader.Deactivated,
 		Config: lookup.NewConfig(&cfg.Options), Pods: kinds.pods, Ready: kinds.ready, Ungated: ungated(cfg.meter), Descriptors: kinds.list,
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Created: jobCreated(cfg.meter),
@@ -219,10 +215,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 	follower := &follow.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
-		Rules:  lookup.Rules(o), Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
-	}
-	if cfg.reloader != nil {
-		follower.Changed = cfg.reloader.rules
+		Rules:  lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }

@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -48,14 +49,14 @@ func TestDashboard(t *testing.T) {
 			return err
 		}
 		defer conn.Close()
-		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(wait.Patience))
 		_, data, err := conn.ReadMessage()
 		if err != nil {
 			return err
 		}
 		return json.Unmarshal(data, into)
 	}
-	waitFor(t, "it shows why the workload waits", func() error {
+	wait.Until(t, "it shows why the workload waits", func() error {
 		var w kueue.Workload
 		if err := first("/ws/workload/red/large", &w); err != nil {
 			return err
@@ -67,7 +68,7 @@ func TestDashboard(t *testing.T) {
 		}
 		return fmt.Errorf("it shows %+v", w.Status)
 	})
-	waitFor(t, "it shows events", func() error {
+	wait.Until(t, "it shows events", func() error {
 		var found corev1.EventList
 		if err := first("/ws/workload/red/large/events", &found); err != nil {
 			return err

@@ -20,12 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -105,11 +105,7 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 			t.Error(err)
 		}
 	})
-	select {
-	case <-ready:
-	case <-time.After(30 * time.Second):
-		t.Fatal("not ready after 30 s")
-	}
+	wait.Ready(t, "the manager", ready, ended)
 	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -128,16 +124,13 @@ func TestConfiguredKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.ExternalFrameworks = append(o.ExternalFrameworks, flow)
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	c := manage(t, admin, o)
 	ctx := t.Context()
 	create := func(objects ...client.Object) {
 		t.Helper()
 		for _, object := range objects {
-			waitFor(t, fmt.Sprintf("%T %s is created", object, object.GetName()), func() error {
+			wait.Until(t, fmt.Sprintf("%T %s is created", object, object.GetName()), func() error {
 				return client.IgnoreAlreadyExists(c.Create(ctx, object))
 			})
 		}
@@ -176,21 +169,21 @@ func testPipelineRuns(t *testing.T, c client.Client) {
 		return value
 	}
 	for _, u := range []*unstructured.Unstructured{first, second} {
-		waitFor(t, "the kind is served", func() error { return client.IgnoreAlreadyExists(c.Create(ctx, u)) })
+		wait.Until(t, "the kind is served", func() error { return client.IgnoreAlreadyExists(c.Create(ctx, u)) })
 		if value, _, _ := unstructured.NestedString(u.Object, "spec", "status"); value != "PipelineRunPending" {
 			t.Errorf("%s is created with status %q: the webhook did not make it wait", u.GetName(), value)
 		}
 		if u == second {
 			break
 		}
-		waitFor(t, "the first one runs on the nodes of its flavor", func() error {
+		wait.Until(t, "the first one runs on the nodes of its flavor", func() error {
 			if pool := get(u, "spec", "taskRunTemplate", "podTemplate", "nodeSelector", "pool"); pool != "ci" || get(u, "spec", "status") != nil {
 				return fmt.Errorf("%v", u.Object["spec"])
 			}
 			return nil
 		})
 	}
-	waitFor(t, "the second one is queued", func() error {
+	wait.Until(t, "the second one is queued", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(ctx, &list, client.InNamespace("default")); err != nil || len(list.Items) != 2 {
 			return fmt.Errorf("%d workloads, %w", len(list.Items), err)
@@ -209,7 +202,7 @@ func testPipelineRuns(t *testing.T, c client.Client) {
 			map[string]any{"type": "Succeeded", "status": "True", "message": "built"},
 		}}
 	})
-	waitFor(t, "the second one follows", func() error {
+	wait.Until(t, "the second one follows", func() error {
 		if status := get(second, "spec", "status"); status != nil {
 			return fmt.Errorf("its status is %v", status)
 		}
@@ -221,7 +214,7 @@ func testPipelineRuns(t *testing.T, c client.Client) {
 func testChildrenOfFlows(t *testing.T, c client.Client) {
 	ctx := t.Context()
 	parent := object(t, flow, "nightly", "lq", "{spec: {}}")
-	waitFor(t, "the kind is served", func() error { return client.IgnoreAlreadyExists(c.Create(ctx, parent)) })
+	wait.Until(t, "the kind is served", func() error { return client.IgnoreAlreadyExists(c.Create(ctx, parent)) })
 	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
 		Name: "c", Image: "x", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100")}},
 	}}}}
@@ -248,11 +241,11 @@ func testChildrenOfFlows(t *testing.T, c client.Client) {
 			return nil
 		}
 	}
-	waitFor(t, "the child waits", suspended(true))
+	wait.Until(t, "the child waits", suspended(true))
 	embeddedtest.Edit(t, c, &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}}, func(q *kueue.ClusterQueue) {
 		q.Spec.ResourceGroups[0].Flavors[0].Resources[1].NominalQuota = resource.MustParse("200")
 	})
-	waitFor(t, "the workload of the parent is admitted", func() error {
+	wait.Until(t, "the workload of the parent is admitted", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(wl), wl); err != nil {
 			return err
 		}

@@ -14,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/options"
@@ -93,10 +93,7 @@ managedJobsNamespaceSelector: {matchExpressions: [{key: queueing, operator: NotI
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	manage(t, admin, o)
 	seen := &warnings{}
 	cfg := rest.CopyConfig(admin)
@@ -175,7 +172,7 @@ func testIgnoredEvents(ctx context.Context, t *testing.T, c client.Client, about
 			t.Errorf("%s is gone", key)
 			continue
 		}
-		waitFor(t, key+" has the event that it should have", func() error {
+		wait.Until(t, key+" has the event that it should have", func() error {
 			notes, err := about(object.GetUID())
 			if err != nil {
 				return err

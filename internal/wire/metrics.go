@@ -14,7 +14,6 @@ import (
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -22,13 +21,7 @@ import (
 func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o := metrics.NewOptions(&cfg.Options)
 	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
-	o.Ask = func(ctx context.Context, f func(*state.State)) error {
-		_, err := e.Read(ctx, "", func(s *state.State) any {
-			f(s)
-			return nil
-		})
-		return err
-	}
+	o.Model = e.Model
 	cfg.meter = metrics.New(o)
 	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
 	e.OnTurn(meterTurn(cfg.meter))

@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -23,11 +23,7 @@ func TestMetricsAccess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs an API server")
 	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.QPS = -1
+	admin := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	o := options.Default()
 	o.Metrics.Address = fmt.Sprint("127.0.0.1:", embeddedtest.FreePort(t))
 	c := manage(t, admin, o)
@@ -64,7 +60,7 @@ func TestMetricsAccess(t *testing.T) {
 		{"has a token that was changed", "Bearer " + reader[:len(reader)-8] + "AAAAAAAA", http.StatusUnauthorized, ""},
 		{"has no right", "Bearer " + stranger, http.StatusForbidden, ""},
 	} {
-		embeddedtest.Eventually(t, "the answer to one who "+tc.who, func() error {
+		wait.Until(t, "the answer to one who "+tc.who, func() error {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+o.Metrics.Address+"/metrics", nil)
 			if err != nil {
 				t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -42,11 +42,7 @@ func ownServer(t *testing.T) (*rest.Config, client.Client) {
 	if testing.Short() {
 		t.Skip("runs an API server")
 	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.QPS = -1
+	admin := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +116,7 @@ func (s *seen) room(name, cpu string, edit ...func(*kueue.ClusterQueueSpec)) {
 	}
 	s.space(name, nil)
 	s.create(cq, localQueue(name, "lq", name))
-	s.eventually("ClusterQueue "+name+" is active", func() error {
+	wait.Until(s.T, "ClusterQueue "+name+" is active", func() error {
 		return is(s.clusterQueue(name).Status.Conditions, kueue.ClusterQueueActive, metav1.ConditionTrue, kueue.ReasonReady)
 	})
 }
@@ -207,18 +203,13 @@ func (s *seen) remove(objects ...client.Object) {
 // gone waits until an object is deleted.
 func (s *seen) gone(o client.Object) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%T %s is gone", o, o.GetName()), func() error {
+	wait.Until(s.T, fmt.Sprintf("%T %s is gone", o, o.GetName()), func() error {
 		err := s.c.Get(s.Context(), client.ObjectKeyFromObject(o), o)
 		if err == nil {
 			return fmt.Errorf("deletion %v, finalizers %v", o.GetDeletionTimestamp(), o.GetFinalizers())
 		}
 		return client.IgnoreNotFound(err)
 	})
-}
-
-func (s *seen) eventually(what string, check func() error) {
-	s.Helper()
-	waitFor(s.T, what, check)
 }
 
 // is checks a condition.
@@ -233,7 +224,7 @@ func is(conditions []metav1.Condition, kind string, status metav1.ConditionStatu
 // waits waits until a Workload is pending for a reason, with the words in its message.
 func (s *seen) waits(room, name, reason string, words ...string) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%s/%s waits: %s", room, name, reason), func() error {
+	wait.Until(s.T, fmt.Sprintf("%s/%s waits: %s", room, name, reason), func() error {
 		conditions := s.workload(room, name).Status.Conditions
 		if err := is(conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, reason); err != nil {
 			return err
@@ -251,7 +242,7 @@ func (s *seen) waits(room, name, reason string, words ...string) {
 func (s *seen) runs(room, name string) string {
 	s.Helper()
 	var usage string
-	s.eventually(fmt.Sprintf("%s/%s is admitted", room, name), func() error {
+	wait.Until(s.T, fmt.Sprintf("%s/%s is admitted", room, name), func() error {
 		w := s.workload(room, name)
 		if err := is(w.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionTrue, kueue.ReasonAdmitted); err != nil {
 			return fmt.Errorf("%w in %+v", err, w.Status.Conditions)

@@ -13,6 +13,7 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 	controller "github.com/berth-project/berth/internal/queue/populate"
 )
@@ -81,7 +82,7 @@ func (p *populated) queue(name, team string) *kueue.ClusterQueue {
 func (p *populated) is(namespace, name, clusterQueue string) *kueue.LocalQueue {
 	p.Helper()
 	var lq kueue.LocalQueue
-	p.eventually(fmt.Sprintf("LocalQueue %s/%s for %s", namespace, name, clusterQueue), func() error {
+	wait.Until(p.T, fmt.Sprintf("LocalQueue %s/%s for %s", namespace, name, clusterQueue), func() error {
 		lq = kueue.LocalQueue{}
 		if err := p.c.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &lq); err != nil {
 			return err
@@ -113,7 +114,7 @@ func (p *populated) none(namespace string) {
 func (p *populated) settled() {
 	p.Helper()
 	p.create(&kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{GenerateName: "settled-"}})
-	p.eventually("queues have conditions", func() error {
+	wait.Until(p.T, "queues have conditions", func() error {
 		var list kueue.ClusterQueueList
 		if err := p.c.List(p.Context(), &list); err != nil {
 			return err
@@ -144,7 +145,7 @@ func (p *populated) versions() string {
 // event waits for an event about an object.
 func (p *populated) event(about, reason, words string) {
 	p.Helper()
-	p.eventually(reason+" of "+about, func() error {
+	wait.Until(p.T, reason+" of "+about, func() error {
 		var list eventsv1.EventList
 		if err := p.c.List(p.Context(), &list); err != nil {
 			return err
@@ -171,7 +172,7 @@ func (p *populated) called() {
 
 	// A deleted one is generated again; a user's own with that name is not changed.
 	p.remove(lq)
-	p.eventually("it is made again", func() error {
+	wait.Until(p.T, "it is made again", func() error {
 		if again := p.is("one", "default", "b"); again.UID == lq.UID {
 			return fmt.Errorf("it is the old one")
 		}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // classed names a priority class.
@@ -25,7 +26,7 @@ func ofWorkloads(name string, value int32) func(*kueue.Workload) {
 
 func (s *seen) priority(room, name string, want int32) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%s/%s has priority %d", room, name, want), func() error {
+	wait.Until(s.T, fmt.Sprintf("%s/%s has priority %d", room, name, want), func() error {
 		if p := s.workload(room, name).Spec.Priority; p == nil || *p != want {
 			return fmt.Errorf("priority %v", p)
 		}
@@ -76,7 +77,7 @@ func (s *seen) priorityClass() {
 	time.Sleep(300 * time.Millisecond)
 	s.priority(room, "named", 100)
 	change(s, s.workload(room, "named"), func(w *kueue.Workload) { w.Spec.Priority = new(int32(1)) }) // and may be preempted now
-	s.eventually("the urgent one preempts it", func() error {
+	wait.Until(s.T, "the urgent one preempts it", func() error {
 		return is(s.workload(room, "named").Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.ReasonPreempted)
 	})
 }

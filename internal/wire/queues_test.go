@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 )
 
@@ -26,7 +27,7 @@ func (s *seen) active(name, reason string, words ...string) {
 	if reason == kueue.ReasonReady {
 		status = metav1.ConditionTrue
 	}
-	s.eventually(fmt.Sprintf("ClusterQueue %s: %s", name, reason), func() error {
+	wait.Until(s.T, fmt.Sprintf("ClusterQueue %s: %s", name, reason), func() error {
 		conditions := s.clusterQueue(name).Status.Conditions
 		if err := is(conditions, kueue.ClusterQueueActive, status, reason); err != nil {
 			return err
@@ -50,7 +51,7 @@ func (s *seen) localActive(room, reason string) {
 	if reason == kueue.ReasonReady {
 		status = metav1.ConditionTrue
 	}
-	s.eventually(fmt.Sprintf("LocalQueue %s: %s", room, reason), func() error {
+	wait.Until(s.T, fmt.Sprintf("LocalQueue %s: %s", room, reason), func() error {
 		return is(s.localQueue(room).Status.Conditions, kueue.LocalQueueActive, status, reason)
 	})
 }
@@ -96,6 +97,17 @@ func (s *seen) clusterQueueActive() {
 	a, b := check("cq-active-a", kueue.MultiKueueControllerName), check("cq-active-b", kueue.MultiKueueControllerName)
 	s.create(a, b)
 	s.active(room, kueue.ReasonAdmissionCheckInactive, "only one MultiKueue check")
+	for _, c := range []*kueue.AdmissionCheck{a, b} {
+		wait.Until(s, "both controllers of "+c.Name+" have written it", func() error {
+			if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(c), c); err != nil {
+				return err
+			}
+			if len(c.Finalizers) == 0 || len(c.Status.Conditions) == 0 {
+				return fmt.Errorf("finalizers %v, conditions %v", c.Finalizers, c.Status.Conditions)
+			}
+			return nil
+		})
+	}
 	s.checkIs(a, metav1.ConditionTrue)
 	s.checkIs(b, metav1.ConditionTrue)
 	s.active(room, kueue.ReasonMultipleMultiKueueAdmissionChecks)
@@ -150,7 +162,7 @@ func (s *seen) localQueueActive() {
 	unset := localQueue(room, "unset", "")
 	s.create(localQueue(room, "lq", room), unset, work(room, "w", 1, "cpu=1"))
 	s.localActive(room, kueue.ReasonClusterQueueDoesNotExist)
-	s.eventually("a LocalQueue without a ClusterQueue says so", func() error {
+	wait.Until(s.T, "a LocalQueue without a ClusterQueue says so", func() error {
 		lq := read(s, room, "unset", &kueue.LocalQueue{})
 		return is(lq.Status.Conditions, kueue.LocalQueueActive, metav1.ConditionFalse, kueue.ReasonClusterQueueDoesNotExist)
 	})
@@ -166,7 +178,7 @@ func (s *seen) localQueueActive() {
 	s.create(work(room, "behind", 1, "cpu=1"))
 	s.counts(room, 1, 1, 1)
 	change(s, unset, func(q *kueue.LocalQueue) { q.Spec.ClusterQueue = room })
-	s.eventually("the other LocalQueue got its ClusterQueue", func() error {
+	wait.Until(s.T, "the other LocalQueue got its ClusterQueue", func() error {
 		lq := read(s, room, "unset", &kueue.LocalQueue{})
 		return is(lq.Status.Conditions, kueue.LocalQueueActive, metav1.ConditionTrue, kueue.ReasonReady)
 	})
@@ -185,7 +197,7 @@ func (s *seen) localQueueActive() {
 // counts waits until a LocalQueue has the counts.
 func (s *seen) counts(room string, pending, reserving, admitted int32) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("LocalQueue %s counts %d %d %d", room, pending, reserving, admitted), func() error {
+	wait.Until(s.T, fmt.Sprintf("LocalQueue %s counts %d %d %d", room, pending, reserving, admitted), func() error {
 		st := s.localQueue(room).Status
 		if st.PendingWorkloads != pending || st.ReservingWorkloads != reserving || st.AdmittedWorkloads != admitted {
 			return fmt.Errorf("it counts %d %d %d", st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads)
@@ -217,7 +229,7 @@ func (s *seen) manyFlavors() {
 	}
 	s.create(cq, localQueue(room, "lq", room))
 	s.active(room, kueue.ReasonReady)
-	s.eventually("the flavors are shown", func() error {
+	wait.Until(s.T, "the flavors are shown", func() error {
 		c, l := s.clusterQueue(room).Status, s.localQueue(room).Status
 		if len(c.FlavorsReservation) != n || len(c.FlavorsUsage) != n || len(l.FlavorsReservation) != 64 || len(l.FlavorsUsage) != 64 {
 			return fmt.Errorf("%d, %d, %d and %d", len(c.FlavorsReservation), len(c.FlavorsUsage), len(l.FlavorsReservation), len(l.FlavorsUsage))
@@ -248,7 +260,7 @@ func (s *seen) figures() {
 		g.Flavors = append(g.Flavors, second)
 	})
 	s.create(work(room, "w", 3, "cpu=1"))
-	s.eventually("it has a reservation", func() error {
+	wait.Until(s.T, "it has a reservation", func() error {
 		return is(s.workload(room, "w").Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved)
 	})
 	const free = "figures-b[a.example.com/x 0 0, cpu 0 0]"
@@ -267,7 +279,7 @@ func (s *seen) figures() {
 	s.usage(room, free, free)
 	lq := s.localQueue(room).Status
 	if len(lq.FlavorsUsage) != 1 || lq.FlavorsUsage[0].Name != "figures-b" {
-		s.eventually("the LocalQueue follows", func() error {
+		wait.Until(s.T, "the LocalQueue follows", func() error {
 			if lq := s.localQueue(room).Status; len(lq.FlavorsUsage) != 1 || lq.FlavorsUsage[0].Name != "figures-b" {
 				return fmt.Errorf("it shows %+v", lq.FlavorsUsage)
 			}
@@ -290,7 +302,7 @@ func (s *seen) usage(name, reservation, usage string) {
 		}
 		return strings.Join(flavors, " ")
 	}
-	s.eventually("the figures of "+name, func() error {
+	wait.Until(s.T, "the figures of "+name, func() error {
 		st := s.clusterQueue(name).Status
 		if got := flat(st.FlavorsReservation); got != reservation {
 			return fmt.Errorf("reservation %s, want %s", got, reservation)
@@ -320,7 +332,7 @@ func (s *seen) deletedQueue() {
 	s.localActive(room, kueue.ReasonClusterQueueIsInactive)
 	s.waits(room, "waits", kueue.ReasonSuspended)
 	s.finish(room, "a")
-	s.eventually("the figures move", func() error {
+	wait.Until(s.T, "the figures move", func() error {
 		if n := s.clusterQueue(room).Status.AdmittedWorkloads; n != 1 {
 			return fmt.Errorf("%d admitted", n)
 		}
@@ -343,7 +355,7 @@ func (s *seen) deletedIdleQueue() {
 	s.checkIs(ac, metav1.ConditionTrue)
 	s.room(room, "1", needs("deleted-idle-check"))
 	s.create(work(room, "reserved", 1, "cpu=1"))
-	s.eventually("it has a reservation", func() error {
+	wait.Until(s.T, "it has a reservation", func() error {
 		return is(s.workload(room, "reserved").Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved)
 	})
 	s.create(work(room, "waits", 1, "cpu=1"))
@@ -415,7 +427,7 @@ func (s *seen) held() {
 	s.active(room, kueue.ReasonStopped)
 	s.waits(room, "a", kueue.ReasonSuspended)
 	s.counts(room, 2, 1, 1)
-	s.eventually("the ClusterQueue counts who waits", func() error {
+	wait.Until(s.T, "the ClusterQueue counts who waits", func() error {
 		if st := s.clusterQueue(room).Status; st.PendingWorkloads != 2 || st.AdmittedWorkloads != 1 {
 			return fmt.Errorf("%+v", st)
 		}
@@ -425,7 +437,7 @@ func (s *seen) held() {
 		s.Error("Hold evicted it")
 	}
 	change(s, cq, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHoldAndDrain })
-	s.eventually("it is drained", func() error {
+	wait.Until(s.T, "it is drained", func() error {
 		return is(s.workload(room, "runs").Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.ReasonClusterQueueStopped)
 	})
 	s.finish(room, "runs")
@@ -449,7 +461,7 @@ func (s *seen) heldLocal() {
 	s.localActive(room, kueue.ReasonStopped)
 	s.waits(room, "waits", kueue.ReasonSuspended)
 	s.counts(room, 0, 1, 1)
-	s.eventually("nobody waits in the ClusterQueue", func() error {
+	wait.Until(s.T, "nobody waits in the ClusterQueue", func() error {
 		if n := s.clusterQueue(room).Status.PendingWorkloads; n != 0 {
 			return fmt.Errorf("%d wait", n)
 		}
@@ -470,7 +482,7 @@ func (s *seen) heldLocal() {
 // share waits for the weightedShare of a ClusterQueue or a Cohort.
 func (s *seen) share(o client.Object, want int64) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%T %s has the share %d", o, o.GetName(), want), func() error {
+	wait.Until(s.T, fmt.Sprintf("%T %s has the share %d", o, o.GetName(), want), func() error {
 		if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -526,7 +538,7 @@ func (s *seen) shares() {
 // noShares: without fair sharing the status has no share, also no earlier one.
 func (s *seen) noShares() {
 	for _, o := range []client.Object{&kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "shares-org"}}, clusterQueue("shares-ml", "0")} {
-		s.eventually(fmt.Sprintf("%T %s has no share", o, o.GetName()), func() error {
+		wait.Until(s.T, fmt.Sprintf("%T %s has no share", o, o.GetName()), func() error {
 			if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 func limits(namespace, name string, item corev1.LimitRangeItem) *corev1.LimitRange {
@@ -18,7 +19,7 @@ func limits(namespace, name string, item corev1.LimitRangeItem) *corev1.LimitRan
 // asked returns the requests in the status of a pending Workload.
 func (s *seen) asked(room, name, want string) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%s/%s asks for %s", room, name, want), func() error {
+	wait.Until(s.T, fmt.Sprintf("%s/%s asks for %s", room, name, want), func() error {
 		got := s.workload(room, name).Status.ResourceRequests
 		if len(got) != 1 || text(got[0].Resources) != want {
 			return fmt.Errorf("it asks for %+v", got)

@@ -33,6 +33,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/training/runtimes"
+	"github.com/berth-project/berth/internal/wire/reload"
 )
 
 // Config are the options and the surroundings of a manager.
@@ -60,19 +61,18 @@ type Config struct {
 	meter    *metrics.Recorder      // set by addMetrics
 	events   *reconcile.EventBudget // shared by all controllers; set by addMetrics
 	limit    inflight.Throttle      // of requests to the API server
-	reloader *reloader              // of the configuration file, nil if there is none
+	reloader *reload.Reloader       // of the configuration file
 	runtimes *runtimes.Store        // shared by the controller, webhooks and job kind of TrainJobs
 	probes   *listen.Probes         // also if their address is reserved
 }
 
-// Run builds the manager and runs it until ctx ends.
+// Run builds the manager and runs it until ctx ends. The libraries' own logs are not its concern: see LeadLogs.
 func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			err = nil // ctx ended during the start
 		}
 	}()
-	LeadLogs(cfg.Log)
 	cfg.probes = &listen.Probes{}
 	announce(&cfg)
 	limitRequests(&cfg)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -27,6 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -37,10 +36,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := embeddedtest.ConfigOf(t, embeddedtest.Start(t, embeddedtest.Full))
 	ctx, cancel := context.WithCancel(context.Background())
 	o := options.Default()
 	o.LeaderElection.Enabled = false
@@ -73,14 +69,7 @@ func TestRun(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("not ready after 30 s")
-	}
+	wait.Ready(t, "the manager", ready, ended)
 	c, err := client.New(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +102,7 @@ func TestRun(t *testing.T) {
 	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
 		t.Error("the webhook did not suspend the Job")
 	}
-	waitFor(t, "the Job completes on the flavor's nodes", func() error {
+	wait.Until(t, "the Job completes on the flavor's nodes", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(job), job); err != nil {
 			return err
 		}
@@ -124,7 +113,7 @@ func TestRun(t *testing.T) {
 	})
 	runJobSet(ctx, t, c)
 	runTrainJob(ctx, t, c)
-	waitFor(t, "the queue is empty again", func() error {
+	wait.Until(t, "the queue is empty again", func() error {
 		var cq kueue.ClusterQueue
 		if err := c.Get(ctx, client.ObjectKey{Name: "cq"}, &cq); err != nil {
 			return err
@@ -182,7 +171,7 @@ func runJobSet(ctx context.Context, t *testing.T, c client.Client) {
 	if js.Spec.SuccessPolicy == nil {
 		t.Error("the webhook did not default the JobSet")
 	}
-	waitFor(t, "the JobSet completes", func() error {
+	wait.Until(t, "the JobSet completes", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(js), js); err != nil {
 			return err
 		}
@@ -216,7 +205,7 @@ func runTrainJob(ctx context.Context, t *testing.T, c client.Client) {
 	if tj.Spec.RuntimePatches[0].Time == nil {
 		t.Error("the webhook did not stamp the patch of the TrainJob")
 	}
-	waitFor(t, "the TrainJob completes", func() error {
+	wait.Until(t, "the TrainJob completes", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(tj), tj); err != nil {
 			return err
 		}
@@ -225,19 +214,6 @@ func runTrainJob(ctx context.Context, t *testing.T, c client.Client) {
 		}
 		return nil
 	})
-}
-
-func waitFor(t *testing.T, what string, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s: %v", what, err)
-		}
-	}
 }
 
 // A second installation changes nothing, and webhooks are left out if they are disabled.

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
@@ -27,6 +26,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -75,14 +75,7 @@ func (s *seen) manageWith(o options.Options, groups string, installs bool) strin
 			s.Error(err)
 		}
 	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		s.Fatal(err)
-	case <-time.After(30 * time.Second):
-		s.Fatal("not ready after 30 s")
-	}
+	wait.Ready(s.T, "the manager", ready, ended)
 	return "https://" + o.VisibilityAddress
 }
 
@@ -196,7 +189,7 @@ func TestVisibility(t *testing.T) {
 	for i, ns := range []string{"red", "blue", "blue", "red"} {
 		s.create(waiting(ns, "main", fmt.Sprint("s", i), int32(100-i)))
 	}
-	waitFor(t, "the API server finds all groups", func() error {
+	wait.Until(t, "the API server finds all groups", func() error {
 		for _, path := range []string{v1beta2, v1beta1, ours} {
 			if code, body := s.as("", http.MethodGet, strings.TrimSuffix(path, "/"), ""); code != http.StatusOK {
 				return fmt.Errorf("%s: %d %s", path, code, body)
@@ -204,7 +197,7 @@ func TestVisibility(t *testing.T) {
 		}
 		return nil
 	})
-	waitFor(t, "all but one wait", func() error {
+	wait.Until(t, "all but one wait", func() error {
 		code, body := s.as("", http.MethodGet, v1beta2+"clusterqueues/gpu-a/pendingworkloads", "")
 		if n := strings.Count(body, "positionInClusterQueue"); code != http.StatusOK || n != 15 {
 			return fmt.Errorf("%d, %d items: %.300s", code, n, body)
@@ -289,7 +282,7 @@ func (s *seen) users(t *testing.T) {
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: installed},
 		})
 	}
-	waitFor(t, "alice may read", func() error {
+	wait.Until(t, "alice may read", func() error {
 		for _, path := range []string{v1beta2 + "namespaces/red/localqueues/a/pendingworkloads", ours + "namespaces/red/workloads/b0/explanation"} {
 			if code, body := s.as("alice", "GET", path, ""); code != http.StatusOK {
 				return fmt.Errorf("%d %s", code, body)
@@ -380,7 +373,7 @@ func (s *seen) explanations(t *testing.T) {
 	}
 	a4 := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "a4"}}
 	embeddedtest.Edit(t, s.c, a4, func(w *kueue.Workload) { w.Spec.Active = new(false) })
-	waitFor(t, "it is out of line", func() error {
+	wait.Until(t, "it is out of line", func() error {
 		if e := read("namespaces/red/workloads/a4/explanation"); e.Verdict == "waits" || !strings.Contains(e.Text, "deactivated") {
 			return fmt.Errorf("%+v", e)
 		}
@@ -402,7 +395,7 @@ func (s *seen) discovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "all that is served is discovered", func() error {
+	wait.Until(t, "all that is served is discovered", func() error {
 		_, lists, err := d.ServerGroupsAndResources()
 		if err != nil {
 			return err
@@ -429,7 +422,7 @@ func (s *seen) discovery(t *testing.T) {
 
 // openAPI: every reference of the API server's document resolves, also with ours added. spec: 70 §4.6.
 func (s *seen) openAPI(t *testing.T) {
-	waitFor(t, "our paths are in OpenAPI v2", func() error {
+	wait.Until(t, "our paths are in OpenAPI v2", func() error {
 		_, body := s.as("", "GET", "/openapi/v2", "application/json")
 		var doc struct{ Paths map[string]json.RawMessage }
 		if err := json.Unmarshal([]byte(body), &doc); err != nil {
@@ -446,7 +439,7 @@ func (s *seen) openAPI(t *testing.T) {
 		resolve(t, body)
 		return nil
 	})
-	waitFor(t, "our documents are in OpenAPI v3", func() error {
+	wait.Until(t, "our documents are in OpenAPI v3", func() error {
 		_, list := s.as("", "GET", "/openapi/v3", "")
 		for _, path := range []string{v1beta2, v1beta1, ours} {
 			if !strings.Contains(list, strings.Trim(path, "/")) {

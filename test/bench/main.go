@@ -26,18 +26,23 @@ type figure struct {
 type group struct {
 	name string
 	run  func(*bench) error
+	long bool // it runs only if -only names it
 }
 
 // groups are in the order of the output.
 var groups = []group{
-	{"steady", (*bench).steady},
-	{"steady_preempting", (*bench).steadyPreempting},
-	{"burst", (*bench).burst},
-	{"parked", (*bench).inadmissible},
-	{"preempt", (*bench).preempt},
-	{"fair", (*bench).fair},
-	{"memory", (*bench).memory},
-	{"scaling", (*bench).scaling},
+	{name: "steady", run: (*bench).steady},
+	{name: "steady_preempting", run: (*bench).steadyPreempting},
+	{name: "burst", run: (*bench).burst},
+	{name: "parked", run: (*bench).inadmissible},
+	{name: "preempt", run: (*bench).preempt},
+	{name: "fair", run: (*bench).fair},
+	{name: "memory", run: (*bench).memory},
+	{name: "ask", run: (*bench).ask},
+	{name: "scaling", run: (*bench).scaling},
+	{name: "turn", run: (*bench).turns},
+	{name: "copies", run: (*bench).copies},
+	{name: "million", run: (*bench).million, long: true},
 }
 
 // bench collects figures.
@@ -110,10 +115,10 @@ func names() (all []string) {
 	return all
 }
 
-// parseGroups returns the groups of a comma-separated list, all of them for none.
+// parseGroups returns the groups of a comma-separated list, all but the long ones for none.
 func parseGroups(list string) (wanted []group, err error) {
 	if list == "" {
-		return groups, nil
+		return slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.long }), nil
 	}
 	ask := strings.Split(list, ",")
 	for _, name := range ask {

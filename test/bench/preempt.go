@@ -83,7 +83,7 @@ func (c *contest) world() *state.State {
 		for _, pool := range pools {
 			for range c.runs[kind] {
 				n++
-				s.SetWorkload(running(n, q, int64(n%3)*100, start-millis*workload.Instant(n*7919%10_007), pool, gpus(1)))
+				s.Apply(state.SetWorkload(running(n, q, int64(n%3)*100, start-millis*workload.Instant(n*7919%10_007), pool, gpus(1))))
 			}
 		}
 	}
@@ -110,16 +110,16 @@ func (b *bench) fight(c *contest) (fought, error) {
 			def := arrival(n, 0, 1000, now, (&shape{ask: gpus(wantVictims)}).podSets("main"))
 			before := mallocs()
 			from := spent()
-			s.SetWorkload(def)
+			s.Apply(state.SetWorkload(def))
 			r := s.Step(now, math.MaxInt)
 			took = append(took, float64(spent()-from)/float64(time.Microsecond))
 			news = append(news, float64(mallocs()-before))
 			if len(r.Decisions) == 0 || r.Decisions[0].Look.Verdict != trace.Preempts || len(r.Decisions[0].Evict) != wantVictims {
 				return fought{}, fmt.Errorf("the arrival did not have %d preempted: %d decisions", wantVictims, len(r.Decisions))
 			}
-			s.DeleteWorkload(def.UID)
+			s.Apply(state.DeleteWorkload(def.UID))
 			for _, v := range r.Decisions[0].Evict {
-				s.EvictionFailed(v.Workload.UID)
+				s.Apply(state.EvictionFailed(v.Workload.UID))
 			}
 			s.Step(now, math.MaxInt)
 		}

@@ -46,7 +46,7 @@ func (b *bench) burst() error {
 		before := mallocs()
 		began := spent()
 		for i := range defs {
-			s.SetWorkload(defs[i])
+			s.Apply(state.SetWorkload(defs[i]))
 		}
 		r := s.Step(start+many*millis, math.MaxInt)
 		took := spent() - began
@@ -63,7 +63,7 @@ func (b *bench) burst() error {
 			def.Version++
 			def.Reserved, def.Admitted, def.Queue, def.ReservedAt = true, true, d.Queue, d.Workload.ReservedAt
 			def.Held = s.Grant(d).PodSets[0].Held
-			s.SetWorkload(*def)
+			s.Apply(state.SetWorkload(*def))
 		}
 		if admitted != many {
 			return fmt.Errorf("%d of %d were admitted", admitted, many)
@@ -119,15 +119,15 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 	for q := range perCohort {
 		for f, pool := range pools {
 			n := many + 2*(len(pools)*q+f)
-			s.SetWorkload(running(n, q, 0, start, pool, gpus(7)))
+			s.Apply(state.SetWorkload(running(n, q, 0, start, pool, gpus(7))))
 			small = append(small, running(n+1, q, 0, start, pool, gpus(1)))
-			s.SetWorkload(small[len(small)-1])
+			s.Apply(state.SetWorkload(small[len(small)-1]))
 		}
 	}
 	eight := shape{ask: gpus(8)}
 	for i := range many {
 		def := arrival(i, i%lines, 0, start, eight.podSets("main"))
-		s.SetWorkload(def)
+		s.Apply(state.SetWorkload(def))
 	}
 	if r := s.Step(start, math.MaxInt); r.Decisions[0].Look.Verdict == trace.Admitted {
 		return 0, 0, 0, fmt.Errorf("there is room for %s", r.Decisions[0].Look.Workload)
@@ -145,10 +145,10 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 			def := &small[i%len(small)]
 			def.Version++
 			from := clock()
-			s.DeleteWorkload(def.UID)
+			s.Apply(state.DeleteWorkload(def.UID))
 			seen += len(s.Step(start, math.MaxInt).Decisions)
 			in += since(from)
-			s.SetWorkload(*def)
+			s.Apply(state.SetWorkload(*def))
 		}
 		pair := float64(spent()-began) / events
 		pairs = append(pairs, pair)
@@ -158,7 +158,7 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 }
 
 // memory: the heap that 100,000 pending workloads with two pod sets each add to a full
-// world of 1,000 queues after their evaluation. Strings shared with the generator count;
+// world of 1,000 queues after their evaluation, published read model included. Strings shared with the generator count;
 // the generator keeps nothing.
 func (b *bench) memory() error {
 	for _, distinct := range []bool{false, true} {
@@ -167,11 +167,12 @@ func (b *bench) memory() error {
 		n := many
 		for q := range 1000 {
 			for _, pool := range pools {
-				s.SetWorkload(running(n, q, 0, start, pool, gpus(8)))
+				s.Apply(state.SetWorkload(running(n, q, 0, start, pool, gpus(8))))
 				n++
 			}
 		}
 		s.Step(start, math.MaxInt)
+		s.Publish()
 		before := heap()
 		fill(s, distinct)
 		r := s.Step(start+many*millis, math.MaxInt)
@@ -184,6 +185,7 @@ func (b *bench) memory() error {
 			}
 		}
 		r = cycle.Result{}
+		s.Publish()
 		name := "memory.bytes_per_pending"
 		if distinct {
 			name = "memory.distinct_bytes_per_pending"
@@ -204,7 +206,7 @@ func fill(s *state.State, distinct bool) {
 		if distinct {
 			sh.ask[0] += resource.Amount(i)
 		}
-		s.SetWorkload(arrival(i, q, y.priority(), start+workload.Instant(i)*millis, sh.podSets("driver", "worker")))
+		s.Apply(state.SetWorkload(arrival(i, q, y.priority(), start+workload.Instant(i)*millis, sh.podSets("driver", "worker"))))
 	}
 }
 

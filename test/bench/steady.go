@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -16,18 +17,34 @@ const (
 
 // steady: 1,000 queues in 50 cohorts and 100,000 pending workloads; no preemption.
 func (b *bench) steady() error {
-	return b.keepBusy("steady", cycle.Defaults(), preempt.Policy{}, 1000)
+	_, err := b.keepBusy("steady", cycle.Defaults(), preempt.Policy{}, 1000)
+	return err
+}
+
+// million is steady with 10,000 queues and 1,000,000 pending workloads. Call it with -events 10000: a round of 300 ms has too few.
+func (b *bench) million() error {
+	y, err := b.keepBusy("million", cycle.Defaults(), preempt.Policy{}, 10_000)
+	if err != nil {
+		return err
+	}
+	all := heap()
+	y.s = nil
+	b.figure("million.bytes", all-heap()) // without the generator's definitions, which a manager has in its caches
+	runtime.KeepAlive(y)
+	return nil
 }
 
 // steadyPreempting is the same with preemption in the own queue and in borrowing ones. Since all pending workloads must be evaluated once
 // before it begins, it has only 10 of the cohorts, and a fifth of the rest; cohorts are independent of each other.
 func (b *bench) steadyPreempting() error {
-	return b.keepBusy("steady_preempting", cycle.Defaults(), preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any}, 200)
+	_, err := b.keepBusy("steady_preempting", cycle.Defaults(), preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any}, 200)
+	return err
 }
 
 // fair is steady with fair sharing.
 func (b *bench) fair() error {
-	return b.keepBusy("fair", fairOptions(), preempt.Policy{}, 1000)
+	_, err := b.keepBusy("fair", fairOptions(), preempt.Policy{}, 1000)
+	return err
 }
 
 func fairOptions() cycle.Options {
@@ -36,20 +53,20 @@ func fairOptions() cycle.Options {
 	return o
 }
 
-func (b *bench) keepBusy(name string, o cycle.Options, p preempt.Policy, queues int) error {
+func (b *bench) keepBusy(name string, o cycle.Options, p preempt.Policy, queues int) (*yard, error) {
 	y, err := newYard(o, p, queues, 100*queues)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.say("%s: %d run, %d wait", name, len(y.running), len(y.jobs)-len(y.running))
 	if _, err := y.play(b, mostInOne, roundTime); err != nil { // until the caches are warm
-		return err
+		return nil, err
 	}
 	var all []round
 	for range rounds {
 		r, err := y.play(b, mostInOne, roundTime)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		all = append(all, r)
 	}
@@ -62,10 +79,12 @@ func (b *bench) keepBusy(name string, o cycle.Options, p preempt.Policy, queues 
 	figure("ns_per_event", func(r round) float64 { return float64(r.took) / r.events })
 	figure("looks_per_event", func(r round) float64 { return r.looks / r.events })
 	figure("admissions_per_s", func(r round) float64 { return r.admissions / r.took.Seconds() })
+	figure("wakes_per_event", func(r round) float64 { return float64(r.wakes.All) / r.events })
+	figure("wakes_in_vain_ratio", func(r round) float64 { return float64(r.wakes.Vain) / max(1, float64(r.wakes.All)) })
 	if p != (preempt.Policy{}) {
 		figure("evictions_per_event", func(r round) float64 { return r.evictions / r.events })
 	}
-	return nil
+	return y, nil
 }
 
 func medianOf(all []round, of func(round) float64) float64 {

@@ -46,11 +46,12 @@ type queueSpec struct {
 	idle       bool // unused; others borrow its quota
 }
 
-// newState returns a state with four flavors.
+// newState returns a state with four flavors that records its events, as in a manager.
 func newState(o cycle.Options) *state.State {
 	s := state.New(state.Options{Options: o})
+	s.Record(recorded)
 	for _, pool := range pools {
-		s.SetFlavor(flavor.Flavor{Name: pool, Labels: map[string]string{"pool": pool}})
+		s.Apply(state.SetFlavor(flavor.Flavor{Name: pool, Labels: map[string]string{"pool": pool}}))
 	}
 	return s
 }
@@ -70,12 +71,12 @@ func addQueue(s *state.State, i int, cohort string, spec *queueSpec) {
 			lend[r] = gpus(spec.lend)[r]
 		}
 	}
-	s.SetNamespace(namespaceName(i), map[string]string{"kubernetes.io/metadata.name": namespaceName(i)})
-	s.SetQueue(state.Queue{
+	s.Apply(state.SetNamespace{Name: namespaceName(i), Labels: map[string]string{"kubernetes.io/metadata.name": namespaceName(i)}})
+	s.Apply(state.SetQueue(state.Queue{
 		Name: queueName(i), Cohort: cohort, Namespaces: []workload.Term{{}}, Preemption: spec.preemption,
 		Weight: spec.weight, Groups: groupsOf(spec.nominal, borrow, lend),
-	})
-	s.SetLocalQueue(state.LocalQueue{Namespace: namespaceName(i), Name: "main", Queue: queueName(i)})
+	}))
+	s.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: namespaceName(i), Name: "main", Queue: queueName(i)}))
 }
 
 // addCohort adds a cohort of three levels with its own quota at the root and in each team,
@@ -83,15 +84,15 @@ func addQueue(s *state.State, i int, cohort string, spec *queueSpec) {
 func addCohort(s *state.State, i int, atRoot, inTeam amounts) (names [teams]string) {
 	none := amounts{quota.NoLimit, quota.NoLimit, quota.NoLimit}
 	root := fmt.Sprintf("org-%02d", i)
-	s.SetCohort(state.Cohort{Name: root, Groups: groupsOf(atRoot, none, none)})
+	s.Apply(state.SetCohort(state.Cohort{Name: root, Groups: groupsOf(atRoot, none, none)}))
 	for d := range 2 {
-		s.SetCohort(state.Cohort{Name: fmt.Sprintf("%s-division-%d", root, d), Parent: root})
+		s.Apply(state.SetCohort(state.Cohort{Name: fmt.Sprintf("%s-division-%d", root, d), Parent: root}))
 	}
 	for t := range teams {
 		names[t] = fmt.Sprintf("%s-team-%d", root, t)
-		s.SetCohort(state.Cohort{
+		s.Apply(state.SetCohort(state.Cohort{
 			Name: names[t], Parent: fmt.Sprintf("%s-division-%d", root, t/2), Groups: groupsOf(inTeam, none, none),
-		})
+		}))
 	}
 	return names
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -108,7 +109,7 @@ func (y *yard) submit(queue int, priority int64, sh *shape) {
 	def := arrival(len(y.slots), queue, priority, y.now, sh.podSets("main"))
 	y.slots = append(y.slots, int32(len(y.jobs)))
 	y.jobs = append(y.jobs, job{def: def, at: -1})
-	y.s.SetWorkload(def)
+	y.s.Apply(state.SetWorkload(def))
 }
 
 // job returns the job of a UID.
@@ -152,7 +153,7 @@ func (y *yard) admit(d *cycle.Decision) {
 	j.def.Version++
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.ReservedAt = true, true, d.Queue, d.Workload.ReservedAt
 	j.def.Held = y.s.Grant(d).PodSets[0].Held
-	y.s.SetWorkload(j.def)
+	y.s.Apply(state.SetWorkload(j.def))
 }
 
 // evict evicts a workload, and requeues it once it has stopped.
@@ -161,11 +162,11 @@ func (y *yard) evict(uid string) {
 	j := &y.jobs[y.job(uid)]
 	j.def.Version++
 	j.def.Evicting = true
-	y.s.SetWorkload(j.def)
+	y.s.Apply(state.SetWorkload(j.def))
 	y.stopped(j)
 	j.def.Version++
 	j.def.Reserved, j.def.Admitted, j.def.Evicting, j.def.Held, j.def.Since = false, false, false, nil, y.now
-	y.s.SetWorkload(j.def)
+	y.s.Apply(state.SetWorkload(j.def))
 }
 
 // stopped takes a job out of the running ones.
@@ -183,14 +184,14 @@ func (y *yard) event() {
 	n := y.running[y.rnd.IntN(len(y.running))]
 	j := &y.jobs[n]
 	y.stopped(j)
-	y.s.DeleteWorkload(j.def.UID)
+	y.s.Apply(state.DeleteWorkload(j.def.UID))
 	y.runToEnd()
 	j.def.UID, j.def.Name = y.uids[0], y.names[0]
 	y.uids, y.names = y.uids[1:], y.names[1:]
 	y.slots = append(y.slots, n)
 	j.def.Version, j.def.Created, j.def.Since = 1, y.now, y.now
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.Held, j.def.ReservedAt = false, false, "", nil, 0
-	y.s.SetWorkload(j.def)
+	y.s.Apply(state.SetWorkload(j.def))
 }
 
 // prepare makes the generator's data for some events.
@@ -209,6 +210,7 @@ func (y *yard) prepare(events int) {
 type round struct {
 	took                                       time.Duration
 	events, looks, admissions, evictions, news float64
+	wakes                                      order.Wakes
 }
 
 // play runs events for some time, at most some number.
@@ -224,7 +226,7 @@ func (y *yard) play(b *bench, most int, length time.Duration) (r round, err erro
 	if err := b.measuring(); err != nil {
 		return r, err
 	}
-	before := mallocs()
+	before, wakes := mallocs(), y.s.Wakes()
 	began := spent()
 	events := 0
 	for ; events < most && (events%8 != 0 || spent()-began < length); events++ {
@@ -233,5 +235,8 @@ func (y *yard) play(b *bench, most int, length time.Duration) (r round, err erro
 	r.took = spent() - began
 	r.news = float64(mallocs() - before)
 	r.events, r.looks, r.admissions, r.evictions = float64(events), float64(y.looks), float64(y.admissions), float64(y.evictions)
+	r.wakes = y.s.Wakes()
+	r.wakes.All -= wakes.All
+	r.wakes.Vain -= wakes.Vain
 	return r, nil
 }

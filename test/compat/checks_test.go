@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestAdmissionChecks is the second phase of admission: quota first, then the answers of check controllers.
@@ -75,7 +76,7 @@ func TestAdmissionChecks(t *testing.T) {
 			w.answer(wl, c, kueue.CheckStateRetry, after(10), updates) // long enough to see its quota free, however slow the machine
 			got := w.until(wl, "Evicted=True/AdmissionCheck", reserved)
 			w.listed(wl, "c=Pending retry 1")
-			w.eventually("the answer is taken back", func() error { // a field that its writer owns takes a second write
+			wait.Until(w.t, "the answer is taken back", func() error { // a field that its writer owns takes a second write
 				if u := w.checksOf(wl)[0]; u.PodSetUpdates != nil || *u.RequeueAfterSeconds != 10 {
 					return fmt.Errorf("the check is %+v", u)
 				}
@@ -228,7 +229,7 @@ func (w *world) checksOf(wl *kueue.Workload) []kueue.AdmissionCheckState {
 // listed waits until exactly these checks are listed.
 func (w *world) listed(wl *kueue.Workload, want ...string) {
 	w.t.Helper()
-	w.eventually("the checks of "+wl.Name, func() error {
+	wait.Until(w.t, "the checks of "+wl.Name, func() error {
 		if got := w.checks(read(w, wl)); !slices.Equal(got, want) {
 			return fmt.Errorf("%v, want %v", got, want)
 		}

@@ -15,6 +15,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/examplecheck"
 )
@@ -156,11 +157,11 @@ func TestOtherClients(t *testing.T) {
 		"10 §7.69 a held queue counts who waits": func(w *world) {
 			q := w.queue("q", "2")
 			w.admits(w.workload("runs", "q", "2"))
-			wait := []*kueue.Workload{w.workload("a", "q", "1"), w.workload("b", "q", "1"), w.workload("c", "q", "9")}
-			w.waits(exceeds, wait[2])
+			pending := []*kueue.Workload{w.workload("a", "q", "1"), w.workload("b", "q", "1"), w.workload("c", "q", "9")}
+			w.waits(exceeds, pending[2])
 			w.change(q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
-			w.waits(kueue.ReasonSuspended, wait[2])
-			w.eventually("the counters", func() error {
+			w.waits(kueue.ReasonSuspended, pending[2])
+			wait.Until(w.t, "the counters", func() error {
 				var lq kueue.LocalQueue
 				err := w.c.Get(w.ctx(), key(w.name, "q"), &lq)
 				now := read(w, q)
@@ -183,7 +184,7 @@ func TestOtherClients(t *testing.T) {
 			})
 			w.admits(w.workload("a", "q", "1"))
 			w.usage(q, "1", "1")
-			w.eventually("the first 64", func() error {
+			wait.Until(w.t, "the first 64", func() error {
 				var lq kueue.LocalQueue
 				err := w.c.Get(w.ctx(), key(w.name, "q"), &lq)
 				return firstError(err, equal(len(lq.Status.FlavorsReservation), 64), equal(len(lq.Status.FlavorsUsage), 64), equal(len(read(w, q).Status.FlavorsUsage), 66))
@@ -252,7 +253,7 @@ func TestExampleCheck(t *testing.T) {
 	w := newWorld(t)
 	check := &kueue.AdmissionCheck{ObjectMeta: w.meta("paid"), Spec: kueue.AdmissionCheckSpec{ControllerName: examplecheck.ControllerName}}
 	w.create(check)
-	w.eventually("somebody makes the check", func() error { return lacks(read(w, check).Status.Conditions, "Active=True/Active") })
+	wait.Until(w.t, "somebody makes the check", func() error { return lacks(read(w, check).Status.Conditions, "Active=True/Active") })
 	w.queue("jobs", "2", checked(every(check.Name)...))
 	center := func(pairs ...string) workloadSetting {
 		return func(wl *kueue.Workload) {
@@ -282,7 +283,7 @@ func TestExampleCheck(t *testing.T) {
 	made := w.workloadOf(job)
 	w.until(made, reserved)
 	edit(w, made, center("cost-center", "4711"))
-	w.eventually("the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
+	wait.Until(w.t, "the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
 	if got := read(w, job).Spec.Template.Labels["example.com/cost-center"]; got != "4711" {
 		t.Errorf("its pods have label %q", got)
 	}

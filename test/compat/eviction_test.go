@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestEviction: how admitted Workloads lose their quota, and are requeued.
@@ -145,7 +146,7 @@ func TestEviction(t *testing.T) {
 			w.editStatus(victim, func(s *kueue.WorkloadStatus) {
 				s.Conditions = append(s.Conditions, condition("DeactivationTarget", "True", kueue.ReasonMaximumExecutionTimeExceeded))
 			})
-			w.eventually("it is deactivated", func() error { return equal(*read(w, victim).Spec.Active, false) })
+			wait.Until(w.t, "it is deactivated", func() error { return equal(*read(w, victim).Spec.Active, false) })
 			w.release(victim)
 			w.finish(p)
 			w.until(victim, "-DeactivationTarget", "QuotaReserved=False/Deactivated")
@@ -254,13 +255,13 @@ func TestEviction(t *testing.T) {
 			w.waits(kueue.ReasonExceedsMaxQuota, waits)
 			w.must(w.c.Delete(w.ctx(), q))
 			w.until(holds, "QuotaReserved=False/Misconfigured", "-Evicted")
-			w.eventually("the ClusterQueue says so", func() error {
+			wait.Until(w.t, "the ClusterQueue says so", func() error {
 				return lacks(read(w, q).Status.Conditions, "Active=False/Terminating")
 			})
 			w.usage(q, "1", "1")
 			w.keeps(runs, time.Second, admitted, "-Evicted")
 			w.finish(runs)
-			w.eventually("it is gone", func() error {
+			wait.Until(w.t, "it is gone", func() error {
 				return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(q), &kueue.ClusterQueue{}))
 			})
 			w.waits(kueue.ReasonMisconfigured, waits)
@@ -279,7 +280,7 @@ func TestEviction(t *testing.T) {
 				q.Spec.ResourceGroups = nil
 				quota(w.own("other") + "=4")(q)
 			})
-			w.eventually("it is gone", func() error {
+			wait.Until(w.t, "it is gone", func() error {
 				return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(f), &kueue.ResourceFlavor{}))
 			})
 		},

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // fault is the fate of a write.
@@ -40,25 +43,26 @@ type saboteur struct {
 	mu     sync.Mutex
 	plans  map[string]planned // by world
 	counts map[string]int
+	kinds  map[string][]string
 	told   map[string]string // which write it was
 	dead   bool
 }
 
 func newSaboteur() *saboteur {
-	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, told: map[string]string{}}
+	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, kinds: map[string][]string{}, told: map[string]string{}}
 }
 
 func (s *saboteur) plan(world string, p planned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plans[world], s.counts[world], s.told[world] = p, 0, ""
+	s.plans[world], s.counts[world], s.kinds[world], s.told[world] = p, 0, nil, ""
 }
 
-// result is the number of writes of a world, and the interrupted one.
-func (s *saboteur) result(world string) (writes int, interrupted string) {
+// result returns the kinds of the writes of a world, and the interrupted write.
+func (s *saboteur) result(world string) (kinds []string, interrupted string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.counts[world], s.told[world]
+	return slices.Clone(s.kinds[world]), s.told[world]
 }
 
 // kill ends every effect of the manager.
@@ -113,6 +117,7 @@ func (s *saboteur) next(r *http.Request) fault {
 		return none
 	}
 	s.counts[world]++
+	s.kinds[world] = append(s.kinds[world], embeddedtest.KindOfWrite(r))
 	p, known := s.plans[world]
 	if !known {
 		p = s.plans["*"]
@@ -129,13 +134,10 @@ func (s *saboteur) next(r *http.Request) fault {
 // worldOf returns the world that a request writes to, "" if it is no write.
 func worldOf(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if r.Method == http.MethodGet {
+	if r.Method == http.MethodGet || slices.Contains(parts, "events") || slices.Contains(parts, "leases") {
 		return ""
 	}
 	for i, p := range parts {
-		if p == "events" || p == "leases" {
-			return ""
-		}
 		name, _, _ := strings.Cut(p, "-")
 		if i > 1 && len(name) > 1 && name[0] == 'w' && strings.Trim(name[1:], "0123456789") == "" {
 			return name

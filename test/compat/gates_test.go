@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // meta names a cluster-scoped object of the world.
@@ -65,7 +66,7 @@ func TestPreemptionGates(t *testing.T) {
 			w.until(p, "-BlockedOnPreemptionGates=True", "QuotaReserved=False/WaitingForPreemptedWorkloads")
 			w.release(victim)
 			got = w.until(p, admitted, "-BlockedOnPreemptionGates=True")
-			w.eventually("the gates are closed again", func() error {
+			wait.Until(w.t, "the gates are closed again", func() error {
 				if diff := cmp.Diff([]string{"x.io/a=Closed", "x.io/b=Closed"}, gates(read(w, p))); diff != "" {
 					return fmt.Errorf("gates -want +got:\n%s", diff)
 				}
@@ -81,7 +82,7 @@ func TestPreemptionGates(t *testing.T) {
 			w.waits(kueue.ReasonExceedsMaxQuota, large)
 			w.keeps(large, 200*time.Millisecond, "-BlockedOnPreemptionGates")
 			edit(w, large, func(wl *kueue.Workload) { wl.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "x.io/b"}} })
-			w.eventually("the status follows", func() error {
+			wait.Until(w.t, "the status follows", func() error {
 				if diff := cmp.Diff([]string{"x.io/b=Closed"}, gates(read(w, large))); diff != "" {
 					return fmt.Errorf("gates -want +got:\n%s", diff)
 				}
@@ -105,7 +106,7 @@ func TestPreemptionGates(t *testing.T) {
 			w.queue("q", "2")
 			wl := w.workload("a", "q", "1", gatedBy("x.io/a"))
 			w.admits(wl)
-			w.eventually("the gate is listed", func() error { return equal(len(gates(read(w, wl))), 1) })
+			wait.Until(w.t, "the gate is listed", func() error { return equal(len(gates(read(w, wl))), 1) })
 			w.open(wl, "x.io/a")
 			w.activate(wl, false)
 			w.until(wl, "Evicted=True/Deactivated")
@@ -153,7 +154,7 @@ func TestPreemptionGates(t *testing.T) {
 			edit(w, wl, func(wl *kueue.Workload) { wl.OwnerReferences = nil })
 			w.until(wl, "Finished=True/OwnerNotFound")
 			w.usage(q, "0")
-			w.eventually("its finalizer is gone", func() error { return equal(len(read(w, wl).Finalizers), 0) })
+			wait.Until(w.t, "its finalizer is gone", func() error { return equal(len(read(w, wl).Finalizers), 0) })
 		},
 		"10 §4.17 deleted without a job, whatever the state": func(w *world) {
 			q := w.queue("q", "4")
@@ -164,7 +165,7 @@ func TestPreemptionGates(t *testing.T) {
 			next := w.workload("next", "q", "3")
 			for _, wl := range []*kueue.Workload{waits, runs} {
 				w.must(w.c.Delete(w.ctx(), wl))
-				w.eventually(wl.Name+" is gone", func() error {
+				wait.Until(w.t, wl.Name+" is gone", func() error {
 					return errStill(w.c.Get(w.ctx(), key(w.name, wl.Name), &kueue.Workload{}))
 				})
 			}

@@ -15,10 +15,12 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestInterruptedAtAnyWrite takes Workloads and a Job through their whole life, in many worlds at once, with another write interrupted in
-// each. All of them end the same, and in none more quota was in use than there is.
+// each: one write of each kind by one fault, and with -long every write by every fault. All of them end the same, and in none more quota
+// was in use than there is.
 func TestInterruptedAtAnyWrite(t *testing.T) {
 	s := newSaboteur()
 	running(t, "", through(s.wrap))
@@ -26,15 +28,16 @@ func TestInterruptedAtAnyWrite(t *testing.T) {
 	s.plan(plain.name, planned{})
 	live(plain)
 	writes, _ := s.result(plain.name)
-	if writes < 25 {
-		t.Fatalf("only %d writes in a whole life: the test lost its way", writes)
+	if len(writes) < 25 {
+		t.Fatalf("only %d writes in a whole life: the test lost its way", len(writes))
 	}
-	t.Logf("%d writes in a whole life", writes)
+	t.Logf("%d writes in a whole life", len(writes))
+	faults, first := []fault{conflict, serverError, lost}, embeddedtest.Random(t).IntN(3)
 	t.Run("worlds", func(t *testing.T) {
-		for _, f := range []fault{conflict, serverError, lost} {
-			step := pick(13, 1)
-			for at := 1 + int(f)%step; at <= writes; at += step {
-				t.Run(fmt.Sprintf("%s at write %d", f, at), func(t *testing.T) {
+		for i, at := range embeddedtest.SampleWrites(t, writes) {
+			for n := range pick(1, len(faults)) {
+				f := faults[(first+i+n)%len(faults)]
+				t.Run(fmt.Sprintf("%s at write %d, %s", f, at, writes[at-1]), func(t *testing.T) {
 					t.Parallel()
 					w := newWorld(t)
 					s.plan(w.name, planned{at, f})
@@ -75,7 +78,7 @@ func TestKilled(t *testing.T) {
 	}()
 	for group := range pick(1, 10) { // many worlds at once would be slow: each start of a manager writes to all of them
 		t.Run(fmt.Sprintf("group %d", group), func(t *testing.T) {
-			for i := range 6 {
+			for i := range pick(3, 6) {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {
 					t.Parallel()
 					live(newWorld(t))
@@ -150,7 +153,7 @@ func live(w *world) {
 	f := &kueue.ResourceFlavor{ObjectMeta: w.meta("f")}
 	w.must(w.c.Delete(w.ctx(), f))
 	for _, o := range []client.Object{q, jobs, f} {
-		w.eventually(o.GetName()+" is gone", func() error { return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(o), o)) })
+		wait.Until(w.t, o.GetName()+" is gone", func() error { return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(o), o)) })
 	}
 }
 
@@ -158,7 +161,7 @@ func live(w *world) {
 func (w *world) startJob() *batchv1.Job {
 	w.t.Helper()
 	job := w.submit("jobs")
-	w.eventually("the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
+	wait.Until(w.t, "the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
 	return job
 }
 
@@ -176,7 +179,7 @@ func (w *world) submit(queue string) *batchv1.Job {
 func (w *world) workloadOf(job *batchv1.Job) *kueue.Workload {
 	w.t.Helper()
 	wl := &kueue.Workload{}
-	w.eventually("it has one workload", func() error {
+	wait.Until(w.t, "it has one workload", func() error {
 		var list kueue.WorkloadList
 		w.must(w.c.List(w.ctx(), &list, client.InNamespace(w.name)))
 		n := 0
@@ -207,7 +210,7 @@ func (w *world) endJob(job *batchv1.Job) {
 		}
 	}
 	w.until(wl, "Finished=True/Succeeded")
-	w.eventually("it is let go", func() error { return equal(len(read(w, wl).Finalizers), 0) })
+	wait.Until(w.t, "it is let go", func() error { return equal(len(read(w, wl).Finalizers), 0) })
 	if g := read(w, job).Generation; g != 2 {
 		w.t.Errorf("the spec of the job was changed %d times, want once: it was started", g-1)
 	}

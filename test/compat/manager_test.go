@@ -21,13 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
-
-// long makes tests that repeat many times do so as often as for a release.
-var long = flag.Bool("long", false, "interrupt every write and run 200 random schedules: takes ten minutes")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -37,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // pick is short, or many in a long run.
 func pick(short, many int) int {
-	if *long {
+	if embeddedtest.Long() {
 		return many
 	}
 	return short
@@ -144,8 +142,8 @@ func (m *manager) ready() {
 	case err := <-m.ended:
 		m.ended <- err
 		m.t.Fatalf("the manager ended: %v\n%s", err, m.log.tail())
-	case <-time.After(time.Minute):
-		m.t.Fatalf("the manager is not ready after a minute:\n%s", m.log.tail())
+	case <-time.After(wait.Patience):
+		m.t.Fatalf("the manager is not ready:\n%s", m.log.tail())
 	}
 }
 

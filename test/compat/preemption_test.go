@@ -8,6 +8,7 @@ import (
 	"time"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // victims waits until exactly these Workloads are evicted, and returns their reasons.
@@ -31,8 +32,8 @@ func (w *world) victims(of []*kueue.Workload, want map[string]string) {
 	}
 	slices.Sort(expected)
 	check := func() error { return equal(fmt.Sprint(got()), fmt.Sprint(expected)) }
-	w.eventually("the victims", check)
-	w.stays(500*time.Millisecond, "the victims", check)
+	wait.Until(w.t, "the victims", check)
+	wait.Stays(w.t, 500*time.Millisecond, "the victims", check)
 }
 
 // TestPreemption: the victims of each preemption.
@@ -47,6 +48,17 @@ func TestPreemption(t *testing.T) {
 				BorrowWithinCohort: &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortLowerPriority, MaxPriorityThreshold: threshold},
 			}
 		}
+	}
+	// A preemptor waits for low, and a smaller workload comes to its queue, which does not take its place.
+	overtaken := func(w *world, smallPriority int32) (low, high, small *kueue.Workload) {
+		w.queue("q", "4", within)
+		low = w.workload("low", "q", "4")
+		w.admits(low)
+		high = w.workload("high", "q", "4", priority(2))
+		w.until(low, "Evicted=True/Preempted")
+		small = w.workload("small", "q", "1", priority(smallPriority))
+		wait.Stays(w.t, time.Second, "nobody takes its place", func() error { return lacks(read(w, small).Status.Conditions, "-QuotaReserved=True") })
+		return low, high, small
 	}
 	tests := map[string]func(*world){
 		"10 §7.26 filled back": func(w *world) {
@@ -80,8 +92,8 @@ func TestPreemption(t *testing.T) {
 				}
 				return nil
 			}
-			w.eventually("one event", one)
-			w.stays(500*time.Millisecond, "one event", one)
+			wait.Until(w.t, "one event", one)
+			wait.Stays(w.t, 500*time.Millisecond, "one event", one)
 		},
 		"10 §7.27 equal priority": func(w *world) {
 			w.queue("q", "2", within)
@@ -114,7 +126,7 @@ func TestPreemption(t *testing.T) {
 			w.admits(c2)
 			w.workload("p", "a", "6")
 			all := []*kueue.Workload{b1, b2, c1, c2}
-			w.eventually("one of each", func() error {
+			wait.Until(w.t, "one of each", func() error {
 				gone := map[string]int{}
 				for _, wl := range all {
 					if lacks(read(w, wl).Status.Conditions, "Preempted=True/InCohortReclamation") == nil {
@@ -136,15 +148,16 @@ func TestPreemption(t *testing.T) {
 			w.until(high, reserved)
 		},
 		"10 §7.36 a preemptor that waits stays the head": func(w *world) {
-			w.queue("q", "4", within)
-			low := w.workload("low", "q", "4")
-			w.admits(low)
-			high := w.workload("high", "q", "4", priority(2))
-			w.until(low, "Evicted=True/Preempted")
-			small := w.workload("small", "q", "1", priority(3))
-			w.stays(time.Second, "nobody takes its place", func() error { return lacks(read(w, small).Status.Conditions, "-QuotaReserved=True") })
+			low, high, _ := overtaken(w, 2)
 			w.release(low)
 			w.until(high, admitted)
+		},
+		// The other one would preempt it as soon as it has started. spec: design §4.
+		"a preemptor does not start in vain": func(w *world) {
+			low, high, small := overtaken(w, 3)
+			w.release(low)
+			w.admits(small)
+			wait.Stays(w.t, time.Second, "it does not start", func() error { return lacks(read(w, high).Status.Conditions, "-QuotaReserved=True") })
 		},
 		"10 §7.41 many alike behind each other, and a small one": func(w *world) {
 			q := w.queue("q", "3")
@@ -154,7 +167,7 @@ func TestPreemption(t *testing.T) {
 				w.workload(fmt.Sprintf("large-%d", i), "q", "2")
 			}
 			w.admits(w.workload("small", "q", "1", priority(-1)))
-			w.eventually("they are counted", func() error { return equal(read(w, q).Status.PendingWorkloads, n) })
+			wait.Until(w.t, "they are counted", func() error { return equal(read(w, q).Status.PendingWorkloads, n) })
 		},
 	}
 	for name, tc := range map[string]struct {
@@ -195,7 +208,7 @@ func TestPriorityClass(t *testing.T) {
 	})
 	w.waits(waits, middle)
 	edit(w, class, func(c *kueue.WorkloadPriorityClass) { c.Value = 100 })
-	w.eventually("the priority follows", func() error { return equal(*read(w, mine).Spec.Priority, 100) })
+	wait.Until(w.t, "the priority follows", func() error { return equal(*read(w, mine).Spec.Priority, 100) })
 	w.finish(first)
 	w.admits(mine)
 	w.keeps(mine, time.Second, "-Evicted")

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // limited sets the limits of the first flavor; -1 is none.
@@ -102,7 +103,7 @@ func TestQuota(t *testing.T) {
 			w.fits("a", 7, waits)
 			w.finish(b)
 			mine := w.fits("a", 9, fits)
-			w.eventually("3 of 9 are borrowed", func() error {
+			wait.Until(w.t, "3 of 9 are borrowed", func() error {
 				now := read(w, a).Status.FlavorsReservation[0].Resources[0]
 				return equal(now.Total.String()+" "+now.Borrowed.String(), "9 3")
 			})
@@ -137,12 +138,12 @@ func TestQuota(t *testing.T) {
 			w.queue("b", "2", in(c.Name))
 			w.finish(w.fits("a", 8, fits))
 			w.must(w.c.Delete(w.ctx(), c))
-			w.eventually("its quota is gone", func() error {
+			wait.Until(w.t, "its quota is gone", func() error {
 				w.made++
 				wl := w.workload(fmt.Sprintf("try-%d", w.made), "a", "5")
 				defer func() { w.must(w.c.Delete(w.ctx(), wl)) }()
 				var got *kueue.Workload
-				w.eventually("there is an answer", func() error {
+				wait.Until(w.t, "there is an answer", func() error {
 					got = read(w, wl)
 					return equal(len(conditions(got.Status.Conditions)) > 0, true)
 				})
@@ -184,7 +185,7 @@ func TestQuota(t *testing.T) {
 				q.Spec.ResourceGroups = nil
 				quota(other.Name + "=1")(q)
 			})
-			w.eventually("it is listed no more", func() error {
+			wait.Until(w.t, "it is listed no more", func() error {
 				names := []string{}
 				for _, f := range read(w, a).Status.FlavorsReservation {
 					names = append(names, string(f.Name))

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestPodsReady: the fate of Workloads whose pods do not become ready, with times that a test can wait for.
@@ -101,7 +102,7 @@ objectRetentionPolicies: {workloads: {afterFinished: 2s}}
 			w.podsReady(stays, true)
 			w.finish(wl)
 			finished := time.Now()
-			w.eventually("it is deleted", func() error {
+			wait.Until(w.t, "it is deleted", func() error {
 				return errStill(w.c.Get(w.ctx(), key(w.name, "a"), &kueue.Workload{}))
 			})
 			if kept := time.Since(finished); kept < 900*time.Millisecond {

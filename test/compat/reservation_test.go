@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // scenes runs tests of one manager at the same time: they mostly wait.
@@ -118,7 +119,7 @@ func TestReservation(t *testing.T) {
 			wl := w.workload("a", "later", "1")
 			w.waits(kueue.ReasonMisconfigured, wl)
 			w.create(w.localQueue("later", w.own("none")))
-			w.eventually("it misses the ClusterQueue", func() error {
+			wait.Until(w.t, "it misses the ClusterQueue", func() error {
 				return lacks(read(w, wl).Status.Conditions, "QuotaReserved=False/Misconfigured")
 			})
 			second := w.workload("b", "later2", "1")
@@ -141,7 +142,7 @@ func TestReservation(t *testing.T) {
 			edit(w, wl, func(wl *kueue.Workload) { wl.Spec.QueueName = "large" })
 			w.admits(wl)
 			w.denied(tryEdit(w, wl, func(wl *kueue.Workload) { wl.Spec.QueueName = "small" }), 422, "queueName")
-			w.eventually("the old queue is empty", func() error {
+			wait.Until(w.t, "the old queue is empty", func() error {
 				var lq kueue.LocalQueue
 				return firstError(w.c.Get(w.ctx(), key(w.name, "small"), &lq), equal(lq.Status.PendingWorkloads, 0))
 			})

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -165,17 +166,14 @@ func withGroup(c *kueue.Cohort, g kueue.ResourceGroup) *kueue.Cohort {
 // insist retries while the API server cannot be reached.
 func (s *schedule) insist(do func() error) {
 	s.t.Helper()
-	for deadline := time.Now().Add(2 * patience); ; {
+	wait.Until(s.t, "the API server can be used", func() error {
 		err := do()
 		var status interface{ Status() metav1.Status }
-		if err == nil || (errors.As(err, &status) && status.Status().Code < 500) {
-			return
+		if errors.As(err, &status) && status.Status().Code < 500 {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("the API server cannot be used: %v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 // run does so many actions, one after the other.
@@ -188,7 +186,7 @@ func (s *schedule) run(steps int, pause time.Duration) {
 		time.Sleep(time.Duration(s.random.Int64N(int64(2 * pause))))
 	}
 	s.peace()
-	s.within(2*time.Minute, "everybody finishes", func() error {
+	wait.Until(s.t, "everybody finishes", func() error {
 		var open []string
 		for _, wl := range s.ledger.workloads() {
 			if !lifecycle.IsFinished(wl) {
@@ -206,7 +204,7 @@ func (s *schedule) run(steps int, pause time.Duration) {
 	s.ledger.verdict()
 	for _, q := range s.queues {
 		s.usage(q, "0", "0")
-		s.eventually("the counters of "+q.Name, func() error {
+		wait.Until(s.t, "the counters of "+q.Name, func() error {
 			st := read(s.world, q).Status
 			return equal([3]int32{st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads}, [3]int32{})
 		})

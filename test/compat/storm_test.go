@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // quick is a configuration whose times are short enough for schedules.
@@ -26,7 +27,7 @@ func TestSchedules(t *testing.T) {
 	running(t, quick)
 	first := embeddedtest.Seed(t, 0)
 	const together = 20 // more only take turns
-	for done, all := 0, pick(8, 200); done < all; done += together {
+	for done, all := 0, pick(4, 200); done < all; done += together {
 		t.Run(fmt.Sprintf("from %d", done), func(t *testing.T) {
 			for i := done; i < min(done+together, all); i++ {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -73,7 +74,7 @@ func TestFailover(t *testing.T) {
 			begin(i)
 		}
 	})
-	schedules(t, at, pick(3, 20))
+	schedules(t, at, pick(2, 20))
 	close(over)
 	left.Wait()
 	t.Logf("%d managers ended", kills)
@@ -100,7 +101,7 @@ func schedules(t *testing.T, at *site, n int) {
 func TestAPIServerRestarts(t *testing.T) {
 	cfg := embedded.Config{Dir: t.TempDir(), Port: embeddedtest.FreePort(t), Bare: true}
 	start := func() *embedded.ControlPlane {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 		defer cancel()
 		plane, err := embedded.Start(ctx, cfg)
 		if err != nil {
@@ -109,7 +110,7 @@ func TestAPIServerRestarts(t *testing.T) {
 		return plane
 	}
 	stop := func(plane *embedded.ControlPlane) {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 		defer cancel()
 		if err := plane.Stop(ctx); err != nil {
 			t.Errorf("stopping the control plane: %v", err)
@@ -143,7 +144,7 @@ func TestAPIServerRestarts(t *testing.T) {
 			restarts++
 		}
 	})
-	schedules(t, at, pick(2, 20))
+	schedules(t, at, pick(1, 20))
 	close(over)
 	left.Wait()
 	t.Logf("%d restarts", restarts)

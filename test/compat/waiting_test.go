@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestEveryoneSaysWhy: within 10 seconds every pending Workload has a reason, also if it was not the first of its kind. spec: 20 §4.22.
@@ -24,7 +25,7 @@ func TestEveryoneSaysWhy(t *testing.T) {
 			}
 			head := w.workload("head", "s", "3", priority(9)) // both may have been created in one second
 			behind := w.workload("behind", "s", "1")
-			w.within(15*time.Second, "all say why", func() error {
+			wait.Until(w.t, "all say why", func() error {
 				for _, wl := range alike {
 					if err := lacks(read(w, wl).Status.Conditions, "QuotaReserved=False/WaitingForQuota"); err != nil {
 						return err
@@ -50,7 +51,7 @@ func TestExplicitStatus(t *testing.T) {
 			w.until(first, "QuotaReserved=False/WaitingForQuota", "Admitted=False/NoReservation")
 			second := w.workload("second", "q", "1")
 			w.until(second, "Admitted=False/NoReservation")
-			w.within(15*time.Second, "it says why", func() error {
+			wait.Until(w.t, "it says why", func() error {
 				return lacks(read(w, second).Status.Conditions, "QuotaReserved=False/WaitingForQuota", "Admitted=False/NoReservation")
 			})
 		},
@@ -71,7 +72,7 @@ func TestPausedAdmission(t *testing.T) {
 				q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "other"}}
 			})
 			misfit := w.workload("misfit", "elsewhere", "1")
-			w.within(15*time.Second, "all say why", func() error {
+			wait.Until(w.t, "all say why", func() error {
 				for wl, want := range map[*kueue.Workload]string{lost: "Misconfigured", misfit: "Misconfigured", fits: "PendingEvaluation", held: "Suspended"} {
 					if err := lacks(read(w, wl).Status.Conditions, "QuotaReserved=False/"+want, "PodsReady=False/WaitForStart"); err != nil {
 						return err
@@ -125,8 +126,8 @@ func TestFairHeadsAtOnce(t *testing.T) {
 				return holds
 			}
 			const want = "map[a1:2 a2:2 b1:2 b2:2]"
-			w.within(time.Minute, "equal shares", func() error { return equal(fmt.Sprint(step()), want) })
-			w.stays(2*time.Second, "equal shares", func() error { return equal(fmt.Sprint(step()), want) })
+			wait.Until(w.t, "equal shares", func() error { return equal(fmt.Sprint(step()), want) })
+			wait.Stays(w.t, 2*time.Second, "equal shares", func() error { return equal(fmt.Sprint(step()), want) })
 			if len(victims) != 6 {
 				w.t.Errorf("%d victims, want 6: %v", len(victims), victims)
 			}

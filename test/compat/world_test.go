@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -95,38 +96,6 @@ func (w *world) create(objects ...client.Object) {
 	for _, o := range objects {
 		if err := w.c.Create(w.ctx(), o); err != nil {
 			w.t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
-		}
-	}
-}
-
-// patience is how long a test waits for an effect that should be immediate: the machine may be busy.
-const patience = 30 * time.Second
-
-// eventually waits until check succeeds.
-func (w *world) eventually(what string, check func() error) {
-	w.t.Helper()
-	w.within(patience, what, check)
-}
-
-func (w *world) within(d time.Duration, what string, check func() error) {
-	w.t.Helper()
-	for deadline := time.Now().Add(d); ; time.Sleep(40 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("after %s still not: %s: %v", d, what, err)
-		}
-	}
-}
-
-// stays demands that check succeeds for a while.
-func (w *world) stays(d time.Duration, what string, check func() error) {
-	w.t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(40 * time.Millisecond) {
-		if err := check(); err != nil {
-			w.t.Fatalf("%s: no longer: %v", what, err)
 		}
 	}
 }
@@ -280,7 +249,7 @@ func edit[T any, P interface {
 func (w *world) change(q *kueue.ClusterQueue, change func(*kueue.ClusterQueue)) {
 	w.t.Helper()
 	edit(w, q, change)
-	w.eventually("the manager knows of the change of "+q.Name, func() error {
+	wait.Until(w.t, "the manager knows of the change of "+q.Name, func() error {
 		now := read(w, q)
 		active := apimeta.FindStatusCondition(now.Status.Conditions, kueue.ClusterQueueActive)
 		if active == nil || active.ObservedGeneration != now.Generation {
@@ -354,7 +323,7 @@ func lacks(have []metav1.Condition, want ...string) error {
 func (w *world) until(wl *kueue.Workload, want ...string) *kueue.Workload {
 	w.t.Helper()
 	var got *kueue.Workload
-	w.eventually(wl.Name+" has "+strings.Join(want, ", "), func() error {
+	wait.Until(w.t, wl.Name+" has "+strings.Join(want, ", "), func() error {
 		got = read(w, wl)
 		return lacks(got.Status.Conditions, want...)
 	})
@@ -364,7 +333,7 @@ func (w *world) until(wl *kueue.Workload, want ...string) *kueue.Workload {
 // keeps demands that a Workload has the conditions for a while.
 func (w *world) keeps(wl *kueue.Workload, d time.Duration, want ...string) {
 	w.t.Helper()
-	w.stays(d, wl.Name+" has "+strings.Join(want, ", "), func() error { return lacks(read(w, wl).Status.Conditions, want...) })
+	wait.Stays(w.t, d, wl.Name+" has "+strings.Join(want, ", "), func() error { return lacks(read(w, wl).Status.Conditions, want...) })
 }
 
 const (
@@ -452,7 +421,7 @@ func (w *world) check(name string) string {
 // answer gives a check of a Workload a state, as its controller does.
 func (w *world) answer(wl *kueue.Workload, check string, state kueue.CheckState, tune ...func(*kueue.AdmissionCheckState)) {
 	w.t.Helper()
-	w.eventually("the workload lists "+check, func() error {
+	wait.Until(w.t, "the workload lists "+check, func() error {
 		found := errors.New("it does not")
 		w.editStatus(wl, func(s *kueue.WorkloadStatus) {
 			for i := range s.AdmissionChecks {
@@ -512,7 +481,7 @@ func (w *world) eventsOf(o client.Object, reason string) []eventsv1.Event {
 // tells waits until there are events about an object, among others.
 func (w *world) tells(o client.Object, want ...string) {
 	w.t.Helper()
-	w.eventually("there are events "+strings.Join(want, ", "), func() error {
+	wait.Until(w.t, "there are events "+strings.Join(want, ", "), func() error {
 		got := w.events(o)
 		for _, e := range want {
 			if !slices.Contains(got, e) {
@@ -538,7 +507,7 @@ func evictions(wl *kueue.Workload) []string {
 // usage waits until a ClusterQueue shows so much cpu reserved and, with a second value, so much in use by admitted ones.
 func (w *world) usage(q *kueue.ClusterQueue, want ...string) {
 	w.t.Helper()
-	w.eventually("usage of "+q.Name, func() error {
+	wait.Until(w.t, "usage of "+q.Name, func() error {
 		now := read(w, q)
 		got := []string{total(now.Status.FlavorsReservation), total(now.Status.FlavorsUsage)}
 		if !slices.Equal(got[:len(want)], want) {

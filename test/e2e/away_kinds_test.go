@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +18,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/test/process"
@@ -51,7 +51,7 @@ func (c *cluster) managerOfAll(t *testing.T) *process.Manager {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
+	return c.manager(t, "--config", file)
 }
 
 // awayScene holds the objects that exist when the manager stops.
@@ -89,7 +89,7 @@ func newAway(t *testing.T, c *cluster) *awayScene {
 	runtime.SetName("any")
 	create := func(o client.Object) {
 		t.Helper()
-		embeddedtest.Eventually(t, fmt.Sprintf("%T %s is stored", o, o.GetName()), func() error { // once the webhooks know the kind
+		wait.Until(t, fmt.Sprintf("%T %s is stored", o, o.GetName()), func() error { // once the webhooks know the kind
 			return client.IgnoreAlreadyExists(c.Create(t.Context(), o.DeepCopyObject().(client.Object)))
 		})
 	}
@@ -107,7 +107,7 @@ func newAway(t *testing.T, c *cluster) *awayScene {
 	w.marked = w.ended(t, "finished-main", "main")
 	runs := job("runs", "runs", "main", 1, "3600")
 	c.create(t, runs)
-	embeddedtest.Eventually(t, "a Job is admitted, and has its pod", func() error {
+	wait.Until(t, "a Job is admitted, and has its pod", func() error {
 		if err := c.get(t, runs); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (w *awayScene) meanwhile(ctx context.Context, t *testing.T) {
 			t.Errorf("%T is scaled and rolled out: %v", o, err)
 		}
 	}
-	embeddedtest.Eventually(t, "what has no mark is scaled up and rolled out", func() error {
+	wait.Until(t, "what has no mark is scaled up and rolled out", func() error {
 		if err := errors.Join(w.get(t, deployment), w.get(t, set)); err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (w *awayScene) meanwhile(ctx context.Context, t *testing.T) {
 	if err := w.Create(ctx, ends); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Eventually(t, "a Job without a mark ends", func() error {
+	wait.Until(t, "a Job without a mark ends", func() error {
 		if err := w.get(t, ends); err != nil {
 			return err
 		}
@@ -243,7 +243,7 @@ func (w *awayScene) meanwhile(ctx context.Context, t *testing.T) {
 		t.Errorf("a StatefulSet with a mark is scaled by its subresource: %v", err)
 	}
 	for namespace, name := range map[string]string{"team": "set-staysmain", "runs": "runs"} {
-		embeddedtest.Eventually(t, "new pods of "+name+" are refused", func() error {
+		wait.Until(t, "new pods of "+name+" are refused", func() error {
 			var events corev1.EventList
 			if err := w.List(ctx, &events, client.InNamespace(namespace)); err != nil {
 				return err

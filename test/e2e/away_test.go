@@ -14,6 +14,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // serving makes an object of each open kind, with a label or without.
@@ -73,7 +74,7 @@ func TestManagerAway(t *testing.T) {
 		}
 	}
 	stopped := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "set-stays-0"}}
-	embeddedtest.Eventually(t, "the pod of a StatefulSet is there", func() error { return c.get(t, stopped) })
+	wait.Until(t, "the pod of a StatefulSet is there", func() error { return c.get(t, stopped) })
 	away := newAway(t, c)
 	m.Kill()
 
@@ -112,7 +113,7 @@ func TestManagerAway(t *testing.T) {
 	if err := c.Delete(ctx, stopped); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Eventually(t, "a StatefulSet replaces its pod", func() error {
+	wait.Until(t, "a StatefulSet replaces its pod", func() error {
 		now := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "set-stays-0"}}
 		if err := c.get(t, now); err != nil {
 			return err

@@ -24,7 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestMeasureBurst prints the course of 5,000 suspended Jobs that are created at once where there is room for 500: run it with `make
@@ -34,9 +36,9 @@ func TestMeasureBurst(t *testing.T) {
 		t.Skip("not asked to measure")
 	}
 	const jobs, room, creators = 5000, 500, 16
-	c := up(t, "--nodes", "70")
+	c := up(t, func(cfg *embedded.Config) { cfg.Nodes = 70 })
 	scrape := "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
-	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--metrics-bind-address", scrape)
+	m := c.manager(t, "--metrics-bind-address", scrape)
 	c.queues(t, "burst", map[string]string{"burst": strconv.Itoa(room)})
 	token := c.token(t)
 	before := c.writes(t)
@@ -55,9 +57,9 @@ func TestMeasureBurst(t *testing.T) {
 	}
 	group.Wait()
 	report("burst.created_s", time.Since(start).Seconds())
-	embeddedtest.Within(t, 10*time.Minute, "every Job has a Workload", func() error { return c.count(&kueue.WorkloadList{}, jobs) })
+	wait.Until(t, "every Job has a Workload", func() error { return c.count(&kueue.WorkloadList{}, jobs) })
 	report("burst.workloads_s", time.Since(start).Seconds())
-	embeddedtest.Within(t, 10*time.Minute, "as many run as there is room for", func() error {
+	wait.Until(t, "as many run as there is room for", func() error {
 		if n := c.unsuspended(t, "burst"); n != room {
 			return fmt.Errorf("%d run", n)
 		}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -15,37 +16,33 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/process"
 )
 
-// cluster is a control plane that `berth up --no-manager` started.
+func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+
+// cluster is a control plane.
 type cluster struct {
 	client.Client
 	dir        string
 	kubeconfig string
+	webhooks   string // the port of the manager's webhooks, once it is installed
 }
 
-// up starts a control plane that ends with the test, with other nodes than two of the usual size if args say so.
-func up(t *testing.T, args ...string) *cluster {
+// up starts a control plane that ends with the test, with other nodes than two of the usual size if options say so.
+func up(t *testing.T, options ...embeddedtest.Option) *cluster {
 	t.Helper()
-	berth := process.Binary(t, "berth")
-	c := &cluster{dir: t.TempDir()}
-	run(t, berth, append([]string{"up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "2"}, args...)...)
-	t.Cleanup(func() { run(t, berth, "down", "--dir", c.dir) })
-	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
-	c.Client, err = client.New(cfg, client.Options{Scheme: install.Scheme()})
-	if err != nil {
+	c := &cluster{}
+	two := func(cfg *embedded.Config) { c.dir, cfg.Nodes = cfg.Dir, 2 }
+	c.kubeconfig = embeddedtest.Start(t, append([]embeddedtest.Option{embeddedtest.Full, two}, options...)...)
+	var err error
+	if c.Client, err = client.New(embeddedtest.ConfigOf(t, c.kubeconfig), client.Options{Scheme: install.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -60,10 +57,15 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// manager starts one and waits until it is ready.
-func (c *cluster) manager(t *testing.T) *process.Manager {
+// manager starts the only manager of the cluster, with arguments, and waits until it is ready. The first one installs; the next ones
+// serve their webhooks at the same port.
+func (c *cluster) manager(t *testing.T, args ...string) *process.Manager {
 	t.Helper()
-	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false")
+	if c.webhooks == "" {
+		c.webhooks = strconv.Itoa(embeddedtest.FreePort(t))
+		args = append(args, "--install")
+	}
+	return c.start(t, append(args, "--webhook-port", c.webhooks, "--leader-elect=false")...)
 }
 
 // start starts a manager with arguments and waits until it is ready.

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestCrash kills the manager again and again, at random moments, while Jobs of two
@@ -23,6 +24,7 @@ func TestCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	const quota, jobs, kills = 8, 24, 8
 	c := up(t)
 	m := c.manager(t)
@@ -51,14 +53,14 @@ func TestCrash(t *testing.T) {
 		m = c.manager(t)
 	}
 	for _, j := range all {
-		embeddedtest.Within(t, 90*time.Second, j.Name+" completes", c.completed(t, j))
+		wait.Until(t, j.Name+" completes", c.completed(t, j))
 	}
 	stop()
 	if most := <-peak; most.gpus > quota {
 		t.Errorf("%d GPUs were in use at once, the quota is %d: %v", most.gpus, quota, most.by)
 	}
 	for _, j := range all {
-		embeddedtest.Eventually(t, "the Workload of "+j.Name+" is finished", func() error {
+		wait.Until(t, "the Workload of "+j.Name+" is finished", func() error {
 			return c.finished(t, j, kueue.ReasonSucceeded)
 		})
 		if j.Status.Succeeded != *j.Spec.Completions {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -37,7 +36,7 @@ func (c *cluster) configured(t *testing.T, body string) *process.Manager {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
+	return c.manager(t, "--config", file)
 }
 
 func (c *cluster) patch(t *testing.T, o client.Object, body string) {
@@ -118,10 +117,10 @@ integrations: {frameworks: [batch/job, pod, deployment, statefulset, jobset.x-k8
 	}
 	lark := trainJob("off", "lark", 2)
 	c.create(t, etl, labelled, lark)
-	embeddedtest.Within(t, time.Minute, "the JobSet completes", c.ends(t, etl, jobsetv1alpha2.TerminalStateCompleted))
-	embeddedtest.Within(t, time.Minute, "the JobSet with a queue completes", c.ends(t, labelled, jobsetv1alpha2.TerminalStateCompleted))
-	embeddedtest.Within(t, time.Minute, "the Job completes", c.completed(t, early))
-	embeddedtest.Within(t, time.Minute, "the TrainJob completes", func() error {
+	wait.Until(t, "the JobSet completes", c.ends(t, etl, jobsetv1alpha2.TerminalStateCompleted))
+	wait.Until(t, "the JobSet with a queue completes", c.ends(t, labelled, jobsetv1alpha2.TerminalStateCompleted))
+	wait.Until(t, "the Job completes", c.completed(t, early))
+	wait.Until(t, "the TrainJob completes", func() error {
 		if err := c.get(t, lark); err != nil {
 			return err
 		}
@@ -139,7 +138,7 @@ integrations: {frameworks: [batch/job, pod, deployment, statefulset, jobset.x-k8
 	t.Run("a Job in a managed namespace", func(t *testing.T) {
 		plain := job("on", "plain", "", 1, "600")
 		c.create(t, plain)
-		embeddedtest.Within(t, time.Minute, "it waits, and that is told", func() error {
+		wait.Until(t, "it waits, and that is told", func() error {
 			if _, err := c.workloadOf(t, plain); err != nil || !isSuspended(plain) {
 				return errors.Join(err, fmt.Errorf("suspended %v", isSuspended(plain)))
 			}
@@ -168,7 +167,7 @@ func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 		return nil, errors.New("it has no workload")
 	}
 	c.patch(t, off, `{"metadata":{"labels":{"queueing":"on"}}}`)
-	embeddedtest.Within(t, time.Minute, "it is stopped and queued", func() error {
+	wait.Until(t, "it is stopped and queued", func() error {
 		if _, err := ofLong(); err != nil {
 			return err
 		}
@@ -178,7 +177,7 @@ func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 		return nil
 	})
 	c.patch(t, off, `{"metadata":{"labels":{"queueing":"off"}}}`)
-	embeddedtest.Within(t, time.Minute, "its workload ends", func() error {
+	wait.Until(t, "its workload ends", func() error {
 		w, err := ofLong()
 		if err == nil && (!hasCondition(kueue.WorkloadFinished, kueue.ReasonOutOfSync)(w) || len(w.Finalizers) > 0) {
 			err = fmt.Errorf("%+v, finalizers %v", w.Status.Conditions, w.Finalizers)

@@ -21,6 +21,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/test/process"
 )
 
@@ -32,7 +33,7 @@ func (c *cluster) podsManager(t *testing.T) *process.Manager {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
+	return c.manager(t, "--config", file)
 }
 
 // gpuPod is the spec of a pod of one GPU.
@@ -74,7 +75,7 @@ func (c *cluster) phases(t *testing.T, namespace string, match client.MatchingLa
 // are waits until the pods are in these phases and no others.
 func (c *cluster) are(t *testing.T, what, namespace string, match client.MatchingLabels, want map[string]int) {
 	t.Helper()
-	embeddedtest.Within(t, time.Minute, what, func() error {
+	wait.Until(t, what, func() error {
 		if got := c.phases(t, namespace, match); fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("got %v, want %v", got, want)
 		}
@@ -86,7 +87,7 @@ func (c *cluster) are(t *testing.T, what, namespace string, match client.Matchin
 func (c *cluster) workload(t *testing.T, what, namespace, name string, check func(*kueue.Workload) bool) *kueue.Workload {
 	t.Helper()
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	embeddedtest.Within(t, time.Minute, what, func() error {
+	wait.Until(t, what, func() error {
 		if err := c.get(t, w); err != nil {
 			return err
 		}
@@ -133,7 +134,7 @@ func podGroup(t *testing.T, c *cluster) {
 	if len(w.Spec.PodSets) != 1 || w.Spec.PodSets[0].Count != 3 || len(w.OwnerReferences) != 3 {
 		t.Errorf("pod sets %v, owners %v", w.Spec.PodSets, w.OwnerReferences)
 	}
-	embeddedtest.Eventually(t, "nothing is held", func() error {
+	wait.Until(t, "nothing is held", func() error {
 		var pods corev1.PodList
 		if err := c.List(context.Background(), &pods, client.InNamespace("groups"), in); err != nil {
 			return err
@@ -182,7 +183,7 @@ func overQuota(t *testing.T, c *cluster) {
 	}
 	c.create(t, d)
 	c.are(t, "four run and two wait", "deployments", labels, map[string]int{"Running": 4, "Gated": 2})
-	embeddedtest.Within(t, time.Minute, "each pod has a workload", func() error {
+	wait.Until(t, "each pod has a workload", func() error {
 		var list kueue.WorkloadList
 		err := c.List(context.Background(), &list, client.InNamespace("deployments"))
 		if err == nil && len(list.Items) != 6 {
@@ -215,7 +216,7 @@ func statefulSet(namespace string, replicas int32) *appsv1.StatefulSet {
 // resize sets the replicas of a StatefulSet.
 func (c *cluster) resize(t *testing.T, s *appsv1.StatefulSet, replicas int) {
 	t.Helper()
-	embeddedtest.Eventually(t, "it may be scaled", func() error {
+	wait.Until(t, "it may be scaled", func() error {
 		return c.Patch(context.Background(), s, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))
 	})
 }
@@ -224,7 +225,7 @@ func (c *cluster) resize(t *testing.T, s *appsv1.StatefulSet, replicas int) {
 func (c *cluster) only(t *testing.T, namespace string) string {
 	t.Helper()
 	var list kueue.WorkloadList
-	embeddedtest.Within(t, time.Minute, "there is a workload", func() error {
+	wait.Until(t, "there is a workload", func() error {
 		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
 			return err
 		}
@@ -284,7 +285,7 @@ func (c *cluster) noWorkloads(t *testing.T, namespace string) {
 			}
 		}
 	})
-	embeddedtest.Within(t, 3*time.Minute, "its workloads are gone", func() error {
+	wait.Until(t, "its workloads are gone", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace(namespace)); err != nil {
 			return err
@@ -302,7 +303,7 @@ func rollOut(t *testing.T, c *cluster) {
 	c.queues(t, "rollouts", map[string]string{"rollouts": "4"})
 	long := job("rollouts", "long", "main", 4, "600")
 	c.create(t, long)
-	embeddedtest.Eventually(t, "the quota is full", c.runs(t, long))
+	wait.Until(t, "the quota is full", c.runs(t, long))
 	s := statefulSet("rollouts", 2)
 	c.create(t, s)
 	c.are(t, "its first pod waits", "rollouts", client.MatchingLabels{"app": "web"}, map[string]int{"Gated": 1})
@@ -311,7 +312,7 @@ func rollOut(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	images := func(phase corev1.PodPhase) []string { return c.images(t, "rollouts", phase) }
-	embeddedtest.Within(t, time.Minute, "the old pod runs, so that its controller goes on, and one of the new revision waits", func() error {
+	wait.Until(t, "the old pod runs, so that its controller goes on, and one of the new revision waits", func() error {
 		if running, pending := images(corev1.PodRunning), images(corev1.PodPending); fmt.Sprint(running, pending) != "[web-0 any] [web-1 other]" {
 			return fmt.Errorf("%v run, %v wait", running, pending)
 		}
@@ -320,7 +321,7 @@ func rollOut(t *testing.T, c *cluster) {
 	if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Within(t, time.Minute, "with quota all are rolled out", func() error {
+	wait.Until(t, "with quota all are rolled out", func() error {
 		if running := images(corev1.PodRunning); fmt.Sprint(running) != "[web-0 other web-1 other]" {
 			return fmt.Errorf("%v run", running)
 		}
@@ -354,7 +355,7 @@ func rollOutRunning(t *testing.T, c *cluster) {
 		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"other"}]}}}}`))); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Within(t, 2*time.Minute, "both pods are replaced", func() error {
+	wait.Until(t, "both pods are replaced", func() error {
 		if running := c.images(t, "running", corev1.PodRunning); fmt.Sprint(running) != "[web-0 other web-1 other]" {
 			return fmt.Errorf("%v run", running)
 		}
@@ -368,6 +369,7 @@ func TestPodGroupCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	const groups, size, quota, kills = 6, 3, 7, 8
 	c := up(t)
 	m := c.podsManager(t)

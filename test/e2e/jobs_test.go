@@ -19,6 +19,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestJobs: batch Jobs, on one control plane with one manager.
@@ -34,7 +35,7 @@ func TestJobs(t *testing.T) {
 		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "free"}})
 		j := job("free", "plain", "", 2, "0.5")
 		c.create(t, j)
-		embeddedtest.Within(t, time.Minute, "it completes", c.completed(t, j))
+		wait.Until(t, "it completes", c.completed(t, j))
 		if _, err := c.workloadOf(t, j); err == nil {
 			t.Error("it got a Workload")
 		}
@@ -45,7 +46,7 @@ func TestJobs(t *testing.T) {
 	t.Run("a Job with an unknown queue waits and says why", func(t *testing.T) {
 		j := job("free", "lost", "nowhere", 1, "0.5")
 		c.create(t, j)
-		embeddedtest.Eventually(t, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
+		wait.Until(t, "it says so", c.waits(t, j, kueue.ReasonMisconfigured))
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			t.Fatal(err)
@@ -57,17 +58,17 @@ func TestJobs(t *testing.T) {
 		c.create(t, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "late"}})
 		c.queues(t, "latecomers", map[string]string{"late": "4"})
 		c.create(t, &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "free", Name: "nowhere"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "late"}})
-		embeddedtest.Within(t, time.Minute, "it completes once the queue exists", c.completed(t, j))
+		wait.Until(t, "it completes once the queue exists", c.completed(t, j))
 	})
 	t.Run("two Jobs over quota run one after the other", func(t *testing.T) {
 		c.queues(t, "turns", map[string]string{"turns": "4"})
 		first, second := job("turns", "first", "main", 3, "2"), job("turns", "second", "main", 3, "0.5")
 		c.create(t, first)
-		embeddedtest.Eventually(t, "the first runs", c.runs(t, first))
+		wait.Until(t, "the first runs", c.runs(t, first))
 		c.create(t, second)
-		embeddedtest.Eventually(t, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
-		embeddedtest.Within(t, time.Minute, "the first completes", c.completed(t, first))
-		embeddedtest.Within(t, time.Minute, "the second completes", c.completed(t, second))
+		wait.Until(t, "the second waits", c.waits(t, second, kueue.ReasonWaitingForQuota))
+		wait.Until(t, "the first completes", c.completed(t, first))
+		wait.Until(t, "the second completes", c.completed(t, second))
 		if second.Status.StartTime.Before(first.Status.CompletionTime) {
 			t.Errorf("the second started at %s, before the first completed at %s", second.Status.StartTime, first.Status.CompletionTime)
 		}
@@ -77,13 +78,13 @@ func TestJobs(t *testing.T) {
 		c.queues(t, "deletion", map[string]string{"deletion": "4"})
 		long, next := job("deletion", "long", "main", 4, "600"), job("deletion", "next", "main", 4, "0.5")
 		c.create(t, long)
-		embeddedtest.Eventually(t, "the long one runs", c.runs(t, long))
+		wait.Until(t, "the long one runs", c.runs(t, long))
 		c.create(t, next)
-		embeddedtest.Eventually(t, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
+		wait.Until(t, "the next one waits", c.waits(t, next, kueue.ReasonWaitingForQuota))
 		if err := c.Delete(context.Background(), long, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
-		embeddedtest.Eventually(t, "the next one runs", c.runs(t, next))
+		wait.Until(t, "the next one runs", c.runs(t, next))
 	})
 	t.Run("a Job whose pods fail finishes as failed and frees its quota", func(t *testing.T) {
 		c.queues(t, "failure", map[string]string{"failure": "1"})
@@ -91,7 +92,7 @@ func TestJobs(t *testing.T) {
 		j.Spec.Template.Annotations["berth.dev/exit-code"] = "3"
 		j.Spec.BackoffLimit = new(int32(0))
 		c.create(t, j)
-		embeddedtest.Within(t, time.Minute, "its Workload is finished as failed", func() error {
+		wait.Until(t, "its Workload is finished as failed", func() error {
 			return c.finished(t, j, kueue.ReasonFailed)
 		})
 		c.status(t, "failure", 0)
@@ -122,7 +123,7 @@ func (c *cluster) testWrites(t *testing.T) {
 		before := c.quiet(t)
 		j := job("counted", fmt.Sprint("short", i), "main", 1, "0.5")
 		c.create(t, j)
-		embeddedtest.Within(t, time.Minute, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+		wait.Until(t, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 		after, got := c.quiet(t), map[string]float64{}
 		for kind, n := range after {
 			if n -= before[kind]; n > 0 && (strings.HasPrefix(kind, "workloads") || strings.HasPrefix(kind, "jobs")) {
@@ -132,7 +133,7 @@ func (c *cluster) testWrites(t *testing.T) {
 		if got[status] == 3 {
 			got[status] = 2 // its pod was observed as succeeded before the Job was complete: that releases quota
 		}
-		embeddedtest.Eventually(t, "its events are those of its transitions", func() error {
+		wait.Until(t, "its events are those of its transitions", func() error {
 			return c.tells(t, j, "CreatedWorkload", "Started", "FinishedWorkload")
 		})
 		if diff = cmp.Diff(want, got); diff == "" {
@@ -148,13 +149,13 @@ func (c *cluster) testGated(t *testing.T) {
 	j := job("approved", "gated", "main", 1, "0.5")
 	j.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "acme.io/budget"}
 	c.create(t, j)
-	embeddedtest.Within(t, time.Minute, "it waits for approval", c.waits(t, j, kueue.ReasonAdmissionGated))
+	wait.Until(t, "it waits for approval", c.waits(t, j, kueue.ReasonAdmissionGated))
 	more := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":"acme.io/budget,acme.io/more"}}}`))
 	if err := c.Patch(context.Background(), j.DeepCopy(), more); !apierrors.IsForbidden(err) {
 		t.Errorf("a gate is added: %v", err)
 	}
 	c.patch(t, j, `{"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":null}}}`)
-	embeddedtest.Within(t, time.Minute, "it completes", c.completed(t, j))
+	wait.Until(t, "it completes", c.completed(t, j))
 }
 
 // testPartialAdmission is a Job of up to eight pods that starts with five, and has all eight when it starts again
@@ -175,7 +176,7 @@ func (c *cluster) testPartialAdmission(t *testing.T) {
 			return nil
 		}
 	}
-	embeddedtest.Within(t, time.Minute, "it runs with five", active(5))
+	wait.Until(t, "it runs with five", active(5))
 	resize := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"parallelism":4}}`))
 	if err := c.Patch(context.Background(), j.DeepCopy(), resize); !apierrors.IsForbidden(err) {
 		t.Errorf("it is resized while it runs: %v", err)
@@ -188,7 +189,7 @@ func (c *cluster) testPartialAdmission(t *testing.T) {
 		c.patch(t, w, fmt.Sprintf(`{"spec":{"active":%v}}`, active))
 	}
 	toggle(false)
-	embeddedtest.Within(t, time.Minute, "it is stopped, and wants eight again", func() error {
+	wait.Until(t, "it is stopped, and wants eight again", func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -202,7 +203,7 @@ func (c *cluster) testPartialAdmission(t *testing.T) {
 		cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("8")
 	})
 	toggle(true)
-	embeddedtest.Within(t, time.Minute, "it runs with eight", active(8))
+	wait.Until(t, "it runs with eight", active(8))
 	if err := c.Delete(context.Background(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil { // others need the nodes
 		t.Fatal(err)
 	}
@@ -213,9 +214,9 @@ func (c *cluster) testReclaim(t *testing.T) {
 	borrower := job("guest", "borrower", "main", 8, "600")
 	owner := job("owner", "returns", "main", 4, "0.5")
 	c.create(t, borrower)
-	embeddedtest.Eventually(t, "the guest borrows", c.runs(t, borrower))
+	wait.Until(t, "the guest borrows", c.runs(t, borrower))
 	c.create(t, owner)
-	embeddedtest.Within(t, time.Minute, "the owner's job completes", c.completed(t, owner))
+	wait.Until(t, "the owner's job completes", c.completed(t, owner))
 	w, err := c.workloadOf(t, borrower)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +224,7 @@ func (c *cluster) testReclaim(t *testing.T) {
 	if n := evictions(w); n != 1 {
 		t.Errorf("the guest was evicted %d times", n)
 	}
-	embeddedtest.Eventually(t, "the guest runs again", c.runs(t, borrower))
+	wait.Until(t, "the guest runs again", c.runs(t, borrower))
 	if err := c.get(t, borrower); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func (c *cluster) testPreemptionRace(t *testing.T) {
 		c.create(t, low)
 		time.Sleep(time.Duration(i) * 2 * time.Millisecond)
 		c.create(t, high)
-		embeddedtest.Within(t, time.Minute, high.Name+" completes", c.completed(t, high))
+		wait.Until(t, high.Name+" completes", c.completed(t, high))
 		if err := c.Delete(context.Background(), low, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +268,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 	c.queues(t, "switch", map[string]string{"switch": "2"})
 	j := job("switch", "toggled", "main", 2, "600")
 	c.create(t, j)
-	embeddedtest.Eventually(t, "it runs", c.runs(t, j))
+	wait.Until(t, "it runs", c.runs(t, j))
 	toggle := func(active bool) {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
@@ -280,7 +281,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 	}
 	toggle(false)
-	embeddedtest.Eventually(t, "it stops", func() error {
+	wait.Until(t, "it stops", func() error {
 		if err := c.get(t, j); err != nil {
 			return err
 		}
@@ -289,7 +290,7 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.Eventually(t, "it is released", func() error {
+	wait.Until(t, "it is released", func() error {
 		w, err := c.workloadOf(t, j)
 		if err != nil {
 			return err
@@ -301,19 +302,19 @@ func (c *cluster) testDeactivation(t *testing.T) {
 		return nil
 	})
 	toggle(true)
-	embeddedtest.Eventually(t, "it runs again", c.runs(t, j))
+	wait.Until(t, "it runs again", c.runs(t, j))
 }
 
 func (c *cluster) testQueueDeletion(t *testing.T) {
 	c.queues(t, "goes", map[string]string{"goes": "2"})
 	j := job("goes", "last", "main", 2, "3")
 	c.create(t, j)
-	embeddedtest.Eventually(t, "it runs", c.runs(t, j))
+	wait.Until(t, "it runs", c.runs(t, j))
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), cq); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Eventually(t, "the queue terminates", func() error {
+	wait.Until(t, "the queue terminates", func() error {
 		if err := c.get(t, cq); err != nil {
 			return err
 		}
@@ -323,7 +324,7 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.Within(t, time.Minute, "the job completes", c.completed(t, j))
+	wait.Until(t, "the job completes", c.completed(t, j))
 	gone := func(o client.Object) func() error {
 		return func() error {
 			switch err := c.get(t, o); {
@@ -336,12 +337,12 @@ func (c *cluster) testQueueDeletion(t *testing.T) {
 			}
 		}
 	}
-	embeddedtest.Eventually(t, "the queue is gone", gone(cq))
+	wait.Until(t, "the queue is gone", gone(cq))
 	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "goes"}}
 	if err := c.Delete(context.Background(), rf); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Eventually(t, "the flavor is gone", gone(rf))
+	wait.Until(t, "the flavor is gone", gone(rf))
 }
 
 // finished reports whether the Workload of a Job is finished for a reason.
@@ -367,7 +368,7 @@ func (c *cluster) status(t *testing.T, queue string, reserving int32) {
 // holds is status with some that wait.
 func (c *cluster) holds(t *testing.T, queue string, reserving, pending int32) {
 	t.Helper()
-	embeddedtest.Eventually(t, "the status of the queue is up to date", func() error {
+	wait.Until(t, "the status of the queue is up to date", func() error {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		if err := c.get(t, cq); err != nil {
 			return err

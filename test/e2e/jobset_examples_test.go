@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // example is the expected outcome of a JobSet of docs/examples.
@@ -71,7 +70,7 @@ func TestJobSetExamples(t *testing.T) {
 	if len(played) != len(jobSetExamples) {
 		t.Fatalf("%d JobSets, want %d", len(played), len(jobSetExamples))
 	}
-	embeddedtest.Within(t, 5*time.Minute, "all complete, and what still ran is deleted", func() error {
+	wait.Until(t, "all complete, and what still ran is deleted", func() error {
 		var waiting []error
 		for _, p := range played {
 			if err := p.look(c); err != nil {

@@ -15,15 +15,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // bigNodes takes any number of pods.
-const bigNodes = "--node-capacity=cpu=1k,memory=1Ti,pods=10k"
+func bigNodes(cfg *embedded.Config) { cfg.NodeCapacity = "cpu=1k,memory=1Ti,pods=10k" }
 
 // TestMeasureJobSets prints the figures of JobSets: run it with `make measure-jobsets`. The Job controller, the garbage collector and the
 // scheduler run beside Berth and cost most of the time; the counted writes are Berth's alone.
@@ -59,7 +60,7 @@ func measureLarge(t *testing.T) {
 		c.jobs(t, js, n, "exist", func(*batchv1.Job) bool { return true })
 	})
 	suspend := func(is bool) {
-		embeddedtest.Within(t, time.Minute, "it is changed", func() error {
+		wait.Until(t, "it is changed", func() error {
 			if err := c.get(t, js); err != nil {
 				return err
 			}
@@ -74,7 +75,7 @@ func measureLarge(t *testing.T) {
 		c.fail(t, "large-other-0")
 		c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
 	})
-	embeddedtest.Within(t, 5*time.Minute, "all are ready again", func() error {
+	wait.Until(t, "all are ready again", func() error {
 		if err := c.get(t, js); err != nil {
 			return err
 		}
@@ -130,7 +131,7 @@ func measureBeside(t *testing.T) {
 	c.jobs(t, js, n, "are of the second attempt", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
 	report("jobset.beside.large_restarted_s", time.Since(start).Seconds())
 	for _, js := range all {
-		embeddedtest.Within(t, 10*time.Minute, js.Name+" completes", c.ends(t, js, jobsetv1alpha2.TerminalStateCompleted))
+		wait.Until(t, js.Name+" completes", c.ends(t, js, jobsetv1alpha2.TerminalStateCompleted))
 	}
 	report("jobset.beside.small_completed_s", time.Since(start).Seconds())
 }
@@ -146,7 +147,7 @@ func measureMemory(t *testing.T) {
 	js.Spec.Suspend = new(true)
 	start := time.Now()
 	c.create(t, js)
-	embeddedtest.Within(t, 10*time.Minute, "all Jobs are counted", func() error {
+	wait.Until(t, "all Jobs are counted", func() error {
 		if err := c.get(t, js); err != nil {
 			return err
 		}
@@ -192,7 +193,7 @@ func podOf(j *batchv1.Job) *corev1.Pod {
 // jobs waits until so many Jobs of a JobSet are as wanted.
 func (c *cluster) jobs(t *testing.T, js *jobsetv1alpha2.JobSet, n int, what string, is func(*batchv1.Job) bool) {
 	t.Helper()
-	embeddedtest.Within(t, 10*time.Minute, fmt.Sprintf("%d Jobs of %s %s", n, js.Name, what), func() error {
+	wait.Until(t, fmt.Sprintf("%d Jobs of %s %s", n, js.Name, what), func() error {
 		var list batchv1.JobList
 		err := c.List(context.Background(), &list, client.InNamespace(js.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: js.Name})
 		if err != nil {
@@ -215,7 +216,7 @@ func (c *cluster) jobs(t *testing.T, js *jobsetv1alpha2.JobSet, n int, what stri
 // fail makes the pod of a Job fail, like its node would.
 func (c *cluster) fail(t *testing.T, job string) {
 	t.Helper()
-	embeddedtest.Within(t, 10*time.Minute, job+" has a pod that can fail", func() error {
+	wait.Until(t, job+" has a pod that can fail", func() error {
 		var pods corev1.PodList
 		if err := c.List(context.Background(), &pods, client.InNamespace("default"), client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
 			return err
@@ -233,10 +234,7 @@ func (c *cluster) fail(t *testing.T, job string) {
 // write for each Job; they are left out when Jobs were deleted.
 func (c *cluster) jobWrites(t *testing.T) writes {
 	t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, c.kubeconfig)
 	body, err := kubernetes.NewForConfigOrDie(cfg).RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // replicated is a replicated job whose Jobs have some pods that run for some seconds.
@@ -55,6 +56,7 @@ func TestJobSetCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	const pairs, kills, maxRestarts = 6, 8, 3
 	c := up(t)
 	m := c.manager(t)
@@ -79,8 +81,8 @@ func TestJobSetCrash(t *testing.T) {
 		m = c.manager(t)
 	}
 	for i := range pairs {
-		embeddedtest.Within(t, 3*time.Minute, good[i].Name+" completes", c.ends(t, good[i], jobsetv1alpha2.TerminalStateCompleted))
-		embeddedtest.Within(t, 3*time.Minute, bad[i].Name+" fails", c.ends(t, bad[i], jobsetv1alpha2.TerminalStateFailed))
+		wait.Until(t, good[i].Name+" completes", c.ends(t, good[i], jobsetv1alpha2.TerminalStateCompleted))
+		wait.Until(t, bad[i].Name+" fails", c.ends(t, bad[i], jobsetv1alpha2.TerminalStateFailed))
 		for js, restarts := range map[*jobsetv1alpha2.JobSet]int32{good[i]: 0, bad[i]: maxRestarts} {
 			if s := &js.Status; s.Restarts != restarts || s.RestartsCountTowardsMax != restarts {
 				t.Errorf("%s: %d restarts, %d of them count, want %d", js.Name, s.Restarts, s.RestartsCountTowardsMax, restarts)

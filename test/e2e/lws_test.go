@@ -20,6 +20,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 const lwsDomain = "leaderworkerset.sigs.k8s.io/"
@@ -134,6 +135,7 @@ func TestLeaderWorkerSet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
+	t.Parallel()
 	c := up(t)
 	c.create(t, embeddedtest.LooseCRD(schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}, "leaderworkersets"))
 	c.configured(t, "integrations: {frameworks: [batch/job, pod, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}\n")
@@ -147,7 +149,7 @@ func TestLeaderWorkerSet(t *testing.T) {
 		"size": int64(2), "leaderTemplate": gpu, "workerTemplate": runtime.DeepCopyJSON(gpu),
 	}}
 	set.SetLabels(map[string]string{kueue.QueueNameLabel: "main"})
-	embeddedtest.Within(t, time.Minute, "the kind is served", func() error { return c.Create(context.Background(), set) })
+	wait.Until(t, "the kind is served", func() error { return c.Create(context.Background(), set) })
 	op.run(t)
 
 	all := client.MatchingLabels{lwsDomain + "name": "llm"}

@@ -14,9 +14,9 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 var measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
@@ -50,7 +50,7 @@ func TestMeasure(t *testing.T) {
 		c.create(t, all[i])
 	}
 	for _, j := range all {
-		embeddedtest.Within(t, 2*time.Minute, j.Name+" is finished", func() error { return c.finished(t, j, "Succeeded") })
+		wait.Until(t, j.Name+" is finished", func() error { return c.finished(t, j, "Succeeded") })
 	}
 	report("jobs.wall_s", time.Since(start).Seconds())
 	time.Sleep(3 * time.Second)
@@ -78,10 +78,7 @@ const eventKind = "events, by anyone"
 // updates of its queues.
 func (c *cluster) writes(t *testing.T) map[string]float64 {
 	t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, c.kubeconfig)
 	body, err := kubernetes.NewForConfigOrDie(cfg).RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
 	if err != nil {
 		t.Fatal(err)

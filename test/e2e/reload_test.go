@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestReload changes the configuration file of a running manager: Workloads that were finished long before are deleted, so are
@@ -32,14 +30,14 @@ func TestReload(t *testing.T) {
 		}
 	}
 	write("")
-	m := c.start(t, "--install", "--webhook-port", strconv.Itoa(embeddedtest.FreePort(t)), "--leader-elect=false", "--config", file)
+	m := c.manager(t, "--config", file)
 	c.queues(t, "reload", map[string]string{"red": "4"})
 	j := job("red", "short", "main", 1, "0.1")
 	c.create(t, j)
-	embeddedtest.Eventually(t, "the Job completes", c.completed(t, j))
-	embeddedtest.Eventually(t, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
+	wait.Until(t, "the Job completes", c.completed(t, j))
+	wait.Until(t, "its Workload is finished", func() error { return c.finished(t, j, kueue.ReasonSucceeded) })
 	write("objectRetentionPolicies: {workloads: {afterFinished: 1s}}\n")
-	embeddedtest.Eventually(t, "the Workload is deleted", func() error {
+	wait.Until(t, "the Workload is deleted", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace("red")); err != nil {
 			return err
@@ -52,7 +50,7 @@ func TestReload(t *testing.T) {
 	long := job("red", "long", "main", 1, "600")
 	long.Labels[kueue.MaxExecTimeSecondsLabel] = "1"
 	c.create(t, long)
-	embeddedtest.Within(t, time.Minute, "the Workload of the Job that takes too long is deactivated", func() error {
+	wait.Until(t, "the Workload of the Job that takes too long is deactivated", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(context.Background(), &list, client.InNamespace("red")); err != nil {
 			return err
@@ -63,7 +61,7 @@ func TestReload(t *testing.T) {
 		return c.Get(context.Background(), client.ObjectKeyFromObject(long), long) // and the Job is there
 	})
 	write("objectRetentionPolicies: {workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}}\n")
-	embeddedtest.Within(t, time.Minute, "the Job is deleted", func() error {
+	wait.Until(t, "the Job is deleted", func() error {
 		err := c.Get(context.Background(), client.ObjectKeyFromObject(long), long)
 		if err == nil {
 			return fmt.Errorf("it is there: %+v", long.ObjectMeta)

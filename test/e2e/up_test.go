@@ -10,19 +10,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/test/process"
@@ -58,12 +57,10 @@ func TestUp(t *testing.T) {
 	run(t, berth, "up", "--dir", c.dir, "--detach")
 	t.Cleanup(func() { run(t, berth, "down", "--dir", c.dir) })
 	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, c.kubeconfig)
 	warnings := &heard{}
-	cfg.QPS, cfg.WarningHandler = -1, warnings
+	cfg.WarningHandler = warnings
+	var err error
 	if c.Client, err = client.New(cfg, client.Options{Scheme: install.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +99,7 @@ func (c *cluster) playExamples(t *testing.T) {
 				o.SetNamespace("default")
 			}
 			var created error
-			embeddedtest.Eventually(t, file+": its kind is served", func() error {
+			wait.Until(t, file+": its kind is served", func() error {
 				if created = c.Create(context.Background(), o); apimeta.IsNoMatchError(created) {
 					return created
 				}
@@ -120,7 +117,7 @@ func (c *cluster) playExamples(t *testing.T) {
 	if len(jobs) < 7 {
 		t.Errorf("only %d jobs are played", len(jobs))
 	}
-	embeddedtest.Within(t, 8*time.Minute, "all jobs of the examples are through", func() error {
+	wait.Until(t, "all jobs of the examples are through", func() error {
 		var left []error
 		for _, o := range jobs {
 			if err := c.isThrough(o); err != nil {
@@ -195,7 +192,7 @@ func (c *cluster) testEveryLabelCounts(t *testing.T) {
 			}},
 		)
 	}
-	embeddedtest.Eventually(t, "each of the labelled objects has a Workload", func() error {
+	wait.Until(t, "each of the labelled objects has a Workload", func() error {
 		var list kueue.WorkloadList
 		if err := c.List(ctx, &list, client.InNamespace("held")); err != nil {
 			return err
@@ -214,7 +211,7 @@ func (c *cluster) testEveryLabelCounts(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.Eventually(t, "the free ones run, and the labelled ones do not", func() error {
+	wait.Until(t, "the free ones run, and the labelled ones do not", func() error {
 		var pods corev1.PodList
 		if err := c.List(ctx, &pods, client.InNamespace("held")); err != nil {
 			return err

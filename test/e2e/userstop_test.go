@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/job"
 )
 
@@ -49,7 +48,7 @@ func (c *cluster) testUserStop(t *testing.T, namespace string, o client.Object) 
 	c.create(t, o)
 	running := func(n int) {
 		t.Helper()
-		embeddedtest.Within(t, time.Minute, fmt.Sprintf("%d pods run", n), func() error {
+		wait.Until(t, fmt.Sprintf("%d pods run", n), func() error {
 			if got := c.phases(t, namespace, client.MatchingLabels{})["Running"]; got != n {
 				return fmt.Errorf("%d do", got)
 			}
@@ -89,24 +88,24 @@ func (c *cluster) testUserStop(t *testing.T, namespace string, o client.Object) 
 		}
 	}
 	c.patch(t, o, `{"spec":{"suspend":true}}`)
-	embeddedtest.Within(t, time.Minute, "it is on hold", reason(kueue.ReasonOnHold))
+	wait.Until(t, "it is on hold", reason(kueue.ReasonOnHold))
 	if !isSuspended() || o.GetAnnotations()[plan.UserStopAnnotation] != "true" {
 		t.Errorf("suspended %v, annotations %v", isSuspended(), o.GetAnnotations())
 	}
 	running(0)
 	next := job(namespace, "next", "main", 2, "600")
 	c.create(t, next)
-	embeddedtest.Within(t, time.Minute, "the next one runs", c.runs(t, next))
+	wait.Until(t, "the next one runs", c.runs(t, next))
 
 	c.patch(t, o, `{"spec":{"suspend":false}}`)
-	embeddedtest.Within(t, time.Minute, "it is queued again", reason(kueue.ReasonWaitingForQuota))
+	wait.Until(t, "it is queued again", reason(kueue.ReasonWaitingForQuota))
 	if !isSuspended() || o.GetAnnotations()[plan.UserStopAnnotation] != "" {
 		t.Errorf("suspended %v while it waits, annotations %v", isSuspended(), o.GetAnnotations())
 	}
 	if err := c.Delete(context.Background(), next, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
-	embeddedtest.Within(t, time.Minute, "it runs again", func() error {
+	wait.Until(t, "it runs again", func() error {
 		if isSuspended() {
 			return errors.New("it is suspended")
 		}

@@ -33,6 +33,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/process"
 )
@@ -81,11 +82,8 @@ func TestHostile(t *testing.T) {
 	}
 	log.SetLogger(logr.Discard())
 	kubeconfig := embeddedtest.Start(t, embeddedtest.Full)
-	admin, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
+	admin := embeddedtest.ConfigOf(t, kubeconfig)
+	admin.WarningHandler = rest.NoWarnings{}
 	c, err := client.NewWithWatch(admin, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +356,7 @@ func work(ctx context.Context, t *testing.T, c client.WithWatch) (took, active [
 		case <-pace.C:
 		}
 	}
-	embeddedtest.Within(t, 2*time.Minute, "every job of the other tenant starts", func() error {
+	wait.Until(t, "every job of the other tenant starts", func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(started) < len(created) {

@@ -19,11 +19,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/review"
 )
 
 // With webhook.clientCAFile a manager answers no review of a client without a certificate, and still converts.
 func TestReviewsNeedACertificate(t *testing.T) {
+	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -49,11 +51,7 @@ func TestReviewsNeedACertificate(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	select {
-	case <-ready:
-	case <-time.After(time.Minute):
-		t.Fatal("not ready after a minute")
-	}
+	wait.Receive(t, "the manager is ready", ready)
 	with := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	review := review.NewPath(batchv1.SchemeGroupVersion.WithKind("Job"), false)
 	for _, tc := range []struct {

@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,26 +70,40 @@ func chart(t *testing.T, values string) (string, error) {
 	return render(t, "chart", "charts/berth", "-n", namespace, "-f", file)
 }
 
+// parsed are documents by their text: most cases of the chart have the same CRDs, which are two megabytes.
+var parsed sync.Map
+
+// parse returns the object of a document, nil if it has none. It must not be changed.
+func parse(t *testing.T, doc string) *unstructured.Unstructured {
+	t.Helper()
+	if u, have := parsed.Load(doc); have {
+		return u.(*unstructured.Unstructured)
+	}
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+		t.Fatalf("%v in\n%.2000s", err, doc)
+	}
+	parsed.Store(doc, u)
+	return u
+}
+
 // objects are the objects of a text, by kind and name.
 func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	out := map[string]*unstructured.Unstructured{}
-	for docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
-		u := &unstructured.Unstructured{}
-		if err := docs.Decode(u); errors.Is(err, io.EOF) {
-			return out
-		} else if err != nil {
-			t.Fatalf("%v in\n%.2000s", err, text)
-		}
+	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
+		u := parse(t, doc)
 		if len(u.Object) == 0 {
 			continue
 		}
+		u = u.DeepCopy()
 		key := u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
 		if out[key] != nil {
 			t.Errorf("%s is there twice", key)
 		}
 		out[key] = u
 	}
+	return out
 }
 
 // installed are the objects that `berth install --image` applies.

@@ -9,12 +9,12 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 )
 
@@ -31,10 +31,8 @@ func policy(t *testing.T) map[string]*unstructured.Unstructured {
 // The API server itself removes the nominations of a Workload that gets its cluster or is evicted, and no others. Without the policy it
 // refuses a cluster beside nominations. spec: 70 §4.5.
 func TestMutatingAdmissionPolicy(t *testing.T) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	cfg := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +75,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	embeddedtest.Eventually(t, "the policy acts", func() error { return write(first, cluster) })
+	wait.Until(t, "the policy acts", func() error { return write(first, cluster) })
 	is := func(w *kueue.Workload, want string) {
 		t.Helper()
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {

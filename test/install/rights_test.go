@@ -31,6 +31,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
@@ -84,6 +85,7 @@ type rights struct {
 	admin      *rest.Config
 	kubeconfig string
 	c          client.Client
+	port       int // of the webhooks of all managers, so that a further install changes little
 }
 
 func newRights(t *testing.T) *rights {
@@ -91,12 +93,10 @@ func newRights(t *testing.T) *rights {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
-	r := &rights{t: t, kubeconfig: embeddedtest.Start(t, embeddedtest.Full)}
+	r := &rights{t: t, kubeconfig: embeddedtest.Start(t, embeddedtest.Full), port: embeddedtest.FreePort(t)}
+	r.admin = embeddedtest.ConfigOf(t, r.kubeconfig)
+	r.admin.WarningHandler = rest.NoWarnings{}
 	var err error
-	if r.admin, err = clientcmd.BuildConfigFromFlags("", r.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	r.admin.QPS, r.admin.WarningHandler = -1, rest.NoWarnings{}
 	if r.c, err = client.New(r.admin, client.Options{Scheme: install.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ func (r *rights) install(t *testing.T, list string) wire.Config {
 	}
 	o.Metrics.Address, o.Health.Address = "0", "0"
 	o.CacheSyncTimeout = 20 * time.Second
-	o.LeaderElection.LeaseDuration, o.LeaderElection.RenewDeadline, o.LeaderElection.RetryPeriod = 3*time.Second, 2*time.Second, 500*time.Millisecond
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
+	o.LeaderElection.LeaseDuration, o.LeaderElection.RenewDeadline, o.LeaderElection.RetryPeriod = 6*time.Second, 4*time.Second, 500*time.Millisecond
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", r.port
 	o.VisibilityAddress = "127.0.0.1:" + strconv.Itoa(embeddedtest.FreePort(t))
 	o.LeaderElection.Namespace = o.Namespace
 	groups, err := install.ParseGroups(list)
@@ -217,6 +217,7 @@ func (r *rights) queues(t *testing.T) []client.Object {
 
 // A day's work with the installed rights: the API server forbids the manager no request.
 func TestRightsSuffice(t *testing.T) {
+	t.Parallel()
 	r := newRights(t)
 	t.Run("every group", func(t *testing.T) {
 		r.suffice(t, "", r.day)
@@ -224,8 +225,8 @@ func TestRightsSuffice(t *testing.T) {
 	t.Run("without JobSets, TrainJobs and worker clusters", func(t *testing.T) {
 		r.suffice(t, "-jobset,-training,-multikueue", func(t *testing.T, refused *refusals) {
 			job := aJob("small")
-			embeddedtest.Eventually(t, "a Job can be made", func() error { return r.c.Create(t.Context(), job) })
-			embeddedtest.Within(t, time.Minute, "the Job is done", func() error {
+			wait.Until(t, "a Job can be made", func() error { return r.c.Create(t.Context(), job) })
+			wait.Until(t, "the Job is done", func() error {
 				if err := r.c.Get(t.Context(), client.ObjectKeyFromObject(job), job); err != nil || job.Status.Succeeded != 1 {
 					return fmt.Errorf("status %+v, forbidden is %v (%w)", job.Status, refused.all(), err)
 				}
@@ -237,8 +238,8 @@ func TestRightsSuffice(t *testing.T) {
 		r.suffice(t, "webhooks,jobset,training", func(t *testing.T, refused *refusals) {
 			train := aTrainJob("alone")
 			train.Labels = nil
-			embeddedtest.Eventually(t, "a TrainJob can be made", func() error { return r.c.Create(t.Context(), train) })
-			embeddedtest.Within(t, time.Minute, "the TrainJob runs", func() error {
+			wait.Until(t, "a TrainJob can be made", func() error { return r.c.Create(t.Context(), train) })
+			wait.Until(t, "the TrainJob runs", func() error {
 				if err := r.c.Get(t.Context(), client.ObjectKeyFromObject(train), train); err != nil || len(train.Status.JobsStatus) == 0 {
 					return fmt.Errorf("status %+v, forbidden is %v (%w)", train.Status, refused.all(), err)
 				}
@@ -249,8 +250,8 @@ func TestRightsSuffice(t *testing.T) {
 	t.Run("queues alone", func(t *testing.T) {
 		r.suffice(t, "webhooks,queues,scheduler", func(t *testing.T, _ *refusals) {
 			queue := aClusterQueue("alone")
-			embeddedtest.Eventually(t, "a ClusterQueue can be made", func() error { return r.c.Create(t.Context(), queue) })
-			embeddedtest.Within(t, time.Minute, "the ClusterQueue has a status", func() error {
+			wait.Until(t, "a ClusterQueue can be made", func() error { return r.c.Create(t.Context(), queue) })
+			wait.Until(t, "the ClusterQueue has a status", func() error {
 				if err := r.c.Get(t.Context(), client.ObjectKeyFromObject(queue), queue); err != nil || len(queue.Status.Conditions) == 0 {
 					return fmt.Errorf("status %+v (%w)", queue.Status, err)
 				}
@@ -274,8 +275,8 @@ func (r *rights) suffice(t *testing.T, groups string, play func(*testing.T, *ref
 	}()
 	select {
 	case <-ready:
-	case <-time.After(time.Minute):
-		t.Fatalf("not ready after a minute; forbidden is %v", forbidden.all())
+	case <-time.After(wait.Patience):
+		t.Fatalf("not ready; forbidden is %v", forbidden.all())
 	}
 	play(t, forbidden)
 }
@@ -297,7 +298,7 @@ func (r *rights) day(t *testing.T, forbidden *refusals) {
 	delete(serving.Spec.Template.Annotations, "berth.dev/run-seconds")
 	job, set, train, pod := aJob("job"), aJobSet("set"), aTrainJob("wave"), aPod("pod")
 	for _, o := range []client.Object{job, set, train, pod, serving} {
-		embeddedtest.Eventually(t, fmt.Sprintf("%T can be made", o), func() error { return r.c.Create(ctx, o) })
+		wait.Until(t, fmt.Sprintf("%T can be made", o), func() error { return r.c.Create(ctx, o) })
 	}
 	get := func(o client.Object) error { return r.c.Get(ctx, client.ObjectKeyFromObject(o), o) }
 	for what, done := range map[string]func() bool{
@@ -309,7 +310,7 @@ func (r *rights) day(t *testing.T, forbidden *refusals) {
 		"the Deployment":    func() bool { return serving.Status.ReadyReplicas == 1 },
 		"the TrainJob runs": func() bool { return len(train.Status.JobsStatus) > 0 },
 	} {
-		embeddedtest.Within(t, 2*time.Minute, what+" is done", func() error {
+		wait.Until(t, what+" is done", func() error {
 			if err := errors.Join(get(job), get(set), get(train), get(pod), get(serving)); err != nil {
 				return err
 			}
@@ -320,7 +321,7 @@ func (r *rights) day(t *testing.T, forbidden *refusals) {
 		})
 	}
 	r.fenced(t)
-	embeddedtest.Within(t, time.Minute, "the credentials of the worker are used", func() error {
+	wait.Until(t, "the credentials of the worker are used", func() error {
 		cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 		if err := get(cluster); err != nil {
 			return err
@@ -336,7 +337,7 @@ func (r *rights) day(t *testing.T, forbidden *refusals) {
 			t.Fatal(err)
 		}
 	}
-	embeddedtest.Within(t, time.Minute, "everything is gone", func() error {
+	wait.Until(t, "everything is gone", func() error {
 		var left kueue.WorkloadList
 		if err := r.c.List(ctx, &left); err != nil || len(left.Items) > 0 {
 			return fmt.Errorf("%d Workloads are left (%w)", len(left.Items), err)
@@ -395,6 +396,7 @@ var unplayed = map[string]string{
 
 // Each role is needed: without it, the API server forbids the requests in docs/rights.md.
 func TestRightsAreNeeded(t *testing.T) {
+	t.Parallel()
 	r := newRights(t)
 	const without = "-jobset,-training"
 	cases := map[string]struct {
@@ -457,7 +459,7 @@ func TestRightsAreNeeded(t *testing.T) {
 					_ = r.c.Delete(context.WithoutCancel(t.Context()), tc.plays, client.PropagationPolicy(metav1.DeletePropagationBackground))
 				}
 			}()
-			embeddedtest.Within(t, time.Minute, "it is forbidden to "+tc.want, func() error {
+			wait.Until(t, "it is forbidden to "+tc.want, func() error {
 				if tc.plays != nil && tc.plays.GetUID() == "" {
 					if err := r.c.Create(t.Context(), tc.plays); err != nil {
 						return err
@@ -479,7 +481,7 @@ func (r *rights) prepareQueues(t *testing.T, cfg wire.Config) {
 	defer func() { _ = stop() }()
 	<-ready
 	for _, o := range r.queues(t) {
-		embeddedtest.Eventually(t, "queues can be made", func() error { return r.c.Create(t.Context(), o) })
+		wait.Until(t, "queues can be made", func() error { return r.c.Create(t.Context(), o) })
 	}
 }
 

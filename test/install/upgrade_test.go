@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/testr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -16,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
@@ -28,12 +30,10 @@ import (
 // Another installation exists, with objects stored as v1beta1, its own Service behind the webhooks and one webhook that Berth does not
 // have. Installing over it, twice, loses no object, and the manager reads the stored objects.
 func TestInstallOverAnother(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	kubeconfig := embeddedtest.Start(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, kubeconfig)
 	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +49,23 @@ func TestInstallOverAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := install.Options{WebhookURL: "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port), Options: o, Groups: groups}
-	for range 2 {
-		if err := install.Apply(ctx, cfg, asked, io.Discard); err != nil {
+	var crds atomic.Int64
+	counted := rest.CopyConfig(cfg)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/customresourcedefinitions/") {
+				crds.Add(1)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	for _, again := range []bool{false, true} {
+		before := crds.Load()
+		if err := install.Apply(ctx, counted, asked, io.Discard); err != nil {
 			t.Fatal(err)
+		}
+		if written := crds.Load() > before; written == again {
+			t.Errorf("installed again: %v; CRDs are written: %v", again, written)
 		}
 	}
 	account := rest.CopyConfig(cfg) // the manager has only the installed rights
@@ -72,11 +86,7 @@ func TestInstallOverAnother(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	select {
-	case <-ready:
-	case <-time.After(30 * time.Second):
-		t.Fatal("not ready after 30 s")
-	}
+	wait.Ready(t, "the manager", ready, ended)
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := c.Get(ctx, client.ObjectKey{Name: "clusterqueues.kueue.x-k8s.io"}, &crd); err != nil {
 		t.Fatal(err)
@@ -85,7 +95,7 @@ func TestInstallOverAnother(t *testing.T) {
 		t.Errorf("stored versions are %s", got)
 	}
 	for version, path := range map[string][]string{"v1beta1": {"spec", "cohort"}, "v1beta2": {"spec", "cohortName"}} {
-		embeddedtest.Eventually(t, "the stored object is read as "+version, func() error {
+		wait.Until(t, "the stored object is read as "+version, func() error {
 			read := old.DeepCopy()
 			read.SetAPIVersion("kueue.x-k8s.io/" + version)
 			if err := c.Get(ctx, client.ObjectKeyFromObject(old), read); err != nil {
@@ -97,7 +107,7 @@ func TestInstallOverAnother(t *testing.T) {
 			return nil
 		})
 	}
-	embeddedtest.Within(t, 3*time.Minute, "the object is stored as v1beta2", func() error {
+	wait.Until(t, "the object is stored as v1beta2", func() error {
 		if err := c.Get(ctx, client.ObjectKey{Name: "clusterqueues.kueue.x-k8s.io"}, &crd); err != nil {
 			return err
 		}
@@ -157,18 +167,16 @@ func another(ctx context.Context, t *testing.T, c client.Client) *unstructured.U
 			t.Fatal(err)
 		}
 	}
-	embeddedtest.Eventually(t, "the older CRD is served", func() error { return c.Create(ctx, queue.DeepCopy()) })
+	wait.Until(t, "the older CRD is served", func() error { return c.Create(ctx, queue.DeepCopy()) })
 	return queue
 }
 
 // The output of berth install can be applied by other tools, repeatedly, and berth install continues from there.
 func TestPrintedIsApplied(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	kubeconfig := embeddedtest.Start(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, kubeconfig)
 	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +192,7 @@ func TestPrintedIsApplied(t *testing.T) {
 		for _, doc := range docs[1:] {
 			for _, u := range objects(t, string(doc)) {
 				if u.GetKind() == "ClusterTrainingRuntime" {
-					embeddedtest.Eventually(t, "runtimes can be made", func() error {
+					wait.Until(t, "runtimes can be made", func() error {
 						_, err := c.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind())
 						return err
 					})

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -30,6 +29,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/test/process"
 )
@@ -154,7 +154,7 @@ func (w *world) must(err error) {
 
 func (w *world) until(what string, check func() error) {
 	w.t.Helper()
-	embeddedtest.Within(w.t, 2*time.Minute, what, check)
+	wait.Until(w.t, what, check)
 }
 
 // queue makes queue main of namespace team, of so many processors.

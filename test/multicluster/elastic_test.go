@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // elastic: jobs are resized on the hub while they run on the worker: the same objects there get the new size, and running pods continue.
@@ -53,7 +53,7 @@ spec: `+rayCluster(template("600"))))
 			if err := w.hub.Delete(t.Context(), u, client.PropagationPolicy("Background")); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 30*time.Second, "the worker has nothing of the "+kind[1], func() error {
+			wait.Until(t, "the worker has nothing of the "+kind[1], func() error {
 				if err := w.worker.Get(t.Context(), client.ObjectKeyFromObject(u), u); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("it is there: %w", err)
 				}
@@ -99,7 +99,7 @@ func (w kindWorld) elasticJob(t *testing.T, n int32, before map[types.UID]string
 	t.Helper()
 	var run map[types.UID]string
 	key := client.ObjectKey{Namespace: "team", Name: "wide"}
-	eventually(t, time.Minute, fmt.Sprintf("%d pods run there", n), func() error {
+	wait.Until(t, fmt.Sprintf("%d pods run there", n), func() error {
 		var local, remote batchv1.Job
 		if err := errors.Join(w.hub.Get(t.Context(), key, &local), w.worker.Get(t.Context(), key, &remote)); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (w kindWorld) elasticJob(t *testing.T, n int32, before map[types.UID]string
 // elasticCluster waits until the cluster has so many workers on the worker, by the slice that is admitted here.
 func (w kindWorld) elasticCluster(t *testing.T, n int64) {
 	t.Helper()
-	eventually(t, time.Minute, fmt.Sprintf("the cluster has %d workers", n), func() error {
+	wait.Until(t, fmt.Sprintf("the cluster has %d workers", n), func() error {
 		u := wide("ray.io/v1", "RayCluster")
 		if err := w.worker.Get(t.Context(), client.ObjectKeyFromObject(u), u); err != nil {
 			return err
@@ -160,7 +160,7 @@ func (w kindWorld) elasticCluster(t *testing.T, n int64) {
 // that a start merges into the templates.
 func (w kindWorld) sameSlices(t *testing.T, apiVersion, kind string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the slices of the "+kind+" are the same", func() error {
+	wait.Until(t, "the slices of the "+kind+" are the same", func() error {
 		u := wide(apiVersion, kind)
 		if err := w.worker.Get(t.Context(), client.ObjectKeyFromObject(u), u); err != nil {
 			return err

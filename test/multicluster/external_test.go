@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -85,7 +85,7 @@ func TestExternalFrameworks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
+	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive)
 
 	create := func(t *testing.T, gvk schema.GroupVersionKind, name, annotations, spec string) func(*cluster) (*unstructured.Unstructured, error) {
 		hub.create(parse(t, fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {namespace: team, name: %s, labels: {kueue.x-k8s.io/queue-name: main}, annotations: %s}\nspec: %s",
@@ -124,7 +124,7 @@ func TestExternalFrameworks(t *testing.T) {
 	}
 	ends := func(t *testing.T, get func(*cluster) (*unstructured.Unstructured, error), reason, message string) {
 		t.Helper()
-		eventually(t, 30*time.Second, "it ends here as there", func() error {
+		wait.Until(t, "it ends here as there", func() error {
 			w, err := workload(get)
 			if err != nil {
 				return err
@@ -134,7 +134,7 @@ func TestExternalFrameworks(t *testing.T) {
 			}
 			return nil
 		})
-		eventually(t, 30*time.Second, "nothing stays there", func() error {
+		wait.Until(t, "nothing stays there", func() error {
 			if _, err := get(w1); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("the job: %w", err)
 			}
@@ -143,7 +143,7 @@ func TestExternalFrameworks(t *testing.T) {
 	}
 	rejected := func(t *testing.T, get func(*cluster) (*unstructured.Unstructured, error), code, _ string) {
 		t.Helper()
-		eventually(t, 30*time.Second, "it is rejected", func() error {
+		wait.Until(t, "it is rejected", func() error {
 			w, err := workload(get)
 			if err != nil {
 				return err
@@ -163,7 +163,7 @@ func TestExternalFrameworks(t *testing.T) {
 
 	t.Run("a PipelineRun runs there, and its cancellation reaches it", func(t *testing.T) {
 		get := create(t, pipelineRun, "run", "{results.tekton.dev/record: hub, keep: me}", "{managedBy: kueue.x-k8s.io/multikueue, pipelineRef: {name: build}}")
-		eventually(t, time.Minute, "it runs there", func() error {
+		wait.Until(t, "it runs there", func() error {
 			u, err := get(w1)
 			if err != nil {
 				w, _ := workload(get)
@@ -192,7 +192,7 @@ func TestExternalFrameworks(t *testing.T) {
 			if err := w1.Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+patch+`}}`))); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 20*time.Second, "status and records are here", func() error {
+			wait.Until(t, "status and records are here", func() error {
 				local, err := get(hub)
 				if err != nil {
 					return err
@@ -212,7 +212,7 @@ func TestExternalFrameworks(t *testing.T) {
 		if err := hub.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"status":"Cancelled"}}`))); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "it is cancelled there", func() error {
+		wait.Until(t, "it is cancelled there", func() error {
 			u, err := get(w1)
 			if err != nil {
 				return err
@@ -231,7 +231,7 @@ func TestExternalFrameworks(t *testing.T) {
 	})
 	t.Run("a Crew that the manager ends", func(t *testing.T) {
 		get := create(t, crew, "sails", "{example.com/by: hub}", "{size: 1}")
-		eventually(t, time.Minute, "it is there", func() error {
+		wait.Until(t, "it is there", func() error {
 			u, err := get(w1)
 			if err != nil {
 				w, _ := workload(get)
@@ -250,13 +250,13 @@ func TestExternalFrameworks(t *testing.T) {
 	t.Run("a Crew that its worker evicts", func(t *testing.T) {
 		get := create(t, crew, "evicted", "{example.com/by: hub}", "{size: 1}")
 		var uid types.UID
-		eventually(t, time.Minute, "it is there", func() error {
+		wait.Until(t, "it is there", func() error {
 			u, err := get(w1)
 			uid = u.GetUID()
 			return err
 		})
 		says(t, get, `{"phase":"Running"}`)
-		eventually(t, 20*time.Second, "it seems to run here", func() error {
+		wait.Until(t, "it seems to run here", func() error {
 			u, err := get(hub)
 			if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); err == nil && phase != "Running" {
 				err = fmt.Errorf("phase %q", phase)
@@ -274,7 +274,7 @@ func TestExternalFrameworks(t *testing.T) {
 		if err := w1.Patch(t.Context(), there, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"active":false}}`))); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "it is made anew", func() error {
+		wait.Until(t, "it is made anew", func() error {
 			u, err := get(w1)
 			if err != nil {
 				copied := &kueue.Workload{}
@@ -294,12 +294,12 @@ func TestExternalFrameworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w1.empty(30 * time.Second)
+		w1.empty()
 	})
 	t.Run("a Crew whose copy would touch what it may not", func(t *testing.T) {
 		get := create(t, crew, "evil", "{example.com/by: hub}", "{evil: true}")
 		rejected(t, get, "", "")
-		w1.empty(10 * time.Second)
+		w1.empty()
 	})
 	t.Run("a Crew of somebody else's", func(t *testing.T) {
 		get := create(t, crew, "other", "{example.com/by: me}", "{size: 1}")

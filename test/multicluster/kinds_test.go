@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +18,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -173,7 +173,7 @@ func (r *remoteRun) workload(c *cluster) (*kueue.Workload, error) {
 // runs waits until the worker has the job, and it is started on both sides.
 func (r *remoteRun) runs() {
 	r.t.Helper()
-	eventually(r.t, time.Minute, "it runs on the worker", func() error {
+	wait.Until(r.t, "it runs on the worker", func() error {
 		local, _, err := r.get(r.hub)
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (r *remoteRun) says(status string) {
 		r.t.Fatal(err)
 	}
 	want := remote.Object["status"]
-	eventually(r.t, 30*time.Second, "the status is mirrored: "+status, func() error {
+	wait.Until(r.t, "the status is mirrored: "+status, func() error {
 		_, local, err := r.get(r.hub)
 		if err != nil {
 			return err
@@ -259,7 +259,7 @@ func (r *remoteRun) says(status string) {
 // leaves waits until the worker has no object of the job.
 func (r *remoteRun) leaves() {
 	r.t.Helper()
-	eventually(r.t, 30*time.Second, "the worker holds nothing of it", func() error {
+	wait.Until(r.t, "the worker holds nothing of it", func() error {
 		if _, u, err := r.get(r.worker); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("its job: %w, finalizers %v", err, u.GetFinalizers())
 		}
@@ -307,13 +307,13 @@ func TestRemoteKinds(t *testing.T) {
 	w := kindWorld{clusters[0], clusters[1]}
 	for _, c := range clusters {
 		runtime := parse(t, strings.Replace(plainRuntime, "%TEMPLATE%", template("4"), 1))
-		eventually(t, 30*time.Second, "the runtime exists", func() error { return client.IgnoreAlreadyExists(c.Create(t.Context(), runtime.DeepCopy())) })
+		wait.Until(t, "the runtime exists", func() error { return client.IgnoreAlreadyExists(c.Create(t.Context(), runtime.DeepCopy())) })
 	}
 	w.hub.workers(w.worker)
 	w.hub.queues("100", "workers")
 	w.worker.queues("100")
-	w.hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
-	eventually(t, 30*time.Second, "every kind can be sent there", func() error {
+	w.hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive)
+	wait.Until(t, "every kind can be sent there", func() error {
 		var c kueue.MultiKueueCluster
 		if err := w.hub.Get(t.Context(), client.ObjectKey{Name: "w1"}, &c); err != nil {
 			return err
@@ -371,7 +371,7 @@ func (r *remoteRun) comesBack() {
 		}
 	}
 	activate(false)
-	eventually(r.t, 30*time.Second, "it is stopped there", func() error {
+	wait.Until(r.t, "it is stopped there", func() error {
 		remote, _, err := r.get(r.worker)
 		if err == nil && !r.d.IsSuspended(remote) {
 			return errors.New("it runs")
@@ -383,7 +383,7 @@ func (r *remoteRun) comesBack() {
 		r.t.Errorf("the quota is not held until the job has stopped: %v", err)
 	}
 	r.says(r.kind.stopped)
-	eventually(r.t, 30*time.Second, "its quota is released", func() error {
+	wait.Until(r.t, "its quota is released", func() error {
 		w, err := r.workload(r.hub)
 		if err == nil && lifecycle.IsReserved(w) {
 			return fmt.Errorf("%+v", w.Status.Conditions)
@@ -398,7 +398,7 @@ func (r *remoteRun) comesBack() {
 // finishes waits for the end here.
 func (r *remoteRun) finishes() {
 	r.t.Helper()
-	eventually(r.t, time.Minute, "it finishes here", func() error {
+	wait.Until(r.t, "it finishes here", func() error {
 		w, err := r.workload(r.hub)
 		if err != nil {
 			return err

@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/install"
 )
 
@@ -53,10 +53,7 @@ type entry struct {
 // follow begins to count the writes of a kind on a cluster.
 func (l *ledger) follow(t *testing.T, c *cluster, gvk schema.GroupVersionKind) {
 	t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(t, c.kubeconfig())
 	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)

@@ -17,11 +17,11 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 )
 
@@ -44,7 +44,7 @@ func TestMeasureBlackHole(t *testing.T) {
 	hub.queues("1000", "workers")
 	for _, w := range workers {
 		w.queues("1000")
-		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive)
 	}
 	times := map[bool][]time.Duration{}
 	hub.dispatchTimes("warm", 10)
@@ -54,7 +54,7 @@ func TestMeasureBlackHole(t *testing.T) {
 			workers[2].proxy.stall(hole)
 			times[hole] = append(times[hole], hub.dispatchTimes(fmt.Sprintf("r%d-%v", round, hole), *dispatches)...)
 			workers[2].proxy.stall(false)
-			hub.connection("w3", metav1.ConditionTrue, kueue.ReasonActive, 2*time.Minute)
+			hub.connection("w3", metav1.ConditionTrue, kueue.ReasonActive)
 			hub.clear(workers)
 		}
 	}
@@ -76,10 +76,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 // dispatchTimes creates so many Jobs, five in two seconds, and returns the time until each had a cluster.
 func (c *cluster) dispatchTimes(prefix string, n int) []time.Duration {
 	c.t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(c.t, c.kubeconfig())
 	watching, err := client.NewWithWatch(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		c.t.Fatal(err)
@@ -135,7 +132,7 @@ func (c *cluster) clear(workers []*cluster) {
 	if err := c.DeleteAllOf(c.t.Context(), &batchv1.Job{}, client.InNamespace("team"), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		c.t.Fatal(err)
 	}
-	eventually(c.t, 2*time.Minute, "the workloads go with their jobs", func() error {
+	wait.Until(c.t, "the workloads go with their jobs", func() error {
 		var list kueue.WorkloadList
 		err := c.List(context.Background(), &list)
 		if err == nil && len(list.Items) > 0 {
@@ -144,7 +141,7 @@ func (c *cluster) clear(workers []*cluster) {
 		return err
 	})
 	for _, w := range workers {
-		w.empty(2 * time.Minute)
+		w.empty()
 	}
 }
 
@@ -163,7 +160,7 @@ func TestMeasureMemory(t *testing.T) {
 	hub.queues("100000", "workers")
 	for _, w := range workers {
 		w.queues("0")
-		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive)
 	}
 	time.Sleep(5 * time.Second)
 	report("manager.rss_mb[no remote objects]", hub.manager.RSS())
@@ -180,7 +177,7 @@ func TestMeasureMemory(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, 20*time.Minute, "all have their copies, and say what they wait for", func() error {
+	wait.Until(t, "all have their copies, and say what they wait for", func() error {
 		time.Sleep(2 * time.Second)
 		var list kueue.WorkloadList
 		if err := hub.List(context.Background(), &list, client.InNamespace("team")); err != nil {

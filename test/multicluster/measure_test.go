@@ -16,9 +16,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 var (
@@ -45,7 +46,7 @@ func TestMeasure(t *testing.T) {
 	w1.queues("50")
 	w2.queues("50")
 	for _, name := range []string{"w1", "w2"} {
-		hub.connection(name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+		hub.connection(name, metav1.ConditionTrue, kueue.ReasonActive)
 	}
 	before := []map[string]float64{hub.writes(), w1.writes(), w2.writes()}
 	book := &ledger{counts: map[string]int{}, life: fmt.Sprintf("j%04d", *howMany/2)}
@@ -60,7 +61,7 @@ func TestMeasure(t *testing.T) {
 	hub.submit(*howMany)
 	report("created_s", time.Since(began).Seconds())
 	reach := func(milestone string, on ...*cluster) {
-		eventually(t, 20*time.Minute, milestone, func() error {
+		wait.Until(t, milestone, func() error {
 			n := 0
 			for _, c := range on {
 				n += book.thatReached(c, milestone)
@@ -80,8 +81,8 @@ func TestMeasure(t *testing.T) {
 	}
 	report("manager.rss_mb", hub.manager.RSS())
 	if !*toStart {
-		w1.empty(time.Minute)
-		w2.empty(time.Minute)
+		w1.empty()
+		w2.empty()
 	}
 	book.end(*howMany)
 	total := 0.0
@@ -119,10 +120,7 @@ var series = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
 // writes counts what only Berth writes: Workloads and queues, and of Jobs what their own controller does not do.
 func (c *cluster) writes() map[string]float64 {
 	c.t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	cfg := embeddedtest.ConfigOf(c.t, c.kubeconfig())
 	body, err := kubernetes.NewForConfigOrDie(cfg).RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
 	if err != nil {
 		c.t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -56,7 +57,7 @@ func podOn(t *testing.T, c *cluster, name string) (*corev1.Pod, error) {
 func (w kindWorld) podsRun(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		eventually(t, time.Minute, name+" runs on the worker", func() error {
+		wait.Until(t, name+" runs on the worker", func() error {
 			remote, err := podOn(t, w.worker, name)
 			if err != nil {
 				return err
@@ -84,7 +85,7 @@ func (w kindWorld) podsRun(t *testing.T, names ...string) {
 func (w kindWorld) podsGone(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		eventually(t, 30*time.Second, name+" is gone from the worker", func() error {
+		wait.Until(t, name+" is gone from the worker", func() error {
 			pod, err := podOn(t, w.worker, name)
 			if err == nil {
 				return fmt.Errorf("finalizers %v, %s, deleted %v", pod.Finalizers, pod.Status.Phase, pod.DeletionTimestamp)
@@ -113,7 +114,7 @@ func workloadOf(t *testing.T, c *cluster, kind, name string) (*kueue.Workload, e
 // podsFinish waits until pods have succeeded on the hub, their Workload is finished, and the worker has nothing of them.
 func (w kindWorld) podsFinish(t *testing.T, names ...string) {
 	t.Helper()
-	eventually(t, time.Minute, "the pods finish here", func() error {
+	wait.Until(t, "the pods finish here", func() error {
 		for _, name := range names {
 			local, err := podOn(t, w.hub, name)
 			if err != nil || local.Status.Phase != corev1.PodSucceeded || slices.Contains(local.Finalizers, kueue.ManagedFinalizer) {
@@ -167,7 +168,7 @@ func (w kindWorld) singlePods(t *testing.T) func(t *testing.T) {
 			t.Fatal(err)
 		}
 		activate(t, w.worker, wl, false) // the worker evicts it
-		eventually(t, time.Minute, "another copy is there", func() error {
+		wait.Until(t, "another copy is there", func() error {
 			pod, err := podOn(t, w.worker, "long")
 			if err == nil && pod.UID == before.UID {
 				return errors.New("the same pod")
@@ -177,7 +178,7 @@ func (w kindWorld) singlePods(t *testing.T) func(t *testing.T) {
 		w.podsRun(t, "long")
 		w.deletePod(t, w.hub, "dropped")
 		w.podsGone(t, "dropped")
-		eventually(t, 30*time.Second, "it is gone here", func() error {
+		wait.Until(t, "it is gone here", func() error {
 			_, err := podOn(t, w.hub, "dropped")
 			if err == nil {
 				return errors.New("it is there")
@@ -210,7 +211,7 @@ func (w kindWorld) podGroup(t *testing.T) func(t *testing.T) {
 		}
 		activate(t, w.hub, wl, false)
 		w.podsGone(t, names...)
-		eventually(t, 30*time.Second, "the quota is free and the pods wait", func() error {
+		wait.Until(t, "the quota is free and the pods wait", func() error {
 			if now, err := workloadOf(t, w.hub, "Pod", "crew-0"); err != nil || lifecycle.IsReserved(now) {
 				return fmt.Errorf("%w: %+v", err, now.Status.Conditions)
 			}
@@ -235,7 +236,7 @@ func (w kindWorld) podGroup(t *testing.T) func(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.deletePod(t, w.worker, "crew-2") // a user of the worker does
-		eventually(t, time.Minute, "what was lost there runs again, or has failed here", func() error {
+		wait.Until(t, "what was lost there runs again, or has failed here", func() error {
 			if pod, err := podOn(t, w.worker, "crew-2"); err == nil && pod.UID != lost.UID {
 				return nil
 			}
@@ -267,7 +268,7 @@ spec:
   template: {metadata: {labels: {app: store}}, spec: {containers: [{name: c, image: any, resources: {requests: {cpu: 100m}}}]}}`))
 	runs := func(t *testing.T) {
 		t.Helper()
-		eventually(t, time.Minute, "it is ready on the worker", func() error {
+		wait.Until(t, "it is ready on the worker", func() error {
 			var local, remote appsv1.StatefulSet
 			if err := errors.Join(w.hub.Get(t.Context(), key, &local), w.worker.Get(t.Context(), key, &remote)); err != nil {
 				wl, none := workloadOf(t, w.hub, "StatefulSet", "store")
@@ -286,7 +287,7 @@ spec:
 	}
 	leaves := func(t *testing.T) {
 		t.Helper()
-		eventually(t, 30*time.Second, "the worker has nothing of it", func() error {
+		wait.Until(t, "the worker has nothing of it", func() error {
 			err := w.worker.Get(t.Context(), key, &appsv1.StatefulSet{})
 			if wl, none := workloadOf(t, w.worker, "StatefulSet", "store"); err == nil || none == nil {
 				return fmt.Errorf("%w, workload %v", err, wl)
@@ -298,7 +299,7 @@ spec:
 	scale := func(t *testing.T, n int) {
 		t.Helper()
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		eventually(t, 30*time.Second, fmt.Sprintf("it can be scaled to %d", n), func() error {
+		wait.Until(t, fmt.Sprintf("it can be scaled to %d", n), func() error {
 			return w.hub.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)))
 		})
 	}
@@ -327,17 +328,18 @@ func (w kindWorld) quotaOutlastsPods(t *testing.T, kind, name string, pods ...st
 	}
 	w.worker.stopManager()
 	activate(t, w.hub, wl, false)
-	eventually(t, 30*time.Second, "it is evicted here", func() error {
+	wait.Until(t, "it is evicted here", func() error {
 		if wl, err = workloadOf(t, w.hub, kind, name); err == nil && !lifecycle.IsEvicted(wl) {
 			err = fmt.Errorf("%+v", wl.Status.Conditions)
 		}
 		return err
 	})
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if wl, err = workloadOf(t, w.hub, kind, name); err != nil || !lifecycle.IsReserved(wl) {
-			t.Fatalf("%v: its quota is given back while its pods run: %+v", err, wl.Status.Conditions)
+	wait.Stays(t, 4*time.Second, "its quota is not given back while its pods run", func() error {
+		if wl, err = workloadOf(t, w.hub, kind, name); err == nil && !lifecycle.IsReserved(wl) {
+			err = fmt.Errorf("%+v", wl.Status.Conditions)
 		}
-	}
+		return err
+	})
 	before := map[string]types.UID{}
 	for _, pod := range pods {
 		p, err := podOn(t, w.worker, pod)
@@ -347,7 +349,7 @@ func (w kindWorld) quotaOutlastsPods(t *testing.T, kind, name string, pods ...st
 		before[pod] = p.UID
 	}
 	w.worker.startManager()
-	eventually(t, time.Minute, "the quota is given back", func() error {
+	wait.Until(t, "the quota is given back", func() error {
 		if wl, err = workloadOf(t, w.hub, kind, name); err == nil && lifecycle.IsReserved(wl) {
 			err = fmt.Errorf("%+v", wl.Status.Conditions)
 		}
@@ -393,7 +395,7 @@ spec: {replicas: 2, leaderWorkerTemplate: {size: 2, workerTemplate: `+template("
 	admitted := func(t *testing.T, n int) []*kueue.Workload {
 		t.Helper()
 		var all []*kueue.Workload
-		eventually(t, time.Minute, fmt.Sprintf("%d groups are on the worker", n), func() error {
+		wait.Until(t, fmt.Sprintf("%d groups are on the worker", n), func() error {
 			local, own, err := get(t, w.hub)
 			if err != nil {
 				return err
@@ -452,7 +454,7 @@ spec: {replicas: 2, leaderWorkerTemplate: {size: 2, workerTemplate: `+template("
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 30*time.Second, "the worker has nothing of it", func() error {
+		wait.Until(t, "the worker has nothing of it", func() error {
 			_, copies, err := get(t, w.worker)
 			if !apierrors.IsNotFound(err) || len(copies) > 0 {
 				return fmt.Errorf("%w, %d copies", err, len(copies))

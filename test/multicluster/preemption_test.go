@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// gateTime is how long one worker at a time may preempt in TestOrchestratedPreemption.
-const gateTime = 15 * time.Second
+// gateTime is how long one worker at a time may preempt in TestOrchestratedPreemption: longer than a slow machine takes to do so.
+const gateTime = 40 * time.Second
 
 // TestOrchestratedPreemption sends urgent jobs to workers that are full of others: one worker at a time makes room (spec: 40 §4.10).
 func TestOrchestratedPreemption(t *testing.T) {
@@ -41,13 +42,13 @@ func TestOrchestratedPreemption(t *testing.T) {
 		w.change(func(cq *kueue.ClusterQueue) {
 			cq.Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionLowerPriority}
 		})
-		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+		hub.connection(w.name, metav1.ConditionTrue, kueue.ReasonActive)
 		low[w.name] = job("low", "3", "3600")
 		w.create(low[w.name])
-		w.runs(low[w.name], time.Minute)
+		w.runs(low[w.name])
 	}
 	urgent := func(name string) *batchv1.Job {
-		j := job(name, "4", "5")
+		j := job(name, "4", endless)
 		j.Labels[kueue.PriorityClassLabel] = "urgent"
 		hub.create(j)
 		return j
@@ -55,18 +56,18 @@ func TestOrchestratedPreemption(t *testing.T) {
 
 	t.Run("one worker makes room, and the other is left in peace", func(t *testing.T) {
 		j := urgent("first")
-		at := hub.on(j, time.Minute)
+		at := hub.on(j)
 		other := map[string]string{"w1": "w2", "w2": "w1"}[at]
-		hub.completes(j, time.Minute)
+		hub.finish(j, w1, w2)
 		if n := workers[at].evictions(low[at]); n != 1 {
 			t.Errorf("%s, which makes room, evicted %d times", at, n)
 		}
 		if n := workers[other].evictions(low[other]); n != 0 {
 			t.Errorf("%s evicted %d times as well", other, n)
 		}
-		w1.empty(30 * time.Second)
-		w2.empty(30 * time.Second)
-		workers[at].runs(low[at], time.Minute) // there is room again
+		w1.empty()
+		w2.empty()
+		workers[at].runs(low[at]) // there is room again
 	})
 	t.Run("the next one makes room when the first could not in time", func(t *testing.T) {
 		// What holds the quota of w1 does not give it back, and w2 asks later.
@@ -77,7 +78,7 @@ func TestOrchestratedPreemption(t *testing.T) {
 			QueueName: "main", Priority: new(int32(0)), PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: low["w1"].Spec.Template}},
 		}}
 		w1.create(stuck)
-		eventually(t, 30*time.Second, "w1 is full", func() error {
+		wait.Until(t, "w1 is full", func() error {
 			if err := w1.Get(t.Context(), client.ObjectKeyFromObject(stuck), stuck); err != nil || !lifecycle.IsAdmitted(stuck) {
 				return fmt.Errorf("%+v: %w", stuck.Status, errors.Join(err, errors.New("not admitted")))
 			}
@@ -86,30 +87,36 @@ func TestOrchestratedPreemption(t *testing.T) {
 		before := w2.evictions(low["w2"])
 		w2.change(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = kueue.StopPolicyHold })
 		j := urgent("second")
-		first := hub.gate(w1, j, kueue.PreemptionGateOpen, 30*time.Second)
+		first := hub.gate(w1, j, kueue.PreemptionGateOpen)
 		w2.change(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = kueue.StopPolicyNone })
-		hub.gate(w2, j, kueue.PreemptionGateClosed, gateTime)
-		w2.runs(low["w2"], time.Second)
-		second := hub.gate(w2, j, kueue.PreemptionGateOpen, gateTime+20*time.Second)
-		if wait := second.Sub(first); wait < gateTime-time.Second { // the times are in whole seconds
-			t.Errorf("w2 was let preempt %s after w1", wait)
+		var second time.Time
+		wait.Until(t, "w2 is asked in its turn", func() (err error) {
+			stopped := w2.running(low["w2"]) // looked at first: as long as the gate is closed later, it was closed then
+			if _, none := hub.gateIs(w2, j, kueue.PreemptionGateClosed); none == nil && stopped != nil {
+				t.Fatalf("w2 preempts although its gate is closed: %v", stopped)
+			}
+			second, err = hub.gateIs(w2, j, kueue.PreemptionGateOpen)
+			return err
+		})
+		if gap := second.Sub(first); gap < gateTime-time.Second { // the times are in whole seconds
+			t.Errorf("w2 was let preempt %s after w1", gap)
 		}
-		if at := hub.on(j, 30*time.Second); at != "w2" {
+		if at := hub.on(j); at != "w2" {
 			t.Errorf("it runs on %s", at)
 		}
-		hub.completes(j, time.Minute)
+		hub.finish(j, w1, w2)
 		if n := w2.evictions(low["w2"]) - before; n != 1 {
 			t.Errorf("w2 evicted %d times", n)
 		}
-		w1.empty(30 * time.Second)
-		w2.empty(30 * time.Second)
+		w1.empty()
+		w2.empty()
 	})
 }
 
 // change changes the team's ClusterQueue.
 func (c *cluster) change(change func(*kueue.ClusterQueue)) {
 	c.t.Helper()
-	eventually(c.t, 10*time.Second, "the queue of "+c.name+" is changed", func() error {
+	wait.Until(c.t, "the queue of "+c.name+" is changed", func() error {
 		var cq kueue.ClusterQueue
 		if err := c.Get(c.t.Context(), client.ObjectKey{Name: "team"}, &cq); err != nil {
 			return err
@@ -120,17 +127,19 @@ func (c *cluster) change(change func(*kueue.ClusterQueue)) {
 }
 
 // runs waits until a Job of the cluster's own runs.
-func (c *cluster) runs(j *batchv1.Job, within time.Duration) {
+func (c *cluster) runs(j *batchv1.Job) {
 	c.t.Helper()
-	eventually(c.t, within, j.Name+" runs on "+c.name, func() error {
-		if err := c.Get(c.t.Context(), client.ObjectKeyFromObject(j), j); err != nil {
-			return err
-		}
-		if j.Status.Active != 1 {
-			return fmt.Errorf("%+v", j.Status)
-		}
-		return nil
-	})
+	wait.Until(c.t, j.Name+" runs on "+c.name, func() error { return c.running(j) })
+}
+
+func (c *cluster) running(j *batchv1.Job) error {
+	if err := c.Get(c.t.Context(), client.ObjectKeyFromObject(j), j); err != nil {
+		return err
+	}
+	if j.Status.Active != 1 {
+		return fmt.Errorf("%+v", j.Status)
+	}
+	return nil
 }
 
 // evictions is how often a Job of the cluster's own was evicted.
@@ -149,27 +158,32 @@ func (c *cluster) evictions(j *batchv1.Job) int {
 	return n
 }
 
-// gate waits until the copy of a Job asks to preempt on a worker, or may, and says since when its gate is as it is.
-func (c *cluster) gate(worker *cluster, j *batchv1.Job, position kueue.PreemptionGatePosition, within time.Duration) (since time.Time) {
+// gate waits until the gate of the copy of a Job on a worker is in a position, and returns since when it is.
+func (c *cluster) gate(worker *cluster, j *batchv1.Job, position kueue.PreemptionGatePosition) (since time.Time) {
 	c.t.Helper()
-	eventually(c.t, within, fmt.Sprintf("the gate of %s on %s is %s", j.Name, worker.name, position), func() error {
-		w, err := c.workload(j)
-		if err != nil {
-			return err
-		}
-		if err := worker.Get(c.t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
-			return err
-		}
-		if len(w.Spec.PreemptionGates) != 1 || w.Spec.PreemptionGates[0].Name != kueue.MultiKueuePreemptionGate {
-			return fmt.Errorf("its gates are %v", w.Spec.PreemptionGates)
-		}
-		at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Position == position })
-		blocked := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates)
-		if at < 0 || (position == kueue.PreemptionGateClosed && (blocked == nil || blocked.Status != metav1.ConditionTrue)) {
-			return fmt.Errorf("%+v", w.Status)
-		}
-		since = w.Status.PreemptionGates[at].LastTransitionTime.Time
-		return nil
+	wait.Until(c.t, fmt.Sprintf("the gate of %s on %s is %s", j.Name, worker.name, position), func() (err error) {
+		since, err = c.gateIs(worker, j, position)
+		return err
 	})
 	return since
+}
+
+// gateIs returns since when the copy of a Job asks to preempt on a worker, or may, or an error.
+func (c *cluster) gateIs(worker *cluster, j *batchv1.Job, position kueue.PreemptionGatePosition) (since time.Time, err error) {
+	w, err := c.workload(j)
+	if err != nil {
+		return since, err
+	}
+	if err := worker.Get(c.t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+		return since, err
+	}
+	if len(w.Spec.PreemptionGates) != 1 || w.Spec.PreemptionGates[0].Name != kueue.MultiKueuePreemptionGate {
+		return since, fmt.Errorf("its gates are %v", w.Spec.PreemptionGates)
+	}
+	at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Position == position })
+	blocked := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates)
+	if at < 0 || (position == kueue.PreemptionGateClosed && (blocked == nil || blocked.Status != metav1.ConditionTrue)) {
+		return since, fmt.Errorf("%+v", w.Status)
+	}
+	return w.Status.PreemptionGates[at].LastTransitionTime.Time, nil
 }

@@ -3,7 +3,6 @@ package multicluster
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -30,6 +31,7 @@ func TestFailures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three control planes")
 	}
+	t.Parallel()
 	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
 		"hub": frameworks + "multiKueue: {workerLostTimeout: 5m, gcInterval: 3s}\n", "w1": frameworks,
 		"w2": frameworks + "multiKueue: {origin: west, gcInterval: 3s}\n",
@@ -40,7 +42,7 @@ func TestFailures(t *testing.T) {
 	w1.queues("4")
 	w2.queues("2")
 	for _, name := range []string{"w1", "w2"} {
-		hub.connection(name, metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+		hub.connection(name, metav1.ConditionTrue, kueue.ReasonActive)
 	}
 	t.Run("the manager is killed at every write of a job's life", func(t *testing.T) { killAtEveryWrite(t, hub, w1, w2) })
 	t.Run("two managers share a worker", func(t *testing.T) { twoManagers(t, hub, w1, w2) })
@@ -48,15 +50,14 @@ func TestFailures(t *testing.T) {
 	t.Run("a worker is restored from an old state", func(t *testing.T) { restoredWorker(t, hub, w1, w2) })
 }
 
-var long = flag.Bool("long", false, "kill the manager at every write of a life, and not at some")
-
-// killAtEveryWrite kills the manager at the first write of a run on any cluster, at a later one, and so on, until it survives.
+// killAtEveryWrite kills the manager at one of the first writes of a run on any cluster, at a later one, and so on, until it survives: at
+// every sixth write, and with -long at every one.
 func killAtEveryWrite(t *testing.T, hub, w1, w2 *cluster) {
 	step := 6
-	if *long {
+	if embeddedtest.Long() {
 		step = 1
 	}
-	for n := 1; ; n += step {
+	for n := 1 + embeddedtest.Random(t).IntN(step); ; n += step {
 		var killed atomic.Bool
 		dead := make(chan struct{})
 		manager := hub.manager
@@ -72,13 +73,20 @@ func killAtEveryWrite(t *testing.T, hub, w1, w2 *cluster) {
 		}
 		j := job(fmt.Sprintf("killed-%02d", n), "1", "1")
 		hub.create(j)
-		select {
-		case <-dead:
-			hub.startManager()
-		case <-time.After(20 * time.Second):
+		until := func(what string, check func() error) {
+			t.Helper()
+			wait.Until(t, what, func() error {
+				select {
+				case <-dead:
+					dead = nil
+					hub.startManager()
+				default:
+				}
+				return check()
+			})
 		}
 		both := 0
-		eventually(t, 90*time.Second, j.Name+" ends", func() error {
+		until(j.Name+" ends", func() error {
 			if runsOn(w1, j)+runsOn(w2, j) > 1 {
 				both++
 			}
@@ -94,14 +102,15 @@ func killAtEveryWrite(t *testing.T, hub, w1, w2 *cluster) {
 		if both > 0 {
 			t.Errorf("killed at write %d: it was running on both workers", n)
 		}
-		hub.completes(j, 30*time.Second)
-		w1.empty(30 * time.Second)
-		w2.empty(30 * time.Second)
+		until(j.Name+" completes", func() error { return hub.complete(j) })
+		until("w1 holds nothing", w1.holdsNothing)
+		until("w2 holds nothing", w2.holdsNothing)
 		book.close()
+		until("the manager lives", func() error { return hub.manager.Ready() }) // after a kill at the last write
 		if err := hub.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 2*time.Minute, "its workload goes with it", func() error { // the next watch begins with what is there
+		wait.Until(t, "its workload goes with it", func() error { // the next watch begins with what is there
 			var workloads kueue.WorkloadList
 			var jobs batchv1.JobList
 			if err := errors.Join(hub.List(t.Context(), &workloads), hub.List(t.Context(), &jobs)); err != nil {
@@ -133,7 +142,7 @@ func runsOn(c *cluster, j *batchv1.Job) int {
 // twoManagers dispatches jobs from w2 to w1 as well, while the hub does.
 func twoManagers(t *testing.T, hub, w1, w2 *cluster) {
 	w2.workers(w1)
-	w2.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, time.Minute)
+	w2.connection("w1", metav1.ConditionTrue, kueue.ReasonActive)
 	far := func(c *cluster, checks ...kueue.AdmissionCheckStrategyRule) {
 		var cq kueue.ClusterQueue
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "team"}, &cq); err != nil {
@@ -148,21 +157,29 @@ func twoManagers(t *testing.T, hub, w1, w2 *cluster) {
 	}
 	far(w1)
 	far(w2, kueue.AdmissionCheckStrategyRule{Name: "workers"})
-	ours, theirs := job("ours", "3", "35"), job("theirs", "2", "35") // ours fits w1 only
+	ours, theirs := job("ours", "3", endless), job("theirs", "2", endless) // ours fits w1 only
 	theirs.Labels[kueue.QueueNameLabel] = "far"
 	hub.create(ours)
 	w2.create(theirs)
-	hub.on(ours, time.Minute)
-	w2.on(theirs, time.Minute)
-	hub.completes(ours, 2*time.Minute) // ten looks for orphans
-	w2.completes(theirs, 2*time.Minute)
+	hub.on(ours)
+	w2.on(theirs)
+	wait.Stays(t, 30*time.Second, "neither manager takes the other's for an orphan", func() error { // ten looks
+		for _, j := range []*batchv1.Job{ours, theirs} {
+			if err := w1.Get(t.Context(), client.ObjectKeyFromObject(j), &batchv1.Job{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	hub.finish(ours, w1)
+	w2.finish(theirs, w1)
 	for c, j := range map[*cluster]*batchv1.Job{hub: ours, w2: theirs} {
 		w, err := c.workload(j)
 		if err != nil || w.Status.ClusterName != "w1" || w.Status.AdmissionChecks[0].RetryCount != nil {
 			t.Errorf("%s on %s: %v, %+v", j.Name, c.name, err, w.Status)
 		}
 	}
-	w1.empty(30 * time.Second)
+	w1.empty()
 }
 
 // revokedToken uses a token on the hub, which expires, and then another one.
@@ -202,12 +219,12 @@ func revokedToken(t *testing.T, hub, w1 *cluster) {
 	write(withToken)
 	first := job("with-token", "3", "1")
 	hub.create(first)
-	hub.completes(first, time.Minute)
-	w1.empty(30 * time.Second)
+	hub.completes(first)
+	w1.empty()
 	if err := w1.Delete(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the token is not good any more", func() error { // the API server keeps its answer for a while
+	wait.Until(t, "the token is not good any more", func() error { // the API server keeps its answer for a while
 		cfg, err := clientcmd.RESTConfigFromKubeConfig(withToken)
 		if err != nil {
 			return err
@@ -226,18 +243,18 @@ func revokedToken(t *testing.T, hub, w1 *cluster) {
 	})
 	second := job("without-token", "3", "1") // fits w1 only, and is what finds out
 	hub.create(second)
-	hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, time.Minute)
+	hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed)
 	write(good)
-	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 20*time.Second)
-	hub.completes(second, time.Minute)
-	w1.empty(30 * time.Second)
+	hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive)
+	hub.completes(second)
+	w1.empty()
 }
 
 // restoredWorker takes w1 back to a state in which an earlier job ran there and the present one did not exist.
 func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
-	earlier, present := job("earlier", "3", "8"), job("present", "3", "30") // both fit w1 only
+	earlier, present := job("earlier", "3", endless), job("present", "3", endless) // both fit w1 only
 	hub.create(earlier)
-	hub.on(earlier, time.Minute)
+	hub.on(earlier)
 	saved := t.TempDir()
 	stopped := func(do func()) {
 		t.Helper()
@@ -250,7 +267,7 @@ func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive, 30*time.Second)
+		hub.connection("w1", metav1.ConditionTrue, kueue.ReasonActive)
 		t.Logf("reconnected after %s", time.Since(began))
 		w1.startManager()
 	}
@@ -261,15 +278,15 @@ func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
 		}
 	}
 	stopped(func() {
-		hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, 30*time.Second)
+		hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed)
 		copyTo(w1.dir, saved)
 	})
-	hub.completes(earlier, 2*time.Minute)
-	w1.empty(30 * time.Second)
+	hub.finish(earlier, w1)
+	w1.empty()
 	hub.create(present)
-	hub.on(present, time.Minute)
+	hub.on(present)
 	stopped(func() {
-		hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, 30*time.Second)
+		hub.connection("w1", metav1.ConditionFalse, kueue.ReasonClientConnectionFailed)
 		if err := os.RemoveAll(w1.dir); err != nil {
 			t.Fatal(err)
 		}
@@ -278,16 +295,16 @@ func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
 		}
 		copyTo(saved, w1.dir)
 	})
-	eventually(t, 30*time.Second, "what is back from the past goes", func() error {
+	wait.Until(t, "what is back from the past goes", func() error {
 		err := w1.Get(t.Context(), client.ObjectKeyFromObject(earlier), &batchv1.Job{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("its job: %w", errors.Join(err, errors.New("is there")))
 		}
 		return nil
 	})
-	hub.completes(present, 2*time.Minute)
+	hub.finish(present, w1)
 	var w *kueue.Workload
-	eventually(t, 30*time.Second, "its workload is finished", func() (err error) { // after its Job, which says so first
+	wait.Until(t, "its workload is finished", func() (err error) { // after its Job, which says so first
 		if w, err = hub.workload(present); err == nil && !lifecycle.IsFinished(w) {
 			err = fmt.Errorf("%+v", w.Status.Conditions)
 		}
@@ -299,6 +316,6 @@ func restoredWorker(t *testing.T, hub, w1, w2 *cluster) {
 	if w, err := hub.workload(earlier); err != nil || !lifecycle.IsFinished(w) {
 		t.Errorf("what was finished is not any more: %v", err)
 	}
-	w1.empty(30 * time.Second)
-	w2.empty(30 * time.Second)
+	w1.empty()
+	w2.empty()
 }

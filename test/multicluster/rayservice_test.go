@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -75,7 +76,7 @@ func (w kindWorld) upgrade(t *testing.T) func(*testing.T) {
 		s.slice(t, "the old cluster's quota is back", func(wl *kueue.Workload) bool {
 			return wl.Name == held.Name && lifecycle.IsAdmitted(wl) && pods(wl) == 2
 		})
-		eventually(t, 30*time.Second, "it is back on the worker as well", func() error {
+		wait.Until(t, "it is back on the worker as well", func() error {
 			var wl kueue.Workload
 			if err := w.worker.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: held.Name}, &wl); err != nil {
 				return err
@@ -123,7 +124,7 @@ func images(u *unstructured.Unstructured) string {
 // edit gives the service here another image and another configuration.
 func (s service) edit(t *testing.T, image, serve string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the service is changed", func() error {
+	wait.Until(t, "the service is changed", func() error {
 		u, err := s.get(t, s.hub)
 		if err != nil {
 			return err
@@ -147,7 +148,7 @@ func (s service) edit(t *testing.T, image, serve string) {
 func (s service) serves(t *testing.T, image string, n int) string {
 	t.Helper()
 	name := ""
-	eventually(t, 90*time.Second, image+" serves", func() error {
+	wait.Until(t, image+" serves", func() error {
 		local, err := s.get(t, s.hub)
 		remote, thereErr := s.get(t, s.worker)
 		if err := errors.Join(err, thereErr); err != nil {
@@ -188,7 +189,7 @@ func (s service) there(t *testing.T, what, image, serve, slice string) {
 		}
 		return nil
 	}
-	eventually(t, 30*time.Second, what, is)
+	wait.Until(t, what, is)
 	time.Sleep(2 * time.Second)
 	if err := is(); err != nil {
 		t.Errorf("not for long: %s: %v", what, err)
@@ -198,7 +199,7 @@ func (s service) there(t *testing.T, what, image, serve, slice string) {
 // slice waits until one of the Workloads here matches.
 func (s service) slice(t *testing.T, what string, match func(*kueue.Workload) bool) (found *kueue.Workload) {
 	t.Helper()
-	eventually(t, 60*time.Second, what, func() error {
+	wait.Until(t, what, func() error {
 		for _, wl := range s.list(t, s.hub) {
 			if match(&wl) {
 				found = &wl
@@ -260,7 +261,7 @@ func (s service) goes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "the worker has nothing of it", func() error {
+	wait.Until(t, "the worker has nothing of it", func() error {
 		if _, err := s.get(t, s.worker); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}

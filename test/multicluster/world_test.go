@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,7 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/test/process"
@@ -35,13 +36,6 @@ import (
 // system is the namespace of the managers.
 const system = options.DefaultNamespace
 
-// eventually is how tests of whole worlds wait: for as long as each thing may take.
-// eventually waits for what a quiet machine shows within limit: three control planes share it with other tests.
-func eventually(t testing.TB, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	embeddedtest.Within(t, 3*limit, what, check)
-}
-
 // cluster is a control plane with a manager.
 type cluster struct {
 	client.Client
@@ -49,7 +43,9 @@ type cluster struct {
 	name, dir, port string
 	proxy           *proxy // between a hub and the cluster
 	config          string
+	plane           *embedded.ControlPlane
 	manager         *process.Manager
+	webhooks        string // the port of the manager's webhooks, once it is installed
 }
 
 // start starts control planes that end with the test, and in each a manager with the given configuration.
@@ -69,9 +65,7 @@ func startWith(t *testing.T, names []string, configs map[string]string, prepare 
 		c := &cluster{t: t, name: name, dir: t.TempDir(), port: strconv.Itoa(embeddedtest.FreePort(t))}
 		c.proxy = newProxy(t, "127.0.0.1:"+c.port)
 		c.config = filepath.Join(c.dir, "config.yaml")
-		if err := os.WriteFile(c.config, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"+configs[name]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		c.configure(configs[name])
 		out = append(out, c)
 		t.Cleanup(func() {
 			c.stopManager()
@@ -84,12 +78,8 @@ func startWith(t *testing.T, names []string, configs map[string]string, prepare 
 		t.Fatal(err)
 	}
 	for _, c := range out {
-		cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.QPS = -1
-		if c.Client, err = client.New(cfg, client.Options{Scheme: install.Scheme()}); err != nil {
+		var err error
+		if c.Client, err = client.New(embeddedtest.ConfigOf(t, c.kubeconfig()), client.Options{Scheme: install.Scheme()}); err != nil {
 			t.Fatal(err)
 		}
 		prepare(c)
@@ -98,27 +88,46 @@ func startWith(t *testing.T, names []string, configs map[string]string, prepare 
 	return out
 }
 
+// configure writes the configuration with which the manager starts.
+func (c *cluster) configure(config string) {
+	c.t.Helper()
+	if err := os.WriteFile(c.config, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"+config), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
 // up starts the control plane, with the data that is there.
-func (c *cluster) up() error {
-	return c.run("up", "--dir", c.dir, "--no-manager", "--detach", "--nodes", "1", "--node-capacity", "cpu=32,memory=128Gi,nvidia.com/gpu=8,pods=10k", "--port", c.port)
+func (c *cluster) up() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	port, _ := strconv.Atoi(c.port)
+	c.plane, err = embedded.Start(ctx, embedded.Config{
+		Dir: c.dir, Port: port, Nodes: 1, NodeCapacity: "cpu=32,memory=128Gi,nvidia.com/gpu=8,pods=10k",
+	})
+	return err
 }
 
-func (c *cluster) down() error { return c.run("down", "--dir", c.dir) }
-
-func (c *cluster) run(args ...string) error {
-	if out, err := exec.Command(process.Binary(c.t, "berth"), args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("berth %v: %w\n%s", args, err, out)
+func (c *cluster) down() error {
+	if c.plane == nil {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return c.plane.Stop(ctx)
 }
 
-// startManager starts the manager and waits until it is ready.
+// startManager starts the manager and waits until it is ready. The first one installs; the next ones serve their webhooks at the same
+// port.
 func (c *cluster) startManager() {
 	c.t.Helper()
-	c.manager = process.Start(c.t, c.kubeconfig(), "--config", c.config, "--install", "--leader-elect=false",
-		"--webhook-port", strconv.Itoa(embeddedtest.FreePort(c.t)))
+	args := []string{"--config", c.config, "--leader-elect=false"}
+	if c.webhooks == "" {
+		c.webhooks = strconv.Itoa(embeddedtest.FreePort(c.t))
+		args = append(args, "--install")
+	}
+	c.manager = process.Start(c.t, c.kubeconfig(), append(args, "--webhook-port", c.webhooks)...)
 }
 
 // stopManager ends the manager as a crash would.
@@ -195,9 +204,9 @@ func (c *cluster) workers(workers ...*cluster) {
 }
 
 // connection waits until the hub says so of a worker.
-func (c *cluster) connection(name string, status metav1.ConditionStatus, reason string, within time.Duration) {
+func (c *cluster) connection(name string, status metav1.ConditionStatus, reason string) {
 	c.t.Helper()
-	eventually(c.t, within, fmt.Sprintf("%s is %s/%s", name, status, reason), func() error {
+	wait.Until(c.t, fmt.Sprintf("%s is %s/%s", name, status, reason), func() error {
 		var cluster kueue.MultiKueueCluster
 		if err := c.Get(context.Background(), client.ObjectKey{Name: name}, &cluster); err != nil {
 			return err
@@ -208,4 +217,17 @@ func (c *cluster) connection(name string, status metav1.ConditionStatus, reason 
 		}
 		return nil
 	})
+}
+
+// connectedSince returns when the connection of a worker last came or went.
+func (c *cluster) connectedSince(name string) time.Time {
+	c.t.Helper()
+	var cluster kueue.MultiKueueCluster
+	if err := c.Get(context.Background(), client.ObjectKey{Name: name}, &cluster); err != nil {
+		c.t.Fatal(err)
+	}
+	if a := apimeta.FindStatusCondition(cluster.Status.Conditions, kueue.MultiKueueClusterActive); a != nil {
+		return a.LastTransitionTime.Time
+	}
+	return time.Time{}
 }

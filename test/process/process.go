@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // Binary is a program that `make build` left in bin/.
@@ -71,7 +72,7 @@ func Start(t testing.TB, kubeconfig string, args ...string) *Manager {
 			t.Logf("log of a manager:\n%s", m.log.tail())
 		}
 	})
-	embeddedtest.Within(t, 2*time.Minute, "the manager is ready", func() error {
+	wait.Until(t, "the manager is ready", func() error {
 		select {
 		case <-m.Ended:
 			t.Fatalf("the manager ended:\n%s", m.log.tail())

@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -28,13 +31,22 @@ import (
 	"sigs.k8s.io/yaml"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
 
-func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+func TestMain(m *testing.M) {
+	code := embeddedtest.Main(m)
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
 
 // cluster is a control plane with a manager, for one test.
 type cluster struct {
@@ -42,16 +54,103 @@ type cluster struct {
 	ctx    context.Context
 	c      client.Client
 	admin  *rest.Config
-	ledger ledger // of what the manager writes
+	ledger ledger          // of what the manager writes
+	made   []client.Object // what create created
 }
 
-// start runs the manager with the access rules that are installed, until the test ends. Its options may be changed.
-func start(t *testing.T, change ...func(*options.Options)) *cluster {
+// site is a whole control plane with everything installed. Its managers serve the webhooks on the same port, one after the other.
+type site struct {
+	kubeconfig string
+	options    options.Options
+	groups     install.Groups
+	url        string
+}
+
+// shared is the site of start, nil before its first use, and its control plane.
+var shared struct {
+	*site
+	dir   string
+	plane *embedded.ControlPlane
+}
+
+// start runs a manager with the access rules that are installed, until the test ends. Tests use the control plane one after the other, and
+// start deletes what a test has created.
+func start(t *testing.T) *cluster {
+	t.Helper()
+	skip(t)
+	if shared.site == nil {
+		if err := startShared(); err != nil {
+			t.Fatal(err)
+		}
+		shared.site = newSite(t, shared.plane.Kubeconfig())
+	}
+	k := shared.manage(t)
+	t.Cleanup(k.clear) // while the manager runs, which removes finalizers
+	return k
+}
+
+// startShared starts the control plane of start.
+func startShared() (err error) {
+	if shared.dir, err = os.MkdirTemp("", "berth-training-"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	shared.plane, err = embedded.Start(ctx, embedded.Config{Dir: shared.dir})
+	return err
+}
+
+// stopShared stops the control plane of start.
+func stopShared() error {
+	if shared.plane == nil {
+		return os.RemoveAll(shared.dir)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return errors.Join(shared.plane.Stop(ctx), os.RemoveAll(shared.dir))
+}
+
+// startAlone is start with a control plane for the test alone, whose options may be changed.
+func startAlone(t *testing.T, change ...func(*options.Options)) *cluster {
+	t.Helper()
+	skip(t)
+	return newSite(t, embeddedtest.Start(t, embeddedtest.Full), change...).manage(t)
+}
+
+func skip(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
-	admin, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
+}
+
+// newSite installs everything.
+func newSite(t *testing.T, kubeconfig string, change ...func(*options.Options)) *site {
+	t.Helper()
+	s := &site{kubeconfig: kubeconfig, options: options.Default()}
+	o := &s.options
+	o.Frameworks = append(o.Frameworks, "trainer.kubeflow.org/trainjob")
+	o.LeaderElection.Enabled = false
+	o.Metrics.Address, o.Health.Address, o.VisibilityAddress = "0", "0", "0"
+	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
+	o.Trainer.StatusPort = embeddedtest.FreePort(t)
+	o.Trainer.StatusAddress = fmt.Sprintf("127.0.0.1:%d", o.Trainer.StatusPort)
+	for _, c := range change {
+		c(o)
+	}
+	k := s.cluster(t)
+	var err error
+	s.groups, err = install.ParseGroups("")
+	k.must(err)
+	s.url = "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
+	k.must(install.Apply(k.ctx, k.admin, install.Options{WebhookURL: s.url, Options: s.options, Groups: s.groups}, io.Discard))
+	return s
+}
+
+// cluster returns clients of the site.
+func (s *site) cluster(t *testing.T) *cluster {
+	t.Helper()
+	admin, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,19 +158,15 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	k := &cluster{t: t, ctx: t.Context(), admin: admin}
 	k.c, err = client.New(admin, client.Options{Scheme: install.Scheme()})
 	k.must(err)
-	o := options.Default()
-	o.Frameworks = append(o.Frameworks, "trainer.kubeflow.org/trainjob")
-	o.LeaderElection.Enabled = false
-	o.Metrics.Address, o.Health.Address, o.VisibilityAddress = "0", "0", "0"
-	o.Webhook.Host, o.Webhook.Port = "127.0.0.1", embeddedtest.FreePort(t)
-	for _, c := range change {
-		c(&o)
-	}
-	groups, err := install.ParseGroups("")
-	k.must(err)
-	url := "https://127.0.0.1:" + strconv.Itoa(o.Webhook.Port)
-	k.must(install.Apply(k.ctx, admin, install.Options{WebhookURL: url, Options: o, Groups: groups}, io.Discard))
-	account := rest.CopyConfig(admin)
+	return k
+}
+
+// manage runs a manager until the test ends.
+func (s *site) manage(t *testing.T) *cluster {
+	t.Helper()
+	k := s.cluster(t)
+	o := s.options
+	account := rest.CopyConfig(k.admin)
 	account.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + o.Namespace + ":kueue-controller-manager",
 		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
@@ -81,7 +176,7 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- wire.Run(ctx, wire.Config{
-			REST: account, Options: o, Groups: groups, WebhookURL: url, OnReady: func() { close(ready) }, Log: k.log(),
+			REST: account, Options: o, Groups: s.groups, WebhookURL: s.url, OnReady: func() { close(ready) }, Log: k.log(),
 		})
 	}()
 	t.Cleanup(func() {
@@ -90,14 +185,7 @@ func start(t *testing.T, change ...func(*options.Options)) *cluster {
 			t.Error(err)
 		}
 	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	case <-time.After(time.Minute):
-		t.Fatal("the manager is not ready after a minute")
-	}
+	wait.Ready(k.t, "the manager", ready, ended)
 	k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lab"}})
 	return k
 }
@@ -131,7 +219,28 @@ func (k *cluster) must(err error) {
 	}
 }
 
-func (k *cluster) create(o client.Object) { k.t.Helper(); k.must(k.c.Create(k.ctx, o)) }
+func (k *cluster) create(o client.Object) {
+	k.t.Helper()
+	k.must(k.c.Create(k.ctx, o))
+	k.made = append(k.made, o)
+}
+
+// clear deletes all that create created, and waits until it is gone. The namespace lab was the first.
+func (k *cluster) clear() {
+	k.ctx = context.WithoutCancel(k.ctx)
+	deleted := slices.DeleteFunc(k.made, func(o client.Object) bool { return o.GetNamespace() != "" })
+	for _, o := range deleted {
+		k.must(client.IgnoreNotFound(k.c.Delete(k.ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+	}
+	for _, o := range deleted {
+		wait.Until(k.t, fmt.Sprintf("%T %s is gone", o, o.GetName()), func() error {
+			if err := k.c.Get(k.ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				return errors.Join(err, errors.New("it is there"))
+			}
+			return nil
+		})
+	}
+}
 
 // parse reads an object from YAML.
 func parse[T any](text string) *T {
@@ -140,17 +249,6 @@ func parse[T any](text string) *T {
 		panic(err)
 	}
 	return o
-}
-
-func (k *cluster) eventually(what string, check func() error) {
-	k.t.Helper()
-	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	k.t.Fatalf("not within a minute: %s: %v", what, err)
 }
 
 func (k *cluster) trainJob(name string) *trainerv1alpha1.TrainJob {
@@ -176,7 +274,7 @@ func (k *cluster) pods(job string) []corev1.Pod {
 
 func (k *cluster) running(job string, n int) {
 	k.t.Helper()
-	k.eventually(fmt.Sprintf("%d pods of %s run", n, job), func() error {
+	wait.Until(k.t, fmt.Sprintf("%d pods of %s run", n, job), func() error {
 		if got := len(k.pods(job)); got != n {
 			return fmt.Errorf("%d pods run; the status is %+v", got, k.trainJob(job).Status)
 		}
@@ -186,7 +284,7 @@ func (k *cluster) running(job string, n int) {
 
 func (k *cluster) completes(job string) {
 	k.t.Helper()
-	k.eventually(job+" completes", func() error {
+	wait.Until(k.t, job+" completes", func() error {
 		for _, c := range k.trainJob(job).Status.Conditions {
 			if c.Type == "Complete" && c.Status == "True" {
 				return nil

@@ -2,10 +2,12 @@ package training
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -49,7 +52,6 @@ func (k *cluster) apply(path string) {
 func TestStartRefused(t *testing.T) {
 	k := start(t)
 	k.queues()
-	k.apply("../../config/training/optional/runtime-patch-owners.yaml")
 	k.create(newJob("probe", "", "{suspend: true, runtimeRef: {name: torch-distributed}}"))
 	manager := rest.CopyConfig(k.admin)
 	manager.Impersonate = rest.ImpersonationConfig{
@@ -57,19 +59,31 @@ func TestStartRefused(t *testing.T) {
 	}
 	c, err := client.New(manager, client.Options{Scheme: install.Scheme()})
 	k.must(err)
-	k.eventually("the policy is in force", func() error {
+	probe := func() error {
 		job := k.trainJob("probe")
 		before := job.DeepCopy()
 		job.Spec.RuntimePatches = append(job.Spec.RuntimePatches, *parse[trainerv1alpha1.RuntimePatch](
 			"{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {metadata: {labels: {a: b}}}}}"))
-		err := c.Patch(k.ctx, job, client.MergeFrom(before), client.DryRunAll)
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "another actor owns the entries") {
+		return c.Patch(k.ctx, job, client.MergeFrom(before), client.DryRunAll)
+	}
+	made := len(k.made)
+	k.apply("../../config/training/optional/runtime-patch-owners.yaml")
+	policy := slices.Clone(k.made[made:])
+	t.Cleanup(func() {
+		k.ctx = context.WithoutCancel(k.ctx)
+		for _, o := range policy {
+			k.must(k.c.Delete(k.ctx, o))
+		}
+		wait.Until(k.t, "the policy is in force no more", probe)
+	})
+	wait.Until(k.t, "the policy is in force", func() error {
+		if err := probe(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "another actor owns the entries") {
 			return fmt.Errorf("it is not: %w", err)
 		}
 		return nil
 	})
 	k.create(newJob("lark", "train", "{runtimeRef: {name: torch-distributed}, trainer: {resourcesPerNode: {requests: {cpu: 1}}}}"))
-	k.eventually("its Workload fails", func() error {
+	wait.Until(k.t, "its Workload fails", func() error {
 		var list kueue.WorkloadList
 		k.must(k.c.List(k.ctx, &list, client.InNamespace("lab")))
 		for i := range list.Items {
@@ -100,7 +114,7 @@ func TestOwnersWithoutWebhook(t *testing.T) {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	k.apply("../../config/crd/trainer.kubeflow.org_trainjobs.yaml")
-	k.eventually("TrainJobs are served", func() error { return k.c.List(k.ctx, &trainerv1alpha1.TrainJobList{}) })
+	wait.Until(k.t, "TrainJobs are served", func() error { return k.c.List(k.ctx, &trainerv1alpha1.TrainJobList{}) })
 	k.apply("../../config/training/access.yaml")
 	k.apply("../../config/training/optional/runtime-patch-owners.yaml")
 	as := func(name, role string) client.Client {
@@ -126,7 +140,7 @@ func TestOwnersWithoutWebhook(t *testing.T) {
 		job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{entry("kueue.x-k8s.io/manager", "a")}
 		return job
 	}
-	k.eventually("the policy is in force", func() error {
+	wait.Until(k.t, "the policy is in force", func() error {
 		err := ann.Create(k.ctx, filled("probe"))
 		switch {
 		case apierrors.IsForbidden(err):

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 )
@@ -60,7 +60,7 @@ func (k *cluster) inside(pod *corev1.Pod) *asPod {
 		k.t.Fatalf("ConfigMap %v", ca.Data)
 	}
 	return &asPod{k, env["KUBEFLOW_TRAINER_SERVER_URL"], request.Status.Token, &http.Client{
-		Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}},
+		Timeout: wait.Patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}},
 	}}
 }
 
@@ -81,11 +81,7 @@ func (p *asPod) report(percent int) int {
 // TestProgress: the training code of a TrainJob reports its progress from within its pods, and no other client can. The progress is
 // cleared when the TrainJob is resumed (spec: 50 §4.8, §7.65).
 func TestProgress(t *testing.T) {
-	port := embeddedtest.FreePort(t)
-	k := start(t, func(o *options.Options) {
-		o.Gates = o.Gates.With(feature.TrainJobStatus, true)
-		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
-	})
+	k := startAlone(t, func(o *options.Options) { o.Gates = o.Gates.With(feature.TrainJobStatus, true) })
 	for _, name := range []string{"lark", "wren"} {
 		k.create(newJob(name, "", "{runtimeRef: {name: torch-distributed}, trainer: {numNodes: 1}, runtimePatches: ["+seconds(map[string]string{"node": "600"})+"]}"))
 	}
@@ -111,13 +107,13 @@ func TestProgress(t *testing.T) {
 		t.Error("the progress of a TrainJob that stopped is gone")
 	}
 	k.suspend("lark", false)
-	k.eventually("the progress of the last run goes", func() error {
+	wait.Until(k.t, "the progress of the last run goes", func() error {
 		if s := k.trainJob("lark").Status.TrainerStatus; s != nil {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
 	})
-	k.eventually("it is resumed", func() error {
+	wait.Until(k.t, "it is resumed", func() error {
 		if c := k.trainJob("lark").Status.Conditions; len(c) != 1 || c[0].Reason != "Resumed" {
 			return fmt.Errorf("%+v", c)
 		}
@@ -127,10 +123,7 @@ func TestProgress(t *testing.T) {
 
 // TestNoProgress is 50 §7, 66: without the gate pods get no address of the server, and no server listens.
 func TestNoProgress(t *testing.T) {
-	port := embeddedtest.FreePort(t)
-	k := start(t, func(o *options.Options) {
-		o.Trainer.StatusAddress, o.Trainer.StatusPort = fmt.Sprintf("127.0.0.1:%d", port), port
-	})
+	k := start(t)
 	k.create(newJob("lark", "", "{runtimeRef: {name: torch-distributed}, runtimePatches: ["+seconds(map[string]string{"node": "600"})+"]}"))
 	k.running("lark", 1)
 	pod := k.pods("lark")[0]
@@ -148,7 +141,7 @@ func TestNoProgress(t *testing.T) {
 	if err := k.c.Get(k.ctx, client.ObjectKey{Namespace: "lab", Name: "lark-tls-config"}, &config); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("ConfigMap: %v", err)
 	}
-	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	conn, err := net.DialTimeout("tcp", shared.options.Trainer.StatusAddress, time.Second)
 	if err == nil {
 		t.Error("somebody listens")
 		k.must(errors.Join(conn.Close()))

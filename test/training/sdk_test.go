@@ -22,6 +22,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 const (
@@ -64,7 +65,7 @@ func TestSDK(t *testing.T) {
 		t.Error("the patch has no time")
 	}
 	seen := u.watch(name, at(made, "metadata", "resourceVersion").(string))
-	k.eventually("the SDK says Running", func() error {
+	wait.Until(k.t, "the SDK says Running", func() error {
 		if got := u.status(name); got != "Running" {
 			return fmt.Errorf("it says %s", got)
 		}
@@ -74,7 +75,7 @@ func TestSDK(t *testing.T) {
 		t.Errorf("steps %q, want %q", got, want)
 	}
 	u.logs(name)
-	k.eventually("the SDK says Complete", func() error {
+	wait.Until(k.t, "the SDK says Complete", func() error {
 		if got := u.status(name); got != "Complete" {
 			return fmt.Errorf("it says %s", got)
 		}
@@ -93,7 +94,7 @@ func TestSDK(t *testing.T) {
 	if status, _ := u.send(http.MethodDelete, jobsPath+"/"+name, nil); status != http.StatusOK {
 		t.Errorf("deleted: %d", status)
 	}
-	k.eventually("its pods are gone", func() error {
+	wait.Until(k.t, "its pods are gone", func() error {
 		if items, _ := at(u.get(podsOf(name)), "items").([]any); len(items) > 0 {
 			return fmt.Errorf("%d pods", len(items))
 		}
@@ -254,7 +255,7 @@ func (u *user) events() {
 	if status != http.StatusCreated {
 		u.t.Fatalf("created: %d", status)
 	}
-	u.eventually("the SDK shows why nothing starts", func() error {
+	wait.Until(u.t, "the SDK shows why nothing starts", func() error {
 		items, _ := at(u.get("/api/v1/namespaces/lab/events"), "items").([]any)
 		for _, e := range items {
 			if at(e, "involvedObject", "kind") != "TrainJob" || at(e, "involvedObject", "name") != "taken" {
@@ -341,7 +342,7 @@ func (u *user) fails() {
 	if status != http.StatusCreated {
 		u.t.Fatalf("a runtime: %d %v", status, made["message"])
 	}
-	u.eventually("a TrainJob of it is stored", func() error { // once the manager has seen the runtime
+	wait.Until(u.t, "a TrainJob of it is stored", func() error { // once the manager has seen the runtime
 		status, made = u.send(http.MethodPost, jobsPath, object{
 			"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": object{"name": "c0123456789a"}, "spec": object{"runtimeRef": object{"name": "own"}},
 		})
@@ -353,7 +354,7 @@ func (u *user) fails() {
 	if kind := at(made, "spec", "runtimeRef", "kind"); kind != "TrainingRuntime" {
 		u.t.Errorf("it uses a %v", kind)
 	}
-	u.eventually("the SDK says Failed", func() error {
+	wait.Until(u.t, "the SDK says Failed", func() error {
 		if got := u.status("c0123456789a"); got != "Failed" {
 			return fmt.Errorf("it says %s", got)
 		}
@@ -368,7 +369,7 @@ func (u *user) fails() {
 		}
 		return nil
 	}
-	u.eventually("the JobSet is deleted", gone)
+	wait.Until(u.t, "the JobSet is deleted", gone)
 	time.Sleep(2 * time.Second)
 	u.must(gone())
 }

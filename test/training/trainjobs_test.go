@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // newJob is a TrainJob from the YAML of its spec.
@@ -27,7 +28,7 @@ func newJob(name, queue, spec string) *trainerv1alpha1.TrainJob {
 // suspend sets spec.suspend, on what is stored.
 func (k *cluster) suspend(name string, suspend bool) {
 	k.t.Helper()
-	k.eventually("spec.suspend is written", func() error {
+	wait.Until(k.t, "spec.suspend is written", func() error {
 		job := k.trainJob(name)
 		job.Spec.Suspend = &suspend
 		return k.c.Update(k.ctx, job)
@@ -54,7 +55,7 @@ spec: {capacity: {storage: 30Gi}, accessModes: [ReadWriteOnce], hostPath: {path:
 	k.running("wave", 3)
 	keys := k.secret("wave-mpi-ssh-auth").ResourceVersion
 	k.pauses("wave")
-	k.eventually("the initializers end and the trainer runs", func() error {
+	wait.Until(k.t, "the initializers end and the trainer runs", func() error {
 		pods := k.pods("tune")
 		if len(pods) != 1 || pods[0].Labels["jobset.sigs.k8s.io/replicatedjob-name"] != "node" {
 			return fmt.Errorf("%d pods run; the status is %+v", len(pods), k.trainJob("tune").Status)
@@ -94,7 +95,7 @@ func (k *cluster) pauses(name string) {
 	k.t.Helper()
 	k.suspend(name, true)
 	k.running(name, 0)
-	k.eventually(name+" says that it is suspended", func() error {
+	wait.Until(k.t, name+" says that it is suspended", func() error {
 		if c := k.trainJob(name).Status.Conditions; len(c) != 1 || c[0].Type != "Suspended" || c[0].Status != "True" {
 			return fmt.Errorf("conditions %+v", c)
 		}
@@ -168,7 +169,7 @@ func TestPreempted(t *testing.T) {
 		t.Errorf("at first it runs in (-want +got):\n%s", diff)
 	}
 	k.create(of("high", "high", ", {manager: acme.io/zone, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: a}}}}}}]}}}}"))
-	k.eventually("the first one is moved", func() error {
+	wait.Until(k.t, "the first one is moved", func() error {
 		if z := k.zones("low"); !cmp.Equal(z, map[string]int{"b": 2}) {
 			return fmt.Errorf("it runs in %v: %+v", z, k.trainJob("low").Status)
 		}

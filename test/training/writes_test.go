@@ -77,7 +77,7 @@ func (k *cluster) runs(jobs int) (at map[string]time.Time) {
 	watching, err := client.NewWithWatch(k.admin, client.Options{Scheme: install.Scheme()})
 	k.must(err)
 	at = map[string]time.Time{}
-	for deadline := time.After(20 * time.Minute); ; {
+	for deadline := time.After(20 * time.Minute); ; { // it measures
 		w, err := watching.Watch(k.ctx, &corev1.PodList{}, client.InNamespace("lab"))
 		k.must(err)
 		for open := true; open; {
@@ -203,7 +203,7 @@ func TestMeasureTrainJobs(t *testing.T) {
 	if !*measuring {
 		t.Skip("-measure takes minutes")
 	}
-	k := start(t)
+	k := startAlone(t)
 	const jobs = 1000
 	created, ran := k.manyJobs(jobs, 3600)
 	each, kinds := k.ledger.upTo(ran)

@@ -47,7 +47,7 @@ type Explanation struct {
 	// Shortfalls are what did not work out, flavor by flavor.
 	// +optional
 	Shortfalls []Shortfall `json:"shortfalls,omitempty"`
-	// Preempts are the Workloads that have to go for it.
+	// Preempts are the Workloads that it preempts.
 	// +optional
 	Preempts []Victim `json:"preempts,omitempty"`
 	// WakesOn are the flavors and resources, as "flavor/resource", whose release requeues

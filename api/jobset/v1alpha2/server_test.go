@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestMain shares one API server among the tests.
@@ -41,14 +41,11 @@ func server(t *testing.T) dynamic.ResourceInterface {
 		t.Fatal(err)
 	}
 	jobSets := client.Resource(jobsetv1alpha2.GroupVersion.WithResource(jobsetv1alpha2.ResourceJobSets)).Namespace("default")
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err = jobSets.List(t.Context(), metav1.ListOptions{}); err == nil {
-			return jobSets
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("JobSets are not served 30 s after their CRD was created: %v", err)
-		}
-	}
+	wait.Until(t, "JobSets are served", func() error {
+		_, err := jobSets.List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	return jobSets
 }
 
 func parse(t *testing.T, manifest string) *unstructured.Unstructured {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
@@ -21,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestServer applies the CRDs to a real API server and talks to it as a client does.
@@ -194,13 +193,10 @@ func newServer(t *testing.T) *server {
 		s.crds[crd.Spec.Names.Kind] = crd
 	}
 	for kind := range s.crds {
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-			_, err := s.resource(kind).List(ctx, metav1.ListOptions{Limit: 1})
-			return err == nil, nil
+		wait.Until(t, kind+" is served", func() error {
+			_, err := s.resource(kind).List(t.Context(), metav1.ListOptions{Limit: 1})
+			return err
 		})
-		if err != nil {
-			t.Fatalf("%s is not served 30 s after its CRD was applied: %v", kind, err)
-		}
 	}
 	return s
 }

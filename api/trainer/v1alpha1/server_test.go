@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // kinds are the kinds of this package and their resources.
@@ -55,14 +55,10 @@ func server(t *testing.T) map[string]dynamic.ResourceInterface {
 		}
 	}
 	for kind := range kinds {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			if _, err = clients[kind].List(t.Context(), metav1.ListOptions{}); err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is not served 30 s after its CRD was created: %v", kind, err)
-			}
-		}
+		wait.Until(t, kind+" is served", func() error {
+			_, err := clients[kind].List(t.Context(), metav1.ListOptions{})
+			return err
+		})
 	}
 	return clients
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // Two replicas serve a webhook in turns, a new connection for each call, while certificates are replaced for every reason. No
@@ -199,13 +200,7 @@ func callAll(ctx context.Context, t *testing.T, c client.Client) *caller {
 // wait waits for check to succeed, and fails the test if a call has failed by then.
 func (c *caller) wait(what string, check func() error) {
 	c.t.Helper()
-	err := check()
-	for deadline := time.Now().Add(3 * settleTime); err != nil && time.Now().Before(deadline); err = check() {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if err != nil {
-		c.t.Fatalf("not: %s: %v", what, err)
-	}
+	wait.Until(c.t, what, check)
 	time.Sleep(200 * time.Millisecond) // and a few calls more
 	if failed := c.failed.Load(); failed != nil {
 		c.t.Fatalf("until %s, a call failed: %s", what, *failed)

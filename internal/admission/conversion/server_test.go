@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	kjson "sigs.k8s.io/json"
@@ -34,6 +33,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -113,13 +113,10 @@ func (s *server) install(t *testing.T, ca []byte, served bool) {
 	}
 	for kind, crd := range s.crds {
 		for _, v := range crd.Spec.Versions {
-			err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-				_, err := s.resource(kind, v.Name).List(ctx, metav1.ListOptions{Limit: 1})
-				return (err == nil) == v.Served, nil
-			})
-			if err != nil {
-				t.Fatalf("%s %s: served is not %t after 30 s", v.Name, kind, v.Served)
-			}
+			wait.Until(t, fmt.Sprintf("%s of %s: served is %t", v.Name, kind, v.Served), wait.Is(func() bool {
+				_, err := s.resource(kind, v.Name).List(t.Context(), metav1.ListOptions{Limit: 1})
+				return (err == nil) == v.Served
+			}))
 		}
 	}
 }
@@ -409,7 +406,7 @@ func (s *server) testDown(t *testing.T) {
 			t.Errorf("v1beta2 of %s: %v", kind, err)
 		}
 		_, converts := kinds[kind]
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		_, err := s.resource(kind, "v1beta1").Update(ctx, s.asOld(t, kind), metav1.UpdateOptions{})
 		cancel()
 		if (err != nil) != converts {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
@@ -46,9 +48,9 @@ func (left *space) charge(i int, s *kueue.TopologyAssignmentSlice) error {
 	}
 	size := n * perDomain
 	for _, v := range s.ValuesPerLevel {
-		size += n * (perValue + len(text(v.Universal)))
+		size += n * (perValue + len(ptr.Deref(v.Universal, "")))
 		if v.Individual != nil {
-			size += n * (len(text(v.Individual.Prefix)) + len(text(v.Individual.Suffix)))
+			size += n * (len(ptr.Deref(v.Individual.Prefix, "")) + len(ptr.Deref(v.Individual.Suffix, "")))
 			for _, root := range v.Individual.Roots[:min(n, len(v.Individual.Roots))] {
 				size += len(root)
 			}
@@ -77,7 +79,7 @@ func expand(slices []kueue.TopologyAssignmentSlice, left *space) ([]domain, erro
 				case v.Universal != nil:
 					d.values[level] = *v.Universal
 				case v.Individual != nil && j < len(v.Individual.Roots):
-					d.values[level] = text(v.Individual.Prefix) + v.Individual.Roots[j] + text(v.Individual.Suffix)
+					d.values[level] = ptr.Deref(v.Individual.Prefix, "") + v.Individual.Roots[j] + ptr.Deref(v.Individual.Suffix, "")
 				default:
 					return nil, fmt.Errorf("slices[%d].valuesPerLevel[%d] has no value for domain %d", i, level, j)
 				}
@@ -94,13 +96,6 @@ func expand(slices []kueue.TopologyAssignmentSlice, left *space) ([]domain, erro
 		}
 	}
 	return out, nil
-}
-
-func text(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
 }
 
 // compress writes domains as one slice, or as few as the bound of a slice allows: encoder A of spec 20 §2.4.
@@ -137,7 +132,7 @@ func individual(run []domain, level int, prefix, suffix *string) kueue.TopologyA
 	out := &kueue.TopologyAssignmentSliceLevelIndividualValues{Prefix: prefix, Suffix: suffix, Roots: make([]string, len(run))}
 	for i, d := range run {
 		v := d.values[level]
-		out.Roots[i] = v[len(text(prefix)) : len(v)-len(text(suffix))]
+		out.Roots[i] = v[len(ptr.Deref(prefix, "")) : len(v)-len(ptr.Deref(suffix, ""))]
 	}
 	return kueue.TopologyAssignmentSliceLevelValues{Individual: out}
 }
@@ -219,7 +214,7 @@ func fits(run []domain, level int, v kueue.TopologyAssignmentSliceLevelValues) b
 			}
 			continue
 		}
-		prefix, suffix := text(v.Individual.Prefix), text(v.Individual.Suffix)
+		prefix, suffix := ptr.Deref(v.Individual.Prefix, ""), ptr.Deref(v.Individual.Suffix, "")
 		if len(value) < len(prefix)+len(suffix) || !strings.HasPrefix(value, prefix) || !strings.HasSuffix(value, suffix) {
 			return false
 		}

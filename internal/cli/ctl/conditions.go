@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
@@ -20,10 +21,7 @@ import (
 func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1alpha1.Explanation {
 	out := &berthv1alpha1.Explanation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: w.CreationTimestamp},
-		LocalQueue: string(w.Spec.QueueName),
-	}
-	if w.Spec.Priority != nil {
-		out.Priority = int64(*w.Spec.Priority)
+		LocalQueue: string(w.Spec.QueueName), Priority: int64(ptr.Deref(w.Spec.Priority, 0)),
 	}
 	cq, lines := s.wayIn(ctx, w)
 	out.ClusterQueue = cq
@@ -103,7 +101,7 @@ func (s *session) life(w *kueue.Workload) (lines []string) {
 		say("the annotation %s keeps it out of its queue: %s", kueue.AdmissionGatedByAnnotation, gates)
 	}
 	if len(w.Status.Conditions) == 0 {
-		say("it has no conditions: no manager has looked at it yet")
+		say("it has no conditions: no manager has evaluated it yet")
 	}
 	return lines
 }

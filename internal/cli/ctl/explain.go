@@ -16,9 +16,9 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
-const explainHelp = `Explains why a Workload waits, or what it got: which flavors were tried, what is short by how much and at which queue or cohort, who
-would have to go for it, and what brings it back. The manager is asked and answers for this very moment. If it cannot be asked,
-the Workload's conditions have to do, and the first line says so.
+const explainHelp = `Explains why a Workload waits, or what it got: which flavors were tried, what is short by how much and at which queue or cohort,
+which Workloads would be preempted, and what requeues it. The answer is the manager's, for this very moment. If the manager cannot be asked,
+it is derived from the Workload's conditions, and the first line says so.
 
 A job is named by its kind; its Workloads are explained.
 
@@ -123,7 +123,7 @@ func (s *session) without(ctx context.Context, job *unstructured.Unstructured) s
 	}
 	queue := job.GetLabels()[kueue.QueueNameLabel]
 	if queue == "" {
-		return "it has no label " + kueue.QueueNameLabel + ", so nobody queues it: set the label to the name of a LocalQueue before the job starts"
+		return "it has no label " + kueue.QueueNameLabel + ", so it is not queued: set the label to the name of a LocalQueue before the job starts"
 	}
 	return "its label sends it to the LocalQueue " + queue + ", but no manager has made a Workload for it: is one running, with the integration for this kind, and is the namespace managed?"
 }

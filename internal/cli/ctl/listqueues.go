@@ -25,7 +25,7 @@ func active(conditions []metav1.Condition) (text, why string) {
 	c := apimeta.FindStatusCondition(conditions, kueue.ClusterQueueActive)
 	switch {
 	case c == nil:
-		return "false", "no manager has looked at it yet"
+		return "false", "no manager has evaluated it yet"
 	case c.Status == metav1.ConditionTrue:
 		return "true", ""
 	}

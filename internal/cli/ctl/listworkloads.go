@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -24,7 +25,7 @@ import (
 )
 
 const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
--o wide adds the priority and, for those that wait, why. Objects whose queue label is ignored have no Workload: they follow on stderr,
+-o wide adds the priority and why a pending one waits. Objects whose queue label is ignored have no Workload: they follow on stderr,
 a line each, unless the list is narrowed down.
 
   berth list workloads -n team-a
@@ -188,13 +189,9 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 				}
 			}
 		}
-		priority := int32(0)
-		if w.Spec.Priority != nil {
-			priority = *w.Spec.Priority
-		}
 		kinds, names := s.owners(w)
 		out.add(l.cells(w.Namespace, w.Name, kinds, names, string(w.Spec.QueueName), queue, strings.ToUpper(status), position, s.ran(w), s.Since(w.CreationTimestamp),
-			strconv.Itoa(int(priority)), why)...)
+			strconv.Itoa(int(ptr.Deref(w.Spec.Priority, 0))), why)...)
 	}
 	return out, nil
 }

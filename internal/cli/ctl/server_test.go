@@ -26,6 +26,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
@@ -228,12 +229,17 @@ func (w *world) explain() {
 
 func (w *world) top() {
 	w.transcript("top", "top", "top -r nvidia.com/gpu --no-headers", "top clusterqueue team-b alone", "top cohorts", "top cohort research", "top flavor", "top flavors spot")
-	ctx, stop := context.WithTimeout(w.Context(), 1200*time.Millisecond)
-	defer stop()
-	code, stdout, stderr := berth(ctx, "", "top", "flavor", "--watch", "--interval", "100ms")
-	if code != 0 || stderr != "" || strings.Count(stdout, "a100   a100") < 3 || !strings.Contains(stdout, ", every 100ms\n\nNAME") {
-		w.Errorf("--watch: %d %s\n%s", code, stderr, stdout)
-	}
+	lasts := 600 * time.Millisecond
+	wait.Until(w.T, "--watch shows it again and again", func() error {
+		lasts *= 2
+		ctx, stop := context.WithTimeout(w.Context(), lasts)
+		defer stop()
+		code, stdout, stderr := berth(ctx, "", "top", "flavor", "--watch", "--interval", "100ms")
+		if code != 0 || stderr != "" || strings.Count(stdout, "a100   a100") < 3 || !strings.Contains(stdout, ", every 100ms\n\nNAME") {
+			return fmt.Errorf("%d %s\n%s", code, stderr, stdout)
+		}
+		return nil
+	})
 }
 
 func (w *world) switches() {
@@ -327,19 +333,16 @@ func (w *world) manager() {
 		one.Spec.Priority = new(int32(10 - i))
 		w.create(one)
 	}
-	var last string
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	wait.Until(w.T, "what is pending is explained", func() error {
 		_, stdout, stderr := berth(w.Context(), "", "explain", "workload", "second", "-n", "live")
 		_, list, _ := berth(w.Context(), "", "list", "wl", "-n", "live", "--no-headers")
 		_, conditions, _ := berth(w.Context(), "", "explain", "workload", "second", "-n", "live", "--as", "eve") // written a second later
-		if last = stdout + stderr + list + conditions; strings.Contains(stdout, "[ExceedsMaxQuota]") && stderr == "" &&
-			strings.Contains(list, "PENDING   1") && strings.Contains(conditions, "[ExceedsMaxQuota]") {
-			break
+		if strings.Contains(stdout, "[ExceedsMaxQuota]") && stderr == "" && strings.Contains(list, "PENDING   1") &&
+			strings.Contains(conditions, "[ExceedsMaxQuota]") {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			w.Fatal(last)
-		}
-	}
+		return errors.New(stdout + stderr + list + conditions)
+	})
 	w.transcript("manager", "list wl -n live", "list wl -n live --as eve", "explain workload first -n live", "explain workload second -n live -o jsonpath='{.reason} {.positionInClusterQueue} {.shortfalls[0].requested}'", "explain workload second -n live --as eve")
 }
 
@@ -368,14 +371,7 @@ func (w *world) manage() {
 			w.Error(err)
 		}
 	})
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- nil
-		w.Fatal(errors.Join(errors.New("the manager ended"), err))
-	case <-time.After(30 * time.Second):
-		w.Fatal("no manager after 30 s")
-	}
+	wait.Ready(w.T, "the manager", ready, ended)
 }
 
 // A slow server is reported, and a limit ends the wait.

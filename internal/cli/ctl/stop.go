@@ -86,9 +86,9 @@ func running(object client.Object) bool {
 	case *kueue.Workload:
 		return lifecycle.IsActive(o)
 	case *kueue.LocalQueue:
-		return stopPolicy(o.Spec.StopPolicy) == string(kueue.StopPolicyNone)
+		return !lifecycle.IsStopped(o.Spec.StopPolicy)
 	case *kueue.ClusterQueue:
-		return stopPolicy(o.Spec.StopPolicy) == string(kueue.StopPolicyNone)
+		return !lifecycle.IsStopped(o.Spec.StopPolicy)
 	}
 	return false
 }

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -42,11 +41,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	kubeconfig := embeddedtest.Start(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
+	cfg := embeddedtest.ConfigOf(t, kubeconfig)
 	t.Setenv("KUBECONFIG", kubeconfig)
 	c, err := client.New(cfg, client.Options{Scheme: cluster.Scheme})
 	if err != nil {

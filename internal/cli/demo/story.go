@@ -7,6 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -104,10 +105,7 @@ func (s *story) sawJob(j *batchv1.Job, at time.Duration) (news, bool) {
 	if l == nil {
 		return news{}, false
 	}
-	l.ready = 0
-	if j.Status.Ready != nil {
-		l.ready = *j.Status.Ready
-	}
+	l.ready = ptr.Deref(j.Status.Ready, 0)
 	return l.advance(at)
 }
 

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,7 +189,12 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestScenario: the orders are sound, and the engine's script of the scenario has all of them.
 func TestScenario(t *testing.T) {
+	script, err := os.ReadFile("../../sim/testdata/start-demo.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := map[string]bool{}
 	for _, s := range scenario {
 		if s.says == "" || len(s.orders) == 0 {
@@ -202,6 +208,10 @@ func TestScenario(t *testing.T) {
 			j := o.job()
 			if got := int64(*j.Spec.Parallelism) * j.Spec.Template.Spec.Containers[0].Resources.Limits.Name(gpu, "").Value(); got != int64(o.gpus) {
 				t.Errorf("job %s takes %d GPUs, want %d", o.name, got, o.gpus)
+			}
+			submit := fmt.Sprintf("submit %s queue=%s prio=%d gpu=%d\n", o.name, o.team, priorities[o.priority], o.gpus)
+			if !strings.Contains(string(script), submit) {
+				t.Errorf("the script does not have %q", submit)
 			}
 		}
 	}

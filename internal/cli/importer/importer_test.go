@@ -22,13 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
@@ -49,11 +49,7 @@ func TestImport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs an API server")
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
+	cfg := embeddedtest.ConfigOf(t, embeddedtest.Start(t))
 	c, err := client.New(cfg, client.Options{Scheme: cluster.Scheme})
 	if err != nil {
 		t.Fatal(err)
@@ -423,7 +419,7 @@ func (s *server) twiceThenManager() {
 	s.golden("twice", first, second)
 	uids := s.uids()
 	s.manage()
-	s.eventually("usage above the quota", func() error {
+	wait.Until(s.T, "usage above the quota", func() error {
 		var cq kueue.ClusterQueue
 		if err := s.c.Get(s.Context(), client.ObjectKey{Name: "pods"}, &cq); err != nil {
 			return err
@@ -441,7 +437,7 @@ func (s *server) twiceThenManager() {
 	late := running("twice", "late", map[string]string{kueue.QueueNameLabel: "pods"}, "cpu", "1")
 	late.Spec.NodeName, late.UID = "", ""
 	s.create(late)
-	s.eventually("the new one is told that it waits", func() error {
+	wait.Until(s.T, "the new one is told that it waits", func() error {
 		w := s.workloadOf("twice", "late")
 		if w == nil {
 			return errors.New("no Workload")
@@ -461,7 +457,7 @@ func (s *server) twiceThenManager() {
 		}
 	}
 	s.finishAll(pods)
-	s.eventually("the new one runs once there is room", func() error {
+	wait.Until(s.T, "the new one runs once there is room", func() error {
 		if w := s.workloadOf("twice", "late"); !lifecycle.IsAdmitted(w) {
 			return fmt.Errorf("%+v", w.Status.Conditions)
 		}
@@ -471,16 +467,16 @@ func (s *server) twiceThenManager() {
 
 // finishAll makes pods succeed.
 func (s *server) finishAll(pods []*corev1.Pod) {
-	var wait sync.WaitGroup
+	var runs sync.WaitGroup
 	for _, p := range pods {
-		wait.Go(func() {
+		runs.Go(func() {
 			p.Status.Phase = corev1.PodSucceeded
 			if err := s.c.Status().Update(s.Context(), p); err != nil {
 				s.Error(err)
 			}
 		})
 	}
-	wait.Wait()
+	runs.Wait()
 }
 
 // uids returns the UIDs of the imported pods' Workloads and whether they are admitted, by pod name.
@@ -501,11 +497,6 @@ func (s *server) workloadOf(namespace, pod string) *kueue.Workload {
 		}
 	}
 	return nil
-}
-
-func (s *server) eventually(what string, check func() error) {
-	s.Helper()
-	embeddedtest.Eventually(s.T, what, check)
 }
 
 // manage runs a manager that queues pods until the test ends.
@@ -541,9 +532,5 @@ func (s *server) manage() {
 			s.Error(err)
 		}
 	})
-	select {
-	case <-ready:
-	case <-time.After(60 * time.Second):
-		s.Fatal("no manager after 60 s")
-	}
+	wait.Ready(s.T, "the manager", ready, ended)
 }

@@ -139,10 +139,7 @@ func (t *writer) existing(ctx context.Context, p *plan) (w *kueue.Workload, chan
 	if owner == nil && settings.PrebuiltName(p.observed.Job) != "" {
 		before := w.DeepCopy()
 		w.OwnerReferences = append(w.OwnerReferences, p.workload.OwnerReferences...)
-		if w.Labels == nil {
-			w.Labels = map[string]string{}
-		}
-		w.Labels[kueue.JobUIDLabel] = p.workload.Labels[kueue.JobUIDLabel]
+		metav1.SetMetaDataLabel(&w.ObjectMeta, kueue.JobUIDLabel, p.workload.Labels[kueue.JobUIDLabel])
 		if !decide.Describes(settings, descriptor, p.observed, w) {
 			return nil, false, fmt.Errorf("workload %s, which the pod names, does not describe it", w.Name)
 		}

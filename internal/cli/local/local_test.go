@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -44,14 +45,7 @@ func start(t *testing.T, change func(*Config)) *started {
 		cancel()
 		<-s.ended
 	})
-	select {
-	case s.Record = <-ready:
-	case err := <-s.ended:
-		close(s.ended)
-		t.Fatalf("it ended before it was ready: %v", err)
-	case <-time.After(time.Minute):
-		t.Fatal("not ready after a minute")
-	}
+	s.Record = wait.Ready(t, "the cluster", ready, s.ended)
 	return s
 }
 

@@ -32,7 +32,7 @@ func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writ
 			return true, err
 		}
 		if pid == 0 || pid == stopping { // it has not written its pid yet, or is stopping
-			gone, err := wait(ctx, dir, pid, limit)
+			gone, err := waitGone(ctx, dir, pid, limit)
 			if err != nil {
 				return true, err
 			}
@@ -44,7 +44,7 @@ func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writ
 				if err := send(pid, syscall.SIGKILL); err != nil {
 					return true, err
 				}
-				if gone, err := wait(ctx, dir, pid, killLimit); err != nil || !gone {
+				if gone, err := waitGone(ctx, dir, pid, killLimit); err != nil || !gone {
 					return true, errors.Join(err, fmt.Errorf("process %d in %s does not go away: stop it by hand", pid, dir))
 				}
 			}
@@ -58,8 +58,8 @@ func Stop(ctx context.Context, dir string, limit time.Duration, messages io.Writ
 	return true, err
 }
 
-// wait waits until no process, or another one than pid, runs in the directory.
-func wait(ctx context.Context, dir string, pid int, limit time.Duration) (bool, error) {
+// waitGone waits until no process, or another one than pid, runs in the directory.
+func waitGone(ctx context.Context, dir string, pid int, limit time.Duration) (bool, error) {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)

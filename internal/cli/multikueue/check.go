@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/multikueue/frameworks"
 	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/multikueue/plan/external"
@@ -75,12 +76,7 @@ func (c *Check) Run(out io.Writer, o *options.Options) error {
 	if err != nil {
 		return err
 	}
-	names := remote.GetAnnotations()
-	if names == nil {
-		names = map[string]string{}
-	}
-	names[kueue.PrebuiltWorkloadLabel] = w.Name // the copy counts as this job's, whatever created it
-	remote.SetAnnotations(names)
+	podset.Annotate(remote, kueue.PrebuiltWorkloadLabel, w.Name) // the copy counts as this job's, whatever created it
 	return c.follow(out, plan, d, local, remote, w, cluster)
 }
 

@@ -4,10 +4,10 @@ import (
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
-	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -24,7 +24,7 @@ const (
 // to preempt. Forecasts decide nothing: a head preempts only as far as it would with all of them carried out before.
 type forecast struct {
 	q        *Queue
-	usage    resource.Vector
+	usage    ledger.Usage
 	victims  []preempt.Victim
 	replaces *workload.Workload // the slice that the follower replaces, unless it is nil
 }
@@ -50,7 +50,7 @@ func (c *round) beginForecasts() {
 	}
 	for _, t := range c.trees {
 		for _, q := range t.queues {
-			if q.nomination != nil && !q.nomination.expired && q.round != c.w.cycles {
+			if q.nomination != nil && !q.nomination.expired && q.round != c.w.cycle(t) {
 				c.follow(q, q.Pending.Behind(q.nomination.preemptor, maxFollowers, nil))
 			}
 		}
@@ -105,7 +105,7 @@ func (e *entry) admissible() bool {
 func (c *round) foresee(e *entry) {
 	c.w.nominate(e)
 	if e.admissible() {
-		f := forecast{q: e.q, usage: slices.Clone(e.got.Usage), victims: e.targets}
+		f := forecast{q: e.q, usage: e.got.Usage.Clone(), victims: e.targets}
 		if e.replaces != nil && e.replaces.Reserved && !e.replaces.Gone {
 			f.replaces = e.replaces
 		}
@@ -119,36 +119,42 @@ func (c *round) foresee(e *entry) {
 func (c *round) apply(f *forecast) {
 	f.victims = slices.DeleteFunc(f.victims, func(v preempt.Victim) bool { return !v.Workload.Reserved || v.Workload.Gone })
 	for _, v := range f.victims {
-		c.w.Quota.Release(v.Node, v.Workload.Usage)
+		c.w.Ledger.Release(v.Node, v.Workload.Usage)
 		v.Workload.Gone = true
 	}
 	if f.replaces != nil {
 		f.usage, f.replaces = f.usage.Beyond(f.replaces.Usage), nil
 	}
-	c.w.Quota.Charge(f.q.Node, f.usage)
+	c.w.Ledger.Charge(f.q.Node, f.usage)
 }
 
 // withoutForecasts runs do in a forest without the forecasts.
 func (c *round) withoutForecasts(do func()) {
-	for _, f := range slices.Backward(c.ahead.made) {
-		c.w.Quota.Release(f.q.Node, f.usage)
-		for _, v := range f.victims {
-			c.w.Quota.Charge(v.Node, v.Workload.Usage)
-			v.Workload.Gone = false
-		}
-	}
+	made := c.removeForecasts()
 	do()
-	for i := range c.ahead.made {
-		c.apply(&c.ahead.made[i])
+	c.ahead.made = made
+	for i := range made {
+		c.apply(&made[i])
 	}
 }
 
 // endForecasts takes all forecasts out of the forest.
 func (c *round) endForecasts() {
-	made := c.ahead.made
-	c.withoutForecasts(func() { c.ahead.made = nil })
+	made := c.removeForecasts()
 	clear(made)
 	c.ahead.made = made[:0]
+}
+
+func (c *round) removeForecasts() (made []forecast) {
+	made, c.ahead.made = c.ahead.made, nil
+	for _, f := range slices.Backward(made) {
+		c.w.Ledger.Release(f.q.Node, f.usage)
+		for _, v := range f.victims {
+			c.w.Ledger.Charge(v.Node, v.Workload.Usage)
+			v.Workload.Gone = false
+		}
+	}
+	return made
 }
 
 // turnAhead gives a head its turn among the forecasts. They bind it only where it has to preempt: quota that is free is not

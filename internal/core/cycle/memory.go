@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -51,11 +52,11 @@ type InadmissibleMemory struct {
 type NominationMemory struct {
 	Preemptor string `json:"Heir"`
 	Replaces  string `json:"Before"`
-	Usage     resource.Vector
-	Victims   []VictimMemory
-	Level     int
-	Since     workload.Instant
-	Expired   bool
+	ledger.Usage
+	Victims []VictimMemory
+	Level   int
+	Since   workload.Instant
+	Expired bool
 }
 
 // VictimMemory is about a victim that has not left yet.
@@ -66,7 +67,7 @@ type HeadReservationMemory struct {
 	UID      string
 	Replaces string `json:"Before"`
 	Level    int
-	Usage    resource.Vector
+	ledger.Usage
 }
 
 // ScanMemory is about where a search for flavors resumes.
@@ -78,32 +79,53 @@ type ScanMemory struct {
 	Current bool // nothing was released in its queue since
 }
 
-// Remember returns the world's memory. Call it after a Step that left nothing to do.
-func (w *World) Remember() Memory {
+// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see ScanOf.
+type Checkpoint struct {
+	memory  Memory
+	classes []order.PackedClasses // of memory.Queues
+}
+
+// Checkpoint copies the world's memory, which costs some words for each inadmissible class. Call it after a Step that left nothing
+// to do.
+func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
-	m := Memory{Cycles: w.cycles}
+	c := &Checkpoint{memory: Memory{Cycles: w.cycles}}
 	for _, q := range w.Queues {
 		if q == nil {
 			continue
 		}
 		if q.tree.queues[0] == q {
-			m.Trees = append(m.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt})
+			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt})
 		}
-		m.Queues = append(m.Queues, w.rememberQueue(q))
-		for _, wl := range q.Pending.All() {
-			if s := wl.Scan; s != nil {
-				m.Scans = append(m.Scans, ScanMemory{wl.UID, s.Tried, s.Cycle, s.Rounds, s.Generation == w.Quota.Generation(q.Node)})
-			}
+		c.memory.Queues = append(c.memory.Queues, w.rememberQueue(q))
+		c.classes = append(c.classes, q.Pending.PackInadmissible())
+	}
+	return c
+}
+
+// Memory returns the memory with some scans. The world may change meanwhile.
+func (c *Checkpoint) Memory(scans []ScanMemory) Memory {
+	m := c.memory
+	m.Scans, m.Queues = scans, slices.Clone(m.Queues)
+	for i, packed := range c.classes {
+		for _, k := range packed.Unpack() {
+			m.Queues[i].Inadmissible = append(m.Queues[i].Inadmissible, InadmissibleMemory{uid(k.Member), uid(k.By), k.Wants, k.Tried})
 		}
 	}
 	return m
 }
 
+// ScanOf returns where the search for flavors of a pending workload resumes, false for at the first.
+func (w *World) ScanOf(wl *workload.Workload) (ScanMemory, bool) {
+	s := wl.Scan
+	if s == nil {
+		return ScanMemory{}, false
+	}
+	return ScanMemory{wl.UID, s.Tried, s.Cycle, s.Rounds, s.Generation == w.Quota.Generation(w.Queues[wl.Queue].Node)}, true
+}
+
 func (w *World) rememberQueue(q *Queue) QueueMemory {
 	m := QueueMemory{Queue: q.Name, Prioritized: uid(q.Pending.Prioritized()), Released: slices.Clone(q.Pending.Released())}
-	for _, p := range q.Pending.InadmissibleClasses() {
-		m.Inadmissible = append(m.Inadmissible, InadmissibleMemory{uid(p.Member), uid(p.By), p.Wants, p.Tried})
-	}
 	for _, wl := range q.Pending.InadmissibleAlone() {
 		m.InadmissibleAlone = append(m.InadmissibleAlone, wl.UID)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -12,8 +13,8 @@ import (
 
 func (s *scratch) bind(w *World) {
 	s.round.w = w
-	s.flavors = flavor.Search{Table: w.Table, Quota: w.Quota, Oracle: w.oracle}
-	s.victims = preempt.Search{Quota: w.Quota, Holders: w.preemptible, Gone: func(wl *workload.Workload) bool { return wl.Gone }, Fair: w.Fair}
+	s.flavors = flavor.Search{Table: w.Table, Ledger: w.Ledger, Oracle: w.oracle}
+	s.victims = preempt.Search{Ledger: w.Ledger, Holders: w.preemptible, Gone: outOfReach, Fair: w.Fair}
 }
 
 // nominate finds flavors for a head, and victims where it needs them. It changes nothing.
@@ -43,7 +44,7 @@ func (w *World) nominate(e *entry) {
 // was released in the queue since. spec: 10 §4.6.5.
 func (w *World) mayResume(e *entry) bool {
 	s := e.wl.Scan
-	return s != nil && (s.Cycle+1 >= w.cycles || s.Generation == w.Quota.Generation(e.q.Node))
+	return s != nil && (s.Cycle+1 >= w.cycle(e.q.tree) || s.Generation == w.Quota.Generation(e.q.Node))
 }
 
 // Misfit returns why the ClusterQueue of a workload does not take it whatever quota is free, "" if it does. It costs a few
@@ -77,7 +78,7 @@ func (w *World) renominate(e *entry) {
 	w.flavors.Only = e.got.Holding()
 	w.withoutReplaced(e, func() { w.assign(e) })
 	w.flavors.Only = nil
-	e.postponed = e.got.Mode == flavor.Fit
+	e.postponed = e.got.Mode == flavor.Fit && !w.round.fitsForReal(e)
 	e.got.Tried = e.got.Tried[:0]
 }
 
@@ -117,9 +118,9 @@ func (w *World) withoutReplaced(e *entry, search func()) {
 		search()
 		return
 	}
-	mark := w.Quota.Mark()
-	defer w.Quota.Rollback(mark)
-	w.Quota.Release(e.q.Node, e.replaces.Usage)
+	mark := w.Ledger.Mark()
+	defer w.Ledger.Rollback(mark)
+	w.Ledger.Release(e.q.Node, e.replaces.Usage)
 	search()
 }
 
@@ -213,7 +214,7 @@ func selects(terms []workload.Term, labels map[string]string) bool {
 
 // answer is the result of a preemption search. It is valid for one attempt.
 type answer struct {
-	requests resource.Vector
+	requests ledger.Usage
 	need     []resource.FR
 	victims  []preempt.Victim
 	reach    trace.Reach
@@ -221,16 +222,16 @@ type answer struct {
 
 // preemption searches for victims, or returns the answer found before in the attempt: the
 // question about the flavor picked last is about the whole assignment.
-func (w *World) preemption(e *entry, requests resource.Vector, need []resource.FR) *answer {
+func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR) *answer {
 	for i := range w.answers {
-		if a := &w.answers[i]; slices.Equal(a.requests, requests) && slices.Equal(a.need, need) {
+		if a := &w.answers[i]; a.requests.Equal(requests) && slices.Equal(a.need, need) {
 			return a
 		}
 	}
 	n := len(w.answers)
 	w.answers = slices.Grow(w.answers, 1)[:n+1] // reuses its memory
 	a := &w.answers[n]
-	a.requests, a.need = append(a.requests[:0], requests...), append(a.need[:0], need...)
+	a.requests, a.need = requests.Copy(a.requests), append(a.need[:0], need...)
 	s := &w.victims
 	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, a.requests, a.need
 	a.victims, a.reach = s.Targets()
@@ -245,23 +246,23 @@ func (w *World) oracle(q *flavor.Question) (flavor.Mode, trace.Reach) {
 		return flavor.NoCandidates, a.reach
 	}
 	mode := flavor.Reclaim
-	mark := w.Quota.Mark()
-	defer w.Quota.Rollback(mark)
+	mark := w.Ledger.Mark()
+	defer w.Ledger.Rollback(mark)
 	for _, v := range a.victims {
 		if v.Node == e.q.Node && holds(v.Workload, q.Short) {
 			mode = flavor.Preempt
 		}
-		w.Quota.Release(v.Node, v.Workload.Usage)
+		w.Ledger.Release(v.Node, v.Workload.Usage)
 	}
 	for i, fr := range q.Short {
-		q.Levels[i], _ = w.Quota.Level(e.q.Node, fr, q.Requests.Of(fr))
+		q.Levels[i], _ = w.Quota.Level(e.q.Node, fr, q.Requests.Quota.Of(fr))
 	}
 	return mode, trace.Reach{}
 }
 
 // holds reports whether a workload holds any of frs.
 func holds(wl *workload.Workload, frs []resource.FR) bool {
-	return slices.ContainsFunc(frs, func(fr resource.FR) bool { return wl.Usage.Of(fr) > 0 })
+	return slices.ContainsFunc(frs, func(fr resource.FR) bool { return wl.Usage.Quota.Of(fr) > 0 })
 }
 
 // Explain evaluates a pending workload now, and decides nothing: it returns what is short, and

@@ -3,6 +3,7 @@ package cycle
 import (
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -15,7 +16,7 @@ import (
 // preemptor still waits, but other workloads may take the quota. spec: 10 §6 #4.
 type nomination struct {
 	preemptor *workload.Workload
-	usage     resource.Vector
+	usage     ledger.Usage
 	replaces  *workload.Workload // the slice that the preemptor replaces
 	victims   []preempt.Victim   // none if it waits for victims of others
 	level     int                // how far up the cohorts it borrows
@@ -27,7 +28,7 @@ type nomination struct {
 type headReservation struct {
 	wl       *workload.Workload
 	level    int
-	usage    resource.Vector
+	usage    ledger.Usage
 	replaces *workload.Workload
 }
 
@@ -40,7 +41,7 @@ type removedVictim struct {
 // booking is quota that is kept from others, in the forest until the cycle ends.
 type booking struct {
 	q        *Queue
-	usage    resource.Vector
+	usage    ledger.Usage
 	replaces *workload.Workload // no candidate for preemption meanwhile, or nil
 }
 
@@ -94,7 +95,7 @@ func (c *round) bookNominations(queues []*Queue) {
 				c.takeOut(o.nomination.victims, o)
 				c.book(o, o.nomination.usage, o.nomination.replaces)
 			}
-			if o.nomination != nil && o.nomination.expired && o.round != c.w.cycles {
+			if o.nomination != nil && o.nomination.expired && o.round != c.w.cycle(o.tree) {
 				c.addReserving(o, o.nomination.preemptor, o.nomination.replaces, o.nomination.level, o.nomination.usage)
 			}
 			if o.headReservation != nil {
@@ -105,10 +106,10 @@ func (c *round) bookNominations(queues []*Queue) {
 }
 
 // addReserving appends the entry of a head that is not evaluated in this cycle.
-func (c *round) addReserving(q *Queue, wl, replaces *workload.Workload, level int, usage resource.Vector) {
+func (c *round) addReserving(q *Queue, wl, replaces *workload.Workload, level int, usage ledger.Usage) {
 	e := c.w.entry(q, wl)
 	e.reserving, e.replaces, e.got.Level = true, replaces, level
-	e.got.Usage = append(e.got.Usage, usage...)
+	e.got.Usage = usage.Copy(e.got.Usage)
 	c.entries = append(c.entries, e)
 }
 
@@ -131,7 +132,7 @@ func (c *round) renewReservation(e *entry) {
 func (c *round) takeOut(victims []preempt.Victim, q *Queue) {
 	for _, v := range victims {
 		if v.Workload.Reserved && !v.Workload.Gone {
-			c.w.Quota.Release(v.Node, v.Workload.Usage)
+			c.w.Ledger.Release(v.Node, v.Workload.Usage)
 			v.Workload.Gone = true
 			c.victims = append(c.victims, removedVictim{v, q})
 		}
@@ -142,7 +143,7 @@ func (c *round) takeOut(victims []preempt.Victim, q *Queue) {
 func (c *round) putBack(q *Queue) {
 	c.victims = slices.DeleteFunc(c.victims, func(v removedVictim) bool {
 		if v.preemptorOf == q {
-			c.w.Quota.Charge(v.Node, v.Workload.Usage)
+			c.w.Ledger.Charge(v.Node, v.Workload.Usage)
 			v.Workload.Gone = false
 		}
 		return v.preemptorOf == q
@@ -150,18 +151,18 @@ func (c *round) putBack(q *Queue) {
 }
 
 // book keeps usage from others, less the usage of the slice that is replaced.
-func (c *round) book(q *Queue, usage resource.Vector, replaces *workload.Workload) {
+func (c *round) book(q *Queue, usage ledger.Usage, replaces *workload.Workload) {
 	b := booking{q: q, usage: usage}
 	if replaces != nil && replaces.Reserved && !replaces.Gone {
 		b.usage = usage.Beyond(replaces.Usage)
 		b.replaces, replaces.Gone = replaces, true
 	}
-	c.w.Quota.Charge(q.Node, b.usage)
+	c.w.Ledger.Charge(q.Node, b.usage)
 	c.booked = append(c.booked, b)
 }
 
 func (c *round) unbook(b booking) {
-	c.w.Quota.Release(b.q.Node, b.usage)
+	c.w.Ledger.Release(b.q.Node, b.usage)
 	if b.replaces != nil {
 		b.replaces.Gone = false
 	}
@@ -173,7 +174,7 @@ func (c *round) undo() {
 		c.unbook(b)
 	}
 	for _, v := range c.victims {
-		c.w.Quota.Charge(v.Node, v.Workload.Usage)
+		c.w.Ledger.Charge(v.Node, v.Workload.Usage)
 		v.Workload.Gone = false
 	}
 	c.booked, c.victims = c.booked[:0], c.victims[:0]
@@ -211,11 +212,11 @@ func (c *round) restoreNomination(e *entry) {
 
 // fits reports whether usage, less the usage of the slice that is replaced, can be charged to
 // a queue.
-func (c *round) fits(q *Queue, usage resource.Vector, replaces *workload.Workload) bool {
+func (c *round) fits(q *Queue, usage ledger.Usage, replaces *workload.Workload) bool {
 	if replaces != nil && replaces.Reserved && !replaces.Gone {
 		usage = usage.Beyond(replaces.Usage)
 	}
-	return c.w.Quota.Fits(q.Node, usage)
+	return c.w.Ledger.Fits(q.Node, usage)
 }
 
 // preempt evicts the victims and holds their quota for the head.
@@ -230,6 +231,10 @@ func (c *round) preempt(e *entry) {
 		c.putBack(e.q)
 		e.passedOver = true
 		c.skip(e, "quota was given to another workload first")
+		return
+	}
+	if c.retract(e); len(e.targets) == 0 {
+		c.startAfterRetraction(e)
 		return
 	}
 	c.hold(e, e.targets)
@@ -252,6 +257,8 @@ func (c *round) preempt(e *entry) {
 	c.decide(e, Decision{Evict: evict, Look: record})
 }
 
+const waitsForOthersVictims = "it fits as soon as the workloads preempted for others have stopped"
+
 // postpone lets a head wait for victims of other preemptors, whose eviction is sufficient for
 // it as well. spec: 10 §4.5 step 5b, 5g.
 func (c *round) postpone(e *entry) {
@@ -260,12 +267,12 @@ func (c *round) postpone(e *entry) {
 		return
 	}
 	c.hold(e, nil)
-	c.wait(e, trace.WaitingForPreemptedWorkloads, "it fits as soon as the workloads preempted for others have stopped")
+	c.wait(e, trace.WaitingForPreemptedWorkloads, waitsForOthersVictims)
 }
 
 // hold nominates the head: it holds its quota and keeps it at the head.
 func (c *round) hold(e *entry, victims []preempt.Victim) {
-	fresh := &nomination{preemptor: e.wl, usage: slices.Clone(e.got.Usage), replaces: e.replaces, victims: victims, level: e.got.Level, since: c.now}
+	fresh := &nomination{preemptor: e.wl, usage: e.got.Usage.Clone(), replaces: e.replaces, victims: victims, level: e.got.Level, since: c.now}
 	if had := e.hadNomination; had.same(fresh) {
 		fresh.since, fresh.expired = had.since, had.expired
 	}
@@ -279,20 +286,20 @@ func (c *round) hold(e *entry, victims []preempt.Victim) {
 
 // leaving returns the victims of the workload's nomination that have not left, if their
 // eviction is sufficient for usage: then no others are needed.
-func (w *World) leaving(q *Queue, wl *workload.Workload, usage resource.Vector) []preempt.Victim {
-	if q.Preemptor() != wl || !slices.Equal(q.nomination.usage, usage) {
+func (w *World) leaving(q *Queue, wl *workload.Workload, usage ledger.Usage) []preempt.Victim {
+	if q.Preemptor() != wl || !q.nomination.usage.Equal(usage) {
 		return nil
 	}
 	victims := q.nomination.remaining()
 	if len(victims) == 0 {
 		return nil
 	}
-	mark := w.Quota.Mark()
-	defer w.Quota.Rollback(mark)
+	mark := w.Ledger.Mark()
+	defer w.Ledger.Rollback(mark)
 	for _, v := range victims {
-		w.Quota.Release(v.Node, v.Workload.Usage)
+		w.Ledger.Release(v.Node, v.Workload.Usage)
 	}
-	if !w.Quota.Fits(q.Node, usage) {
+	if !w.Ledger.Fits(q.Node, usage) {
 		return nil
 	}
 	return victims
@@ -306,21 +313,21 @@ func (c *round) reserve(e *entry) {
 		return
 	}
 	if e.q.Strict && !e.reserving {
-		c.w.setHeld(e.q, e.q.nomination, &headReservation{e.wl, e.got.Level, slices.Clone(e.got.Usage), e.replaces})
+		c.w.setHeld(e.q, e.q.nomination, &headReservation{e.wl, e.got.Level, e.got.Usage.Clone(), e.replaces})
 	}
 	if !e.q.Strict {
 		c.passing = true
 	}
 	var usage resource.Vector
-	for _, u := range e.got.Usage {
+	for _, u := range e.got.Usage.Quota {
 		if e.replaces != nil && e.replaces.Reserved {
-			u.Amount = u.Amount.Sub(e.replaces.Usage.Of(u.FR))
+			u.Amount = u.Amount.Sub(e.replaces.Usage.Quota.Of(u.FR))
 		}
 		if amount := c.reservable(e, u); amount > 0 {
 			usage = usage.Plus(u.FR, amount)
 		}
 	}
-	c.book(e.q, usage, nil)
+	c.book(e.q, ledger.Usage{Quota: usage}, nil)
 }
 
 // reservable is how much of u a waiting head may keep: its own quota or, if it borrows, all
@@ -352,7 +359,7 @@ func (c *round) announceChange(e *entry) {
 }
 
 func (c *nomination) same(o *nomination) bool {
-	return c != nil && o != nil && c.preemptor == o.preemptor && slices.Equal(c.usage, o.usage) && slices.Equal(c.remaining(), o.remaining())
+	return c != nil && o != nil && c.preemptor == o.preemptor && c.usage.Equal(o.usage) && slices.Equal(c.remaining(), o.remaining())
 }
 
 // remaining are the victims that still hold their quota.
@@ -367,5 +374,5 @@ func (c *nomination) remaining() []preempt.Victim {
 }
 
 func (s *headReservation) same(o *headReservation) bool {
-	return o != nil && s.wl == o.wl && s.level == o.level && slices.Equal(s.usage, o.usage)
+	return o != nil && s.wl == o.wl && s.level == o.level && s.usage.Equal(o.usage)
 }

@@ -49,83 +49,14 @@ func (d Decision) admits() bool { return d.Admitted != nil }
 // Result is the outcome of a step.
 type Result struct {
 	Decisions []Decision
-	Cycles    int
-	Admitting int              // cycles in which somebody was admitted
+	Cycles    int              // cycles of independent trees that ran side by side count as one
+	Admitting int              // cycles in which a workload was admitted
+	Work      int              // units of work
 	More      bool             // the budget ended the step, not a lack of progress
 	Next      workload.Instant // when to step again at the latest, without an event; 0 is never
-}
-
-// Step runs at most budget cycles, until no head has anything new to try. Admitted workloads
-// are charged at once, as if their admission were written already; Release undoes that.
-//
-// Trees are independent, so each runs to its end before the next one begins, which keeps its
-// data in the processor's cache. Decisions are ordered by cycle all the same, and within one
-// cycle by tree. With BlockAdmission trees depend on each other, and run together.
-func (w *World) Step(now workload.Instant, budget int) Result {
-	w.applyEdits()
-	w.checkNominations()
-	var r Result
-	w.expireNominations(now)
-	r.Next = w.wakeEdited(now)
-	w.round.now, w.treeCycles = now, w.treeCycles[:0]
-	if w.BlockAdmission {
-		r.Cycles, r.More = w.run(&w.touched, budget)
-	} else {
-		first := w.cycles
-		slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
-		for i := range w.touched {
-			t := w.touched[i : i+1]
-			w.cycles = first
-			cycles, more := w.run(&t, budget)
-			r.Cycles, r.More = max(r.Cycles, cycles), r.More || more
-		}
-		w.cycles = first + uint64(r.Cycles)
-	}
-	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
-	r.Next = earlier(r.Next, w.expireNominations(now))
-	r.Decisions, r.Admitting = w.inOrder()
-	return r
-}
-
-// run runs cycles of trees. It returns their number, and whether the budget ended them.
-func (w *World) run(trees *[]*tree, budget int) (cycles int, more bool) {
-	for {
-		queues := w.ready(*trees)
-		if len(queues) == 0 || cycles == budget {
-			for _, t := range *trees {
-				t.touched = len(queues) > 0
-			}
-			return cycles, len(queues) > 0
-		}
-		cycles++
-		w.cycles++
-		w.treeCycles = append(w.treeCycles, treeCycle{w.cycles, w.round.run(queues)})
-	}
-}
-
-// treeCycle is the decisions of one cycle of a tree.
-type treeCycle struct {
-	cycle     uint64
-	decisions []Decision
-}
-
-// inOrder returns the decisions by cycle, and the number of cycles with an admission.
-func (w *World) inOrder() (decisions []Decision, admitting int) {
-	slices.SortStableFunc(w.treeCycles, func(a, b treeCycle) int { return cmp.Compare(a.cycle, b.cycle) })
-	n, last := 0, uint64(0) // cycle that admitted
-	for _, t := range w.treeCycles {
-		n += len(t.decisions)
-		if t.cycle != last && slices.ContainsFunc(t.decisions, Decision.admits) {
-			last = t.cycle
-			admitting++
-		}
-	}
-	decisions = make([]Decision, 0, n)
-	for _, t := range w.treeCycles {
-		decisions = append(decisions, t.decisions...)
-	}
-	clear(w.treeCycles)
-	return decisions, admitting
+	// Retracted are workloads that an earlier step admitted, and that are pending again: those
+	// decisions are void.
+	Retracted []*workload.Workload
 }
 
 // entry is one head in one cycle.
@@ -190,7 +121,7 @@ func (w *World) entry(q *Queue, wl *workload.Workload) *entry {
 	}
 	*e = entry{q: q, wl: wl, got: e.got}
 	e.got.Mode, e.got.Level, e.got.Reason = flavor.NoFit, 0, ""
-	e.got.PodSets, e.got.Usage, e.got.Refusals, e.got.Tried = e.got.PodSets[:0], e.got.Usage[:0], e.got.Refusals[:0], e.got.Tried[:0]
+	e.got.PodSets, e.got.Usage, e.got.Refusals, e.got.Tried = e.got.PodSets[:0], e.got.Usage.Blank(), e.got.Refusals[:0], e.got.Tried[:0]
 	return e
 }
 
@@ -203,6 +134,7 @@ type round struct {
 	entries   []*entry
 	trees     []*tree // whose nominations are booked
 	victims   []removedVictim
+	retracted []preempt.Victim // their admissions are retracted when the cycle ends
 	booked    []booking
 	skipped   []skippedHead
 	passing   bool // some quota was kept from others in this cycle only
@@ -214,7 +146,7 @@ func (c *round) run(queues []*Queue) []Decision {
 	c.decisions = c.w.decided.alloc(len(queues))[:0]
 	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
 	for _, q := range queues {
-		q.round = c.w.cycles
+		q.round = c.w.cycle(q.tree)
 		q.evaluated = q.Pending.Head()
 		q.evaluatedVersion = q.tree.version
 		e := c.w.entry(q, q.evaluated)
@@ -235,6 +167,7 @@ func (c *round) run(queues []*Queue) []Decision {
 		}
 	}
 	c.undo()
+	c.requeueRetracted()
 	for _, l := range c.skipped {
 		if c.setSkippedInadmissible(l) {
 			continue
@@ -298,7 +231,7 @@ func (e *entry) preempts() bool { return e.q.Pending.Prioritized() == e.wl }
 // spec: 10 §4.8, 20 §4.2.
 func (c *round) tournament() {
 	t := &c.w.fair
-	t.Reset(c.w.Quota, order.Rules{
+	t.Reset(c.w.Ledger, order.Rules{
 		PrioritizedFirst: c.w.PreemptorFirst, NonBorrowingFirst: c.w.NonBorrowingFirst, ByPriority: c.w.PriorityInCohort,
 	})
 	for i := range c.entries {
@@ -348,7 +281,7 @@ func (c *round) process(e *entry) {
 		c.admit(e)
 	case len(e.targets) == 0:
 		c.waitWithoutVictims(e)
-	case e.wl.Gated:
+	case e.wl.Gated && e.needsEvictions():
 		e.wl.Scan = nil
 		c.gate(e)
 	default:
@@ -404,6 +337,8 @@ func (e *entry) outcome() Recomputed {
 	switch {
 	case e.postponed:
 		return DeferredFit
+	case e.got.Mode == flavor.Fit: // after a retraction
+		return ""
 	case len(e.targets) > 0:
 		return NewTargets
 	default:
@@ -458,7 +393,7 @@ func (c *round) remember(e *entry) {
 	scan := &struct {
 		workload.Scan
 		tried [2]workload.Tried
-	}{Scan: workload.Scan{Cycle: c.w.cycles, Generation: c.w.Quota.Generation(e.q.Node)}}
+	}{Scan: workload.Scan{Cycle: c.w.cycle(e.q.tree), Generation: c.w.Quota.Generation(e.q.Node)}}
 	scan.Tried = append(scan.tried[:0], e.got.Tried...)
 	e.wl.Scan = &scan.Scan
 }
@@ -539,6 +474,7 @@ func (c *round) admit(e *entry) {
 		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}
 	w.Reserve(e.wl)
+	w.setTentative(e.wl)
 	c.decide(e, d)
 }
 
@@ -547,14 +483,14 @@ func (c *round) fitsForReal(e *entry) bool {
 	if len(c.victims) == 0 {
 		return true
 	}
-	f := c.w.Quota
-	mark := f.Mark()
-	defer f.Rollback(mark)
+	l := c.w.Ledger
+	mark := l.Mark()
+	defer l.Rollback(mark)
 	for _, b := range c.booked {
-		f.Release(b.q.Node, b.usage)
+		l.Release(b.q.Node, b.usage)
 	}
 	for _, v := range c.victims {
-		f.Charge(v.Node, v.Workload.Usage)
+		l.Charge(v.Node, v.Workload.Usage)
 	}
 	return c.fits(e.q, e.got.Usage, e.replaces)
 }

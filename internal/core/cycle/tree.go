@@ -15,7 +15,12 @@ type tree struct {
 	awake   []*Queue // a superset of the queues with active workloads
 	version uint64   // of the last change that can alter a decision, by World.changes
 	touched bool     // it is in World.touched
+	ran     int      // cycles since the last step that left nothing to do
 	holding int      // how many of its queues hold quota: nominations and head reservations
+
+	// A run is the cycles until no head has anything new to try.
+	runSince  workload.Instant // the end of the first step that interrupted it; 0 is none
+	tentative bool             // its admissions stay tentative after the step
 
 	// After an edit all workloads are evaluated again, at most once in an edit window.
 	edited bool
@@ -97,7 +102,7 @@ func (w *World) rebuild(root quota.Node) {
 	t := w.trees[root]
 	if len(queues) == 0 {
 		if t != nil {
-			*t = tree{}
+			*t = tree{ran: t.ran}
 			w.trees[root] = nil
 		}
 		return
@@ -113,6 +118,10 @@ func (w *World) rebuild(root quota.Node) {
 	}
 	for _, q := range queues {
 		if q.tree != nil && q.tree != t {
+			if t.ran == 0 && q.tree.ran > 0 {
+				w.ran = append(w.ran, t)
+			}
+			t.ran = max(t.ran, q.tree.ran)
 			q.tree.remove(q)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
@@ -21,9 +22,9 @@ import (
 // package state owns one and feeds it.
 type World struct {
 	Options
-	Table  *resource.Table
-	Quota  *quota.Forest
-	Queues []*Queue // by Workload.Queue; nil where one was removed
+	Table          *resource.Table
+	*ledger.Ledger          // what is charged; Release of a World is about a workload, and calls that of the Ledger
+	Queues         []*Queue // by Workload.Queue; nil where one was removed
 
 	// NamespaceLabels returns the labels of a workload's namespace, false if there is no such
 	// namespace.
@@ -43,9 +44,15 @@ type World struct {
 	holders  []*Queue // a superset of the queues with nominations that can expire
 	patterns order.Patterns
 
-	unready int    // number of workloads with a reservation that are not ready
-	changes uint64 // grows with every change that can alter a decision
-	cycles  uint64
+	unready int     // number of workloads with a reservation that are not ready
+	changes uint64  // grows with every change that can alter a decision
+	cycles  uint64  // until the last step that left nothing to do, see World.cycle
+	ran     []*tree // the trees with cycles since then
+	next    string  // the name of the tree with which the next step begins
+	work    int     // units of work of the step
+
+	tentative []*workload.Workload // a superset of those admitted in runs that have not ended
+	revoked   []*workload.Workload // see Result.Retracted
 
 	scratch
 }
@@ -81,7 +88,7 @@ type Queue struct {
 func NewWorld(o Options) *World {
 	t := resource.NewTable()
 	w := &World{
-		Options: o, Table: t, Quota: quota.NewForest(t),
+		Options: o, Table: t, Ledger: ledger.New(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
 		ReplacedSlice:   func(*workload.Workload) (*workload.Workload, []workload.Pin, bool) { return nil, nil, false },
 	}
@@ -122,7 +129,9 @@ type figures struct {
 }
 
 // Available is how much of fr a workload of the queue can get.
-func (f *figures) Available(fr resource.FR) resource.Amount { return f.w.Quota.Available(f.q.Node, fr) }
+func (f *figures) Available(fr resource.FR) resource.Amount {
+	return f.w.Ledger.Available(f.q.Node, fr)
+}
 
 // Winnable reports whether preemption might make least of fr available to a workload.
 func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource.Amount) bool {
@@ -167,7 +176,7 @@ func (w *World) Reserve(wl *workload.Workload) {
 	wl.Reserved = true
 	w.countUnready(wl, 1)
 	q.holders.Add(wl)
-	w.charge(q, wl, true)
+	w.Ledger.Charge(q.Node, wl.Usage)
 	w.changed(q)
 }
 
@@ -181,43 +190,18 @@ func (w *World) Release(wl *workload.Workload) {
 	q.holders.Remove(wl)
 	w.countUnready(wl, -1)
 	wl.Reserved = false
-	w.charge(q, wl, false)
-	w.Quota.Bump(q.Node)
+	w.Ledger.Return(q.Node, wl.Usage, q.usages)
 	w.changed(q)
 	w.wake(q.tree, wl.Usage)
 }
 
-// charge adds or removes the usage of a workload. A saturated usage is recounted when some of
-// it is released.
-func (w *World) charge(q *Queue, wl *workload.Workload, more bool) {
-	switch {
-	case more:
-		for _, e := range wl.Usage {
-			w.Quota.Reach(e.FR)
-		}
-		w.Quota.Charge(q.Node, wl.Usage)
-	case !w.Quota.Saturated(q.Node, wl.Usage):
-		w.Quota.Release(q.Node, wl.Usage)
-	default:
-		var all resource.Vector
-		for o := range q.holders.All() {
-			if o != wl {
-				for _, e := range o.Usage {
-					all = all.Plus(e.FR, e.Amount)
-				}
-			}
-		}
-		w.Quota.Recount(q.Node, all)
-	}
-}
-
 // wake evaluates the wake conditions of the whole tree after a release.
-func (w *World) wake(t *tree, released resource.Vector) {
+func (w *World) wake(t *tree, released ledger.Usage) {
 	for _, q := range t.queues {
 		if q.Pending.Inadmissible() == 0 {
 			continue
 		}
-		for _, e := range released {
+		for _, e := range released.Quota {
 			if q.Pending.Release(e.FR, &q.now) {
 				w.activate(q)
 			}
@@ -227,6 +211,7 @@ func (w *World) wake(t *tree, released resource.Vector) {
 
 // Written sets the time at which the admission of a workload was written.
 func (w *World) Written(wl *workload.Workload, at workload.Instant) {
+	wl.Tentative = false                     // it is not to be retracted any more
 	if wl.ReservedAt == at || !wl.Reserved { // a slice that was replaced already
 		wl.ReservedAt = at
 		return
@@ -235,6 +220,17 @@ func (w *World) Written(wl *workload.Workload, at workload.Instant) {
 	q.holders.Remove(wl)
 	wl.ReservedAt = at
 	q.holders.Add(wl)
+}
+
+// Wakes returns how many classes releases have activated, and how many of them in vain, in all queues there are.
+func (w *World) Wakes() (sum order.Wakes) {
+	for _, q := range w.Queues {
+		if q != nil {
+			one := q.Pending.Wakes()
+			sum.All, sum.Vain = sum.All+one.All, sum.Vain+one.Vain
+		}
+	}
+	return sum
 }
 
 // ApplyEdits updates all figures after edits.
@@ -298,6 +294,15 @@ func (w *World) EvictionFailed(wl *workload.Workload) {
 // Holders returns the workloads with a reservation in q, in the order of their preemption.
 func (q *Queue) Holders() *preempt.Holders { return &q.holders }
 
+// usages yields what the workloads with a reservation in q hold.
+func (q *Queue) usages(yield func(ledger.Usage) bool) {
+	for wl := range q.holders.All() {
+		if !yield(wl.Usage) {
+			return
+		}
+	}
+}
+
 // Preemptor returns the workload for which quota is held here, or nil.
 func (q *Queue) Preemptor() *workload.Workload {
 	if q.nomination == nil {
@@ -308,9 +313,9 @@ func (q *Queue) Preemptor() *workload.Workload {
 
 // Nomination returns the quota held for the preemptor, its remaining and past victims, and the
 // slice that it replaces, if any.
-func (q *Queue) Nomination() (usage resource.Vector, victims []preempt.Victim, replaces *workload.Workload) {
+func (q *Queue) Nomination() (usage ledger.Usage, victims []preempt.Victim, replaces *workload.Workload) {
 	if q.nomination == nil {
-		return nil, nil, nil
+		return ledger.Usage{}, nil, nil
 	}
 	return q.nomination.usage, q.nomination.victims, q.nomination.replaces
 }

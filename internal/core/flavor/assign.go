@@ -3,6 +3,7 @@ package flavor
 import (
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -12,8 +13,8 @@ import (
 // Search is the world of one queue's assignments, and their memory: one value serves any
 // number of them, with its fields changed in between.
 type Search struct {
-	Table  *resource.Table
-	Quota  *quota.Forest
+	Table *resource.Table
+	*ledger.Ledger
 	Node   quota.Node
 	Groups []Group
 	Policy Fungibility
@@ -86,7 +87,7 @@ type span struct {
 // spec: 10 §4.6.1.
 func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 	*into = Assignment{
-		PodSets: into.PodSets[:0], Mode: Fit, Usage: into.Usage[:0], Refusals: into.Refusals[:0],
+		PodSets: into.PodSets[:0], Mode: Fit, Usage: into.Usage.Blank(), Refusals: into.Refusals[:0],
 		Tried: into.Tried[:0], flat: into.flat[:0],
 	}
 	s.into, s.needs = into, s.needs[:0]
@@ -253,7 +254,7 @@ func (s *Search) assignPodSets(number int16) {
 					continue
 				}
 				a.flat = append(a.flat, trace.Choice{Amount: amount, FR: q.got.fr, Level: int16(q.got.level), Mode: q.got.mode})
-				a.Usage = add(a.Usage, q.got.fr, amount)
+				a.Usage.Quota = add(a.Usage.Quota, q.got.fr, amount)
 				a.Mode = min(a.Mode, q.got.mode)
 				a.Level = max(a.Level, q.got.level)
 				if q.got.mode != Fit {

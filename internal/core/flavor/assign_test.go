@@ -166,7 +166,7 @@ func TestReason(t *testing.T) {
 		w.Groups = []Group{g}
 		w.recompute()
 		a := w.assign(podSet("main", workload.Request{Resource: cpu, Amount: 10}, workload.Request{Resource: gpu, Amount: 10}))
-		if a.Mode != NoFit || len(a.Usage) > 0 || len(a.PodSets) > 0 {
+		if a.Mode != NoFit || len(a.Usage.Quota) > 0 || len(a.PodSets) > 0 {
 			t.Fatalf("got %v", a)
 		}
 		return a
@@ -222,7 +222,7 @@ func TestRequests(t *testing.T) {
 				}
 			}
 			a := w.assign(ps)
-			have := got{a.Mode, a.Usage.Format(w.Table), ""}
+			have := got{a.Mode, a.Usage.Quota.Format(w.Table), ""}
 			for _, ps := range a.PodSets {
 				for i, r := range ps.Resources {
 					if i > 0 {

@@ -3,6 +3,7 @@ package flavor
 import (
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -13,7 +14,7 @@ type Assignment struct {
 	PodSets  []trace.PodSet  // in the workload's order; when NoFit, the ones assigned before
 	Mode     Mode            // the worst of its pod sets
 	Level    int             // the farthest any of its requests borrows
-	Usage    resource.Vector // by FR, without zeros
+	Usage    ledger.Usage    // by FR, without zeros
 	Refusals []trace.Refusal // flavors that were refused, in order
 	// Reason is why nothing fits, when Mode is NoFit: of the flavors of the resource group that
 	// failed the least severe, of the resources of one flavor the most severe. The search ends at
@@ -49,7 +50,7 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 // Holding is the part of a charged assignment that is kept.
 type Holding struct {
 	PodSets []trace.PodSet
-	Usage   resource.Vector
+	ledger.Usage
 }
 
 // Holding returns a copy of the charge of a. Short lists are allocated with the copy: up to
@@ -62,7 +63,7 @@ func (a *Assignment) Holding() *Holding {
 		podSets [1]trace.PodSet
 	}{}
 	h := &block.Holding
-	h.Usage = append(block.usage[:0], a.Usage...)
+	h.Usage = a.Usage.Copy(ledger.Usage{Quota: block.usage[:0]})
 	h.PodSets = append(block.podSets[:0], a.PodSets...)
 	flat := block.flat[:0]
 	if len(a.flat) > len(block.flat) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -35,10 +36,11 @@ type world struct {
 
 func newWorld() *world {
 	table := resource.NewTable()
-	f := quota.NewForest(table)
+	l := ledger.New(table)
+	f := l.Quota
 	w := &world{cells: map[quota.Node][]quota.Cell{}, oracle: map[resource.FR]grade{}}
 	w.root, w.mid = f.Add("root", true), f.Add("mid", true)
-	w.Search = Search{Table: table, Quota: f, Node: f.Add("q", false)}
+	w.Search = Search{Table: table, Ledger: l, Node: f.Add("q", false)}
 	f.SetParent(w.mid, w.root)
 	f.SetParent(w.Node, w.mid)
 	w.Oracle = func(q *Question) (Mode, trace.Reach) {
@@ -90,7 +92,7 @@ func (w *world) recompute() {
 		w.Quota.Reach(resource.FR(fr))
 	}
 	w.Quota.Recompute()
-	w.Quota.Charge(w.Node, w.used)
+	w.Ledger.Charge(w.Node, ledger.Usage{Quota: w.used})
 }
 
 // assign is Assign in memory of its own.

@@ -1,6 +1,7 @@
 package flavor
 
 import (
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -18,8 +19,8 @@ type Oracle func(*Question) (Mode, trace.Reach)
 // that were picked for it before. The one about the last flavor picked is about the whole
 // assignment.
 type Question struct {
-	Requests resource.Vector // all its requests, without zeros
-	Need     []resource.FR   // the FRs of it that are short, sorted
+	Requests ledger.Usage  // all its requests, without zeros
+	Need     []resource.FR // the FRs of it that are short, sorted
 	// Short is the part of Need that is of the flavor. The mode is about the victims that hold
 	// some of it: victims for earlier picks make no flavor worse than another.
 	Short []resource.FR
@@ -59,7 +60,7 @@ func (s *Search) preempt(number int16, group int) grade {
 // pose makes the question about the flavor that was just tried.
 func (s *Search) pose(group int) {
 	q := &s.question
-	q.Requests = append(q.Requests[:0], s.into.Usage...)
+	q.Requests = s.into.Usage.Copy(q.Requests)
 	q.Need = append(q.Need[:0], s.needs...)
 	q.Short, q.Levels = q.Short[:0], q.Levels[:0]
 	for i := range s.asks {
@@ -71,7 +72,7 @@ func (s *Search) pose(group int) {
 		if has.mode == NoFit {
 			continue
 		}
-		q.Requests = add(q.Requests, has.fr, a.amount)
+		q.Requests.Quota = add(q.Requests.Quota, has.fr, a.amount)
 		if has.mode == Fit {
 			continue
 		}
@@ -152,7 +153,7 @@ func (s *Search) unaided(group int, o *Offer) (g grade, fits bool) {
 			continue
 		}
 		fr := o.FRs[a.at]
-		got, _ := s.check(fr, s.into.Usage.Of(fr).Add(a.amount))
+		got, _ := s.check(fr, s.into.Usage.Quota.Of(fr).Add(a.amount))
 		if got.mode != Fit {
 			return grade{}, false
 		}

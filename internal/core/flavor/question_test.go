@@ -27,7 +27,7 @@ func (w *world) listen() *[]string {
 		return strings.Join(out, " ")
 	}
 	w.Oracle = func(q *Question) (Mode, trace.Reach) {
-		text := fmt.Sprintf("%s; short %s", q.Requests.Format(w.Table), names(q.Short))
+		text := fmt.Sprintf("%s; short %s", q.Requests.Quota.Format(w.Table), names(q.Short))
 		if all := names(q.Need); all != names(q.Short) {
 			text += "; in all " + all
 		}
@@ -194,7 +194,7 @@ func TestQuestion(t *testing.T) {
 				}
 				return
 			}
-			if last := w.question; !slices.Equal(last.Requests, a.Usage) || !slices.Equal(last.Need, a.Needs(nil)) {
+			if last := w.question; !last.Requests.Equal(a.Usage) || !slices.Equal(last.Need, a.Needs(nil)) {
 				t.Errorf("the last question was about %v and %v of an assignment of %v and %v", last.Requests, last.Need, a.Usage, a.Needs(nil))
 			}
 		})

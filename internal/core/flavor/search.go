@@ -166,7 +166,7 @@ func (s *Search) try(group int, o *Offer) trial {
 			continue
 		}
 		fr := o.FRs[a.at]
-		total := s.into.Usage.Of(fr).Add(a.amount)
+		total := s.into.Usage.Quota.Of(fr).Add(a.amount)
 		grd, class := s.check(fr, total)
 		a.trial = quote{fr, grd}
 		switch grd.mode {
@@ -204,7 +204,7 @@ func (s *Search) check(fr resource.FR, amount resource.Amount) (grade, trace.Rea
 		return grade{NoFit, 0}, trace.ExceedsMaxQuota
 	}
 	level, mayReclaim := s.Quota.Level(s.Node, fr, amount)
-	if amount <= s.Quota.Available(s.Node, fr) {
+	if amount <= s.Ledger.Available(s.Node, fr) {
 		return grade{Fit, level}, ""
 	}
 	if !s.mayPreempt(fr, amount, mayReclaim) {
@@ -235,7 +235,7 @@ func (s *Search) short(number int16, a *ask, reach *trace.Reach) {
 	fr := a.trial.fr
 	r := trace.Refusal{
 		PodSet: s.podSets[s.first(number)].Name, Pair: s.Table.Ref(fr),
-		Asked: s.into.Usage.Of(fr).Add(a.amount), Available: s.Quota.Available(s.Node, fr), Potential: s.Quota.Potential(s.Node, fr),
+		Asked: s.into.Usage.Quota.Of(fr).Add(a.amount), Available: s.Ledger.Available(s.Node, fr), Potential: s.Quota.Potential(s.Node, fr),
 		Reach: reach,
 	}
 	if r.Asked <= r.Potential {

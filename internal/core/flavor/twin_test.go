@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -26,7 +27,7 @@ type outcome struct {
 }
 
 func (w *world) outcome(a *Assignment) outcome {
-	out := outcome{OK: a.Mode != NoFit, Reason: a.Reason, Usage: a.Usage.Format(w.Table)}
+	out := outcome{OK: a.Mode != NoFit, Reason: a.Reason, Usage: a.Usage.Quota.Format(w.Table)}
 	for _, ps := range a.PodSets {
 		for _, r := range ps.Resources {
 			out.Given = append(out.Given, given(ps.Name, w.Table.Pair(r.FR), r.Amount, grade{r.Mode, int(r.Level)}))
@@ -78,7 +79,7 @@ func TestAssignTwin(t *testing.T) {
 			for fr := range resource.FR(w.Table.Len()) {
 				more = more.Plus(fr, resource.Amount(rapid.IntRange(0, 3).Draw(rt, "more")))
 			}
-			w.Quota.Charge(w.Node, more)
+			w.Ledger.Charge(w.Node, ledger.Usage{Quota: more})
 			before := fmt.Sprint(*first)
 			w.Assign(podSets, &a)
 			w.agree(rt, podSets, &a)
@@ -99,7 +100,7 @@ func (w *world) agree(t *rapid.T, podSets []workload.PodSet, a *Assignment) {
 			t.Fatal("nothing fits, and nothing was refused")
 		}
 	}
-	if !slices.IsSortedFunc(a.Usage, func(x, y resource.Entry) int { return int(x.FR) - int(y.FR) }) {
+	if !slices.IsSortedFunc(a.Usage.Quota, func(x, y resource.Entry) int { return int(x.FR) - int(y.FR) }) {
 		t.Fatalf("usage is out of order: %v", a.Usage)
 	}
 	mode, level := Fit, 0
@@ -162,7 +163,7 @@ func drawWorld(t *rapid.T, w *world) {
 func (w *world) guess(q *Question) (Mode, trace.Reach) {
 	h := 0
 	stir := func(n int) { h = (h*31 + n) % 1_000_003 }
-	for _, e := range q.Requests {
+	for _, e := range q.Requests.Quota {
 		stir(int(e.FR)*7 + int(e.Amount)*3)
 	}
 	for _, fr := range slices.Concat(q.Need, slices.Sorted(slices.Values(q.Short))) {
@@ -177,7 +178,7 @@ func (w *world) guess(q *Question) (Mode, trace.Reach) {
 	}
 	for i, fr := range q.Short {
 		q.Levels[i] = (h/5 + int(fr)) % 3
-		if q.Requests.Of(fr) > w.Quota.Subtree(w.Node, fr) {
+		if q.Requests.Quota.Of(fr) > w.Quota.Subtree(w.Node, fr) {
 			q.Levels[i] = max(q.Levels[i], 1)
 		}
 	}
@@ -476,7 +477,7 @@ func (w *world) grades(asks resource.Vector, picked soFar) (grades []grade, seve
 		switch {
 		case val > w.Quota.Potential(w.Node, e.FR):
 			severity = trace.ExceedsMaxQuota.Severity()
-		case val <= w.Quota.Available(w.Node, e.FR):
+		case val <= w.Ledger.Available(w.Node, e.FR):
 			g.mode = Fit
 		case w.Quota.Nominal(w.Node, e.FR) >= val || reclaim || w.PreemptsWhileBorrowing:
 			g.mode = NoCandidates
@@ -489,7 +490,7 @@ func (w *world) grades(asks resource.Vector, picked soFar) (grades []grade, seve
 	if severity > 0 || len(q.Short) == 0 {
 		return grades, severity
 	}
-	q.Need, q.Requests = slices.Sorted(maps.Keys(all.short)), all.usage()
+	q.Need, q.Requests.Quota = slices.Sorted(maps.Keys(all.short)), all.usage()
 	mode, _ := w.Oracle(&q)
 	for i := range grades {
 		if mode != NoCandidates && grades[i].mode == NoCandidates {

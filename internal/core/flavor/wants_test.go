@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -98,8 +99,8 @@ func TestWantsTwin(t *testing.T) {
 			victims[fr] = resource.Amount(rapid.IntRange(0, 6).Draw(rt, "victims"))
 		}
 		w.Oracle = func(q *Question) (Mode, trace.Reach) {
-			for _, e := range q.Requests {
-				if w.NoPreemption != nil || e.Amount > w.Quota.Available(w.Node, e.FR).Add(victims[e.FR]) {
+			for _, e := range q.Requests.Quota {
+				if w.NoPreemption != nil || e.Amount > w.Ledger.Available(w.Node, e.FR).Add(victims[e.FR]) {
 					return NoCandidates, trace.Reach{}
 				}
 			}
@@ -120,12 +121,13 @@ func TestWantsTwin(t *testing.T) {
 		wants := w.Wants(podSets, nil)
 		for range rapid.IntRange(1, 4).Draw(rt, "releases") {
 			fr := resource.FR(rapid.IntRange(0, w.Table.Len()-1).Draw(rt, "released"))
-			w.Quota.Release(w.Node, resource.Vector{{FR: fr, Amount: min(w.Quota.Usage(w.Node, fr), resource.Amount(rapid.IntRange(1, 4).Draw(rt, "amount")))}})
+			amount := min(w.Quota.Usage(w.Node, fr), resource.Amount(rapid.IntRange(1, 4).Draw(rt, "amount")))
+			w.Ledger.Release(w.Node, ledger.Usage{Quota: resource.Vector{{FR: fr, Amount: amount}}})
 			if len(wants) > 0 && !lacks(w, wants, victims) {
 				return // worth a look
 			}
 			if !waits() {
-				rt.Fatalf("%s was released, of which there is %d now; wants %v", w.Table.Pair(fr), w.Quota.Available(w.Node, fr), wants)
+				rt.Fatalf("%s was released, of which there is %d now; wants %v", w.Table.Pair(fr), w.Ledger.Available(w.Node, fr), wants)
 			}
 		}
 	})
@@ -140,7 +142,7 @@ func lacks(w *world, wants []workload.Want, victims []resource.Amount) bool {
 	}
 	short, met := map[offer]bool{}, map[uint8]bool{}
 	for _, x := range wants {
-		has := w.Quota.Available(w.Node, x.FR)
+		has := w.Ledger.Available(w.Node, x.FR)
 		if x.Winnable {
 			has = has.Add(victims[x.FR])
 		}

@@ -16,14 +16,13 @@ type class struct {
 	slot  int32 // see Pending.chunks
 	stage stage
 	all   bool // all of its clauses were met: it has a condition on every want
+	woken bool // a release has activated it, and it was not evaluated since
 
 	// Wants, conditions and index entries stay while it is active or tried: most often they are
 	// the same when it is filed again.
-	nconditions uint16             // number of conditions
-	pattern     *pattern           // of its wants, nil for none
-	few         [3]resource.Amount // the distinct amounts of its wants, unless there are more
-	four        [4]condition       // the conditions, unless there are more
-	more        *more
+	nconditions uint16 // number of conditions
+	packedWants
+	four [4]condition // the conditions, unless there are more
 
 	line  heap[member]       // never empty while the class is in use
 	first [1]member          // the first memory of line
@@ -92,14 +91,6 @@ func (c *class) appendCondition(w condition) {
 		m.conditions = append(m.conditions[:0], c.four[:]...)
 	}
 	m.conditions = append(m.conditions, w)
-}
-
-// spill returns the memory of lists that do not fit into the class.
-func (c *class) spill() *more {
-	if c.more == nil {
-		c.more = &more{}
-	}
-	return c.more
 }
 
 // satisfiedBy returns the index of the condition on fr that the available amount satisfies,
@@ -268,7 +259,7 @@ func (p *Pending) free(c *class) {
 	if cap(c.line) > spares {
 		c.line = c.first[:0]
 	}
-	c.pattern, c.nconditions, c.by = nil, 0, nil
+	c.pattern, c.nconditions, c.by, c.woken = nil, 0, nil, false
 	p.spare = append(p.spare, c.slot)
 	k := c.slot / chunkLen
 	if p.chunks[k].used--; p.chunks[k].used == 0 && len(p.spare) > spares {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -15,11 +16,11 @@ import (
 type Contestant struct {
 	Node        quota.Node // of its queue
 	Workload    *workload.Workload
-	Name        string          // of its queue
-	Usage       resource.Vector // its charge if admitted
-	Frees       resource.Vector // released by its queue then: the usage of the slice that it replaces
-	Prioritized bool            // its victims are leaving
-	Entry       int             // the caller's index
+	Name        string       // of its queue
+	Usage       ledger.Usage // its charge if admitted
+	Frees       ledger.Usage // released by its queue then: the usage of the slice that it replaces
+	Prioritized bool         // its victims are leaving
+	Entry       int          // the caller's index
 }
 
 // Rules are the criteria of a tournament besides shares and age.
@@ -35,7 +36,7 @@ type Rules struct {
 // calls of Next, but not edit the forest. Reset begins a tournament in the memory of the
 // last. spec: 20 §4.2.
 type Tournament struct {
-	forest *quota.Forest
+	ledger *ledger.Ledger
 	rules  Rules
 
 	entrants    []entrant
@@ -72,22 +73,22 @@ type riser struct {
 const never = math.MaxUint64
 
 // Reset begins a tournament without contestants over a forest without pending edits.
-func (t *Tournament) Reset(f *quota.Forest, rules Rules) {
-	t.forest, t.rules = f, rules
+func (t *Tournament) Reset(l *ledger.Ledger, rules Rules) {
+	t.ledger, t.rules = l, rules
 	clear(t.entrants)
 	t.entrants, t.projections, t.waiting = t.entrants[:0], t.projections[:0], t.waiting[:0]
 }
 
 // Add lets c take part. Its vectors must not change before Next returns it.
 func (t *Tournament) Add(c Contestant) {
-	e := entrant{Contestant: c, root: t.forest.Root(c.Node), first: int32(len(t.projections)), version: never}
+	e := entrant{Contestant: c, root: t.ledger.Quota.Root(c.Node), first: int32(len(t.projections)), version: never}
 	if e.root == c.Node {
 		e.root = quota.None
 	}
-	for n := c.Node; e.root != quota.None && n != e.root; n = t.forest.Parent(n) {
+	for n := c.Node; e.root != quota.None && n != e.root; n = t.ledger.Quota.Parent(n) {
 		t.projections = append(t.projections, projection{node: n})
 		e.depth++
-		for int(t.forest.Parent(n)) >= len(t.best) {
+		for int(t.ledger.Quota.Parent(n)) >= len(t.best) {
 			t.best = append(t.best, -1)
 		}
 	}
@@ -135,7 +136,7 @@ func (t *Tournament) compareTrees(i, j int32) int {
 	case b.root == quota.None:
 		return -1
 	}
-	return cmp.Or(strings.Compare(t.forest.Name(b.root), t.forest.Name(a.root)), cmp.Compare(b.root, a.root))
+	return cmp.Or(strings.Compare(t.ledger.Quota.Name(b.root), t.ledger.Quota.Name(a.root)), cmp.Compare(b.root, a.root))
 }
 
 // play returns the index of the winner among the entrants of one tree. Level by level from
@@ -194,20 +195,23 @@ func (t *Tournament) projection(id, depth int32) *projection {
 
 // project updates the projections of a tree's entrants.
 func (t *Tournament) project(tree []int32) {
-	f, version := t.forest, t.forest.Version()
+	l, f := t.ledger, t.ledger.Quota
+	version := f.Version()
 	for _, id := range tree {
 		e := &t.entrants[id]
 		if e.version == version {
 			continue
 		}
-		mark := f.Mark()
-		f.Release(e.Node, e.Frees)
-		f.Charge(e.Node, e.Usage)
+		mark := l.Mark()
+		if !e.Frees.IsZero() {
+			l.Release(e.Node, e.Frees)
+		}
+		l.Charge(e.Node, e.Usage)
 		for i := e.first; i < e.first+e.depth; i++ {
 			s := &t.projections[i]
-			s.share, s.borrows = f.Share(s.node), t.rules.NonBorrowingFirst && borrows(f, s.node, e.Usage)
+			s.share, s.borrows = f.Share(s.node), t.rules.NonBorrowingFirst && borrows(f, s.node, e.Usage.Quota)
 		}
-		f.Rollback(mark)
+		l.Rollback(mark)
 	}
 	version = f.Version() // the projection may have changed it
 	for _, id := range tree {

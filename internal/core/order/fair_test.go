@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -16,14 +17,16 @@ import (
 // hall is a forest to hold tournaments in, by names.
 type hall struct {
 	table  *resource.Table
-	forest *quota.Forest
+	ledger *ledger.Ledger
+	forest *quota.Forest // its quota
 	cpu    resource.FR
 	nodes  map[string]quota.Node
 }
 
 func newHall() *hall {
 	table := resource.NewTable()
-	return &hall{table, quota.NewForest(table), table.FR("f", "cpu"), map[string]quota.Node{}}
+	l := ledger.New(table)
+	return &hall{table, l, l.Quota, table.FR("f", "cpu"), map[string]quota.Node{}}
 }
 
 // node adds a ClusterQueue or Cohort with that nominal quota of cpu.
@@ -50,10 +53,10 @@ func (h *hall) contestant(d head) Contestant {
 	c := Contestant{
 		Node: h.nodes[d.queue], Name: d.queue, Prioritized: d.prioritized,
 		Workload: &workload.Workload{UID: d.queue, Priority: d.priority, Since: d.since},
-		Usage:    resource.Vector{{FR: h.cpu, Amount: d.asks}},
+		Usage:    used(resource.Vector{{FR: h.cpu, Amount: d.asks}}),
 	}
 	if d.frees > 0 {
-		c.Frees = resource.Vector{{FR: h.cpu, Amount: d.frees}}
+		c.Frees = used(resource.Vector{{FR: h.cpu, Amount: d.frees}})
 	}
 	return c
 }
@@ -66,7 +69,7 @@ func (t *Tournament) order() string {
 	var names []string
 	for c, ok := t.Next(); ok; c, ok = t.Next() {
 		names = append(names, c.Name)
-		t.forest.Charge(c.Node, c.Usage)
+		t.ledger.Charge(c.Node, c.Usage)
 	}
 	return strings.Join(names, " ")
 }
@@ -161,14 +164,14 @@ func TestTournament(t *testing.T) {
 			tc.world(h)
 			h.forest.Recompute()
 			for queue, amount := range tc.used {
-				h.forest.Charge(h.nodes[queue], resource.Vector{{FR: h.cpu, Amount: amount}})
+				h.ledger.Charge(h.nodes[queue], used(resource.Vector{{FR: h.cpu, Amount: amount}}))
 			}
 			rules := &upstream
 			if tc.rules != nil {
 				rules = tc.rules
 			}
 			var cup Tournament
-			cup.Reset(h.forest, *rules)
+			cup.Reset(h.ledger, *rules)
 			for _, d := range tc.heads {
 				cup.Add(h.contestant(d))
 			}
@@ -182,7 +185,7 @@ func TestTournament(t *testing.T) {
 // cupTwin is the tournament as spec 20 §4.2 words it: recursive, nothing kept.
 type cupTwin struct {
 	rules Rules
-	f     *quota.Forest
+	l     *ledger.Ledger
 	left  []Contestant
 }
 
@@ -200,10 +203,10 @@ func (w *cupTwin) next() (Contestant, bool) {
 	var alone []note
 	root := quota.None
 	for _, c := range w.left {
-		r := w.f.Root(c.Node)
+		r := w.l.Quota.Root(c.Node)
 		if r == quota.None || r == c.Node {
 			alone = append(alone, note{c: c})
-		} else if root == quota.None || w.f.Name(r) < w.f.Name(root) {
+		} else if root == quota.None || w.l.Quota.Name(r) < w.l.Quota.Name(root) {
 			root = r
 		}
 	}
@@ -219,8 +222,8 @@ func (w *cupTwin) next() (Contestant, bool) {
 
 func (w *cupTwin) winner(cohort quota.Node) *Contestant {
 	var notes []note
-	for _, kid := range w.f.Kids(cohort) {
-		if w.f.IsCohort(kid) {
+	for _, kid := range w.l.Quota.Kids(cohort) {
+		if w.l.Quota.IsCohort(kid) {
 			if c := w.winner(kid); c != nil {
 				notes = append(notes, w.simulate(*c, kid))
 			}
@@ -240,12 +243,12 @@ func (w *cupTwin) winner(cohort quota.Node) *Contestant {
 }
 
 func (w *cupTwin) simulate(c Contestant, n quota.Node) note {
-	defer w.f.Rollback(w.f.Mark())
-	w.f.Release(c.Node, c.Frees)
-	w.f.Charge(c.Node, c.Usage)
-	s := note{c: c, share: w.f.Share(n)}
-	for _, e := range c.Usage {
-		s.borrows = s.borrows || w.f.Usage(n, e.FR) > w.f.Subtree(n, e.FR)
+	defer w.l.Rollback(w.l.Mark())
+	w.l.Release(c.Node, c.Frees)
+	w.l.Charge(c.Node, c.Usage)
+	s := note{c: c, share: w.l.Quota.Share(n)}
+	for _, e := range c.Usage.Quota {
+		s.borrows = s.borrows || w.l.Quota.Usage(n, e.FR) > w.l.Quota.Subtree(n, e.FR)
 	}
 	return s
 }
@@ -279,9 +282,10 @@ func (w *cupTwin) compare(a, b note) int {
 }
 
 // drawForest makes a small forest, with its queues.
-func drawForest(t *rapid.T) (f *quota.Forest, queues []quota.Node) {
+func drawForest(t *rapid.T) (l *ledger.Ledger, queues []quota.Node) {
 	table := resource.NewTable()
-	f = quota.NewForest(table)
+	l = ledger.New(table)
+	f := l.Quota
 	frs := []resource.FR{table.FR("a", "cpu"), table.FR("b", "cpu"), table.FR("a", "gpu")}
 	names := rapid.Permutation([]string{"k0", "k1", "k2", "k3", "k4", "k5"}).Draw(t, "names")
 	cohorts := []quota.Node{quota.None}
@@ -311,45 +315,49 @@ func drawForest(t *rapid.T) (f *quota.Forest, queues []quota.Node) {
 	}
 	f.Recompute()
 	for _, q := range queues {
-		f.Charge(q, drawVector(t, 8))
+		l.Charge(q, drawUsage(t, 8))
 	}
-	return f, queues
+	return l, queues
 }
 
-func drawVector(t *rapid.T, most int) (v resource.Vector) {
+func drawUsage(t *rapid.T, most int) ledger.Usage {
+	var v resource.Vector
 	for fr := range resource.FR(3) {
 		if amount := rapid.IntRange(-most/2, most).Draw(t, "amount"); amount > 0 {
 			v = append(v, resource.Entry{FR: fr, Amount: resource.Amount(amount)})
 		}
 	}
-	return v
+	return used(v)
 }
+
+// used is a usage of quota alone.
+func used(v resource.Vector) ledger.Usage { return ledger.Usage{Quota: v} }
 
 // TestTournamentTwin: whatever is charged and released between two calls, the same
 // contestant wins as in a tournament that starts over each time.
 func TestTournamentTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f, queues := drawForest(t)
+		l, queues := drawForest(t)
 		var cup Tournament
 		for range 2 { // the second one in the memory of the first
 			rules := Rules{
 				NonBorrowingFirst: rapid.Bool().Draw(t, "non-borrowing"),
 				ByPriority:        rapid.Bool().Draw(t, "priority"), PrioritizedFirst: rapid.Bool().Draw(t, "prioritized"),
 			}
-			cup.Reset(f, rules)
-			twin := &cupTwin{rules: rules, f: f}
+			cup.Reset(l, rules)
+			twin := &cupTwin{rules: rules, l: l}
 			for i := range rapid.IntRange(0, 8).Draw(t, "heads") {
 				q := rapid.SampledFrom(queues).Draw(t, "queue")
 				c := Contestant{
-					Node: q, Name: f.Name(q), Usage: drawVector(t, 5), Prioritized: rapid.Bool().Draw(t, "is prioritized"), Entry: i,
+					Node: q, Name: l.Quota.Name(q), Usage: drawUsage(t, 5), Prioritized: rapid.Bool().Draw(t, "is prioritized"), Entry: i,
 					Workload: &workload.Workload{
 						UID: fmt.Sprint(i), Priority: rapid.Int64Range(0, 1).Draw(t, "class"),
 						Since: workload.Instant(rapid.IntRange(0, 1).Draw(t, "since")),
 					},
 				}
 				if rapid.IntRange(0, 3).Draw(t, "slice") == 3 {
-					c.Frees = drawVector(t, 2)
-					f.Charge(q, c.Frees)
+					c.Frees = drawUsage(t, 2)
+					l.Charge(q, c.Frees)
 				}
 				cup.Add(c)
 				twin.left = append(twin.left, c)
@@ -366,12 +374,12 @@ func TestTournamentTwin(t *testing.T) {
 				switch rapid.IntRange(0, 2).Draw(t, "then") {
 				case 0: // it is skipped
 				case 1:
-					f.Release(got.Node, got.Frees)
-					f.Charge(got.Node, got.Usage)
+					l.Release(got.Node, got.Frees)
+					l.Charge(got.Node, got.Usage)
 				case 2:
-					v := drawVector(t, 3)
+					v := drawUsage(t, 3)
 					other := rapid.SampledFrom(queues).Draw(t, "other")
-					f.Charge(other, v)
+					l.Charge(other, v)
 				}
 			}
 		}
@@ -396,24 +404,24 @@ func contestants(queues int) (h *hall, heads []Contestant) {
 }
 
 // run gives out all heads, charging each, and releases them again.
-func (t *Tournament) run(f *quota.Forest, heads []Contestant) {
-	t.Reset(f, upstream)
+func (t *Tournament) run(l *ledger.Ledger, heads []Contestant) {
+	t.Reset(l, upstream)
 	for _, c := range heads {
 		t.Add(c)
 	}
 	for c, ok := t.Next(); ok; c, ok = t.Next() {
-		f.Charge(c.Node, c.Usage)
+		l.Charge(c.Node, c.Usage)
 	}
 	for _, c := range heads {
-		f.Release(c.Node, c.Usage)
+		l.Release(c.Node, c.Usage)
 	}
 }
 
 func TestTournamentNoAllocations(t *testing.T) {
 	h, heads := contestants(50)
 	var cup Tournament
-	cup.run(h.forest, heads)
-	if n := testing.AllocsPerRun(10, func() { cup.run(h.forest, heads) }); n != 0 {
+	cup.run(h.ledger, heads)
+	if n := testing.AllocsPerRun(10, func() { cup.run(h.ledger, heads) }); n != 0 {
 		t.Errorf("a tournament allocates %v times", n)
 	}
 }
@@ -426,7 +434,7 @@ func BenchmarkTournament(b *testing.B) {
 			var cup Tournament
 			b.ReportAllocs()
 			for b.Loop() {
-				cup.run(h.forest, heads)
+				cup.run(h.ledger, heads)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ type Figures interface {
 	Winnable(w *workload.Workload, fr resource.FR, least resource.Amount) bool
 }
 
-// InadmissibleClass is the memory of an inadmissible class, see InadmissibleClasses.
+// InadmissibleClass is the memory of an inadmissible class, see PackInadmissible.
 type InadmissibleClass struct {
 	Member *workload.Workload // its head
 	By     *workload.Workload // the workload that was evaluated; may have left the line since
@@ -64,6 +64,10 @@ func (p *Pending) setInadmissible(member, by *workload.Workload, wants []workloa
 		return nil
 	}
 	p.awake.remove(int(c.at))
+	if c.woken {
+		c.woken = false
+		p.wakes.Vain++
+	}
 	p.inadmissible++
 	p.actives -= len(c.line)
 	c.by = by
@@ -71,6 +75,7 @@ func (p *Pending) setInadmissible(member, by *workload.Workload, wants []workloa
 		p.patterns = &Patterns{}
 	}
 	p.setWants(c, wants)
+	p.changed(member)
 	return c
 }
 
@@ -144,6 +149,7 @@ func (p *Pending) activate(c *class) {
 	c.stage, c.by = awake, nil
 	p.awake.push(activeClass{c.line[0], c})
 	p.actives += len(c.line)
+	p.changed(c.head())
 }
 
 // WantsOf returns the wants of the class of w, nil if it is not inadmissible.
@@ -223,6 +229,8 @@ func (p *Pending) WakeNext(now Figures) bool {
 		p.withdraw(next)
 		if !Lacks(next.head(), wants, now) {
 			p.activate(next)
+			next.woken = true
+			p.wakes.All++
 			return true
 		}
 		p.addTried(next)
@@ -309,25 +317,44 @@ func (p *Pending) WakeAll() int {
 	p.members -= len(alone)
 	for _, w := range alone {
 		p.Add(w, true)
+		p.changed(w)
 	}
 	clear(alone)
 	return p.actives - before
 }
 
-// InadmissibleClasses returns the memory that Restore needs for a line with the same
-// workloads, sorted by the UIDs of By and Member. The rest of a copy are the results of
-// InadmissibleAlone, Prioritized and Released, with their setters.
-func (p *Pending) InadmissibleClasses() []InadmissibleClass {
-	parks := make([]InadmissibleClass, 0, p.inadmissible)
+// PackedClasses are the inadmissible classes of a line at one moment, as the line stores them.
+type PackedClasses []packedClass
+
+type packedClass struct {
+	member, by *workload.Workload
+	tried      bool
+	wants      packedWants
+}
+
+// PackInadmissible returns the memory that Restore needs for a line with the same workloads, packed, so that it costs the copy of some
+// words for each class. The rest of a copy are the results of InadmissibleAlone, Prioritized and Released, with their setters.
+func (p *Pending) PackInadmissible() PackedClasses {
+	packed := make(PackedClasses, 0, p.inadmissible)
 	p.each(func(c *class) {
 		if c.stage != awake {
-			parks = append(parks, InadmissibleClass{c.head(), c.by, c.unpack(nil), c.stage == tried})
+			packed = append(packed, packedClass{c.head(), c.by, c.stage == tried, c.packedWants.clone()})
 		}
 	})
-	slices.SortFunc(parks, func(a, b InadmissibleClass) int {
+	return packed
+}
+
+// Unpack returns the classes, sorted by the UIDs of By and Member. The line may change meanwhile.
+func (k PackedClasses) Unpack() []InadmissibleClass {
+	classes := make([]InadmissibleClass, len(k))
+	for i := range k {
+		p := &k[i]
+		classes[i] = InadmissibleClass{p.member, p.by, p.wants.unpack(nil), p.tried}
+	}
+	slices.SortFunc(classes, func(a, b InadmissibleClass) int {
 		return cmp.Or(strings.Compare(a.By.UID, b.By.UID), strings.Compare(a.Member.UID, b.Member.UID))
 	})
-	return parks
+	return classes
 }
 
 // SetReleased sets the result of Released.

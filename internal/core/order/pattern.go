@@ -71,6 +71,29 @@ func (p *Patterns) pack(wants []workload.Want, c *class) {
 	m.amounts = append(m.amounts[:0], p.amounts...)
 }
 
+// packedWants is wants as a pattern and amounts.
+type packedWants struct {
+	pattern *pattern           // nil for none
+	few     [3]resource.Amount // the distinct amounts, unless there are more
+	more    *more
+}
+
+// clone returns a copy that shares nothing that changes.
+func (c packedWants) clone() packedWants {
+	if c.more != nil {
+		c.more = &more{amounts: slices.Clone(c.more.amounts)}
+	}
+	return c
+}
+
+// spill returns the memory of lists that do not fit.
+func (c *packedWants) spill() *more {
+	if c.more == nil {
+		c.more = &more{}
+	}
+	return c.more
+}
+
 // slot adds the amount of a want to p.amounts, and returns the rest.
 func (p *Patterns) slot(w *workload.Want) slot {
 	at := slices.Index(p.amounts, w.Least)
@@ -81,21 +104,21 @@ func (p *Patterns) slot(w *workload.Want) slot {
 	return slot{fr: w.FR, offer: w.Offer, least: uint16(at), clause: w.Clause, winnable: w.Winnable}
 }
 
-// want returns the ith want of the class.
-func (c *class) want(i uint16) workload.Want {
+// want returns the ith want.
+func (c *packedWants) want(i uint16) workload.Want {
 	s := &c.pattern.each[i]
 	return workload.Want{Least: c.amounts()[s.least], FR: s.fr, Offer: s.offer, Clause: s.clause, Winnable: s.winnable}
 }
 
-func (c *class) amounts() []resource.Amount {
+func (c *packedWants) amounts() []resource.Amount {
 	if c.pattern.amounts > len(c.few) {
 		return c.more.amounts
 	}
 	return c.few[:]
 }
 
-// wants reports whether the wants of the class equal these.
-func (c *class) wants(wants []workload.Want) bool {
+// wants reports whether they equal these.
+func (c *packedWants) wants(wants []workload.Want) bool {
 	if c.pattern == nil {
 		return len(wants) == 0
 	}
@@ -110,8 +133,8 @@ func (c *class) wants(wants []workload.Want) bool {
 	return true
 }
 
-// unpack appends the wants of the class to to.
-func (c *class) unpack(to []workload.Want) []workload.Want {
+// unpack appends the wants to to.
+func (c *packedWants) unpack(to []workload.Want) []workload.Want {
 	if c.pattern == nil {
 		return to
 	}

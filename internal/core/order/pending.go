@@ -39,9 +39,11 @@ type Pending struct {
 	alone        []*workload.Workload // inadmissible for reasons of their own, in no order
 	prioritized  *workload.Workload   // head whenever it is active: its victims are leaving
 	patterns     *Patterns            // of the wants of inadmissible classes
-	chunks       []*chunk             // the memory of the classes, by slot/chunkLen; nil if unused
-	spare        []int32              // the free slots
+	watch        func(*workload.Workload)
+	chunks       []*chunk // the memory of the classes, by slot/chunkLen; nil if unused
+	spare        []int32  // the free slots
 
+	wakes            Wakes
 	actives, members int
 	idle             int // index entries that do not count
 
@@ -50,12 +52,31 @@ type Pending struct {
 	fewFiled  [2]uint64
 }
 
+// Wakes counts the classes that releases have activated.
+type Wakes struct {
+	All  uint64
+	Vain uint64 // in vain: the next evaluation made the class inadmissible again
+}
+
+// Wakes returns the counts since the line exists.
+func (p *Pending) Wakes() Wakes { return p.wakes }
+
 // spares is the number of free slots up to which unused chunks are kept.
 const spares = 64
 
 // Share makes the line share patterns with others. Call it before any workload is
 // inadmissible.
 func (p *Pending) Share(patterns *Patterns) { p.patterns = patterns }
+
+// Watch makes the line call f with a member of a class that became active or inadmissible or lost its last member, with a workload
+// that became inadmissible alone or active again, and with one that is prioritized. f only takes note.
+func (p *Pending) Watch(f func(*workload.Workload)) { p.watch = f }
+
+func (p *Pending) changed(w *workload.Workload) {
+	if p.watch != nil {
+		p.watch(w)
+	}
+}
 
 // Head returns the next workload to evaluate, or nil.
 func (p *Pending) Head() *workload.Workload {
@@ -154,6 +175,26 @@ func (p *Pending) Remove(w *workload.Workload) bool {
 	return false
 }
 
+// IsAlone reports whether w is inadmissible without its class.
+func (p *Pending) IsAlone(w *workload.Workload) bool { return p.isAlone(w) }
+
+// IsInadmissible reports whether a class is inadmissible; false for one without members.
+func (p *Pending) IsInadmissible(class int32) bool {
+	c := p.classes[class]
+	return c != nil && c.stage != awake
+}
+
+// InadmissibleClassIDs returns the inadmissible classes, in no order.
+func (p *Pending) InadmissibleClassIDs() []int32 {
+	ids := make([]int32, 0, p.inadmissible)
+	p.each(func(c *class) {
+		if c.stage != awake {
+			ids = append(ids, c.id())
+		}
+	})
+	return ids
+}
+
 func (p *Pending) isAlone(w *workload.Workload) bool {
 	return int(w.HeapIndex) < len(p.alone) && p.alone[w.HeapIndex] == w
 }
@@ -186,6 +227,7 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 		return true
 	}
 	wasHead := c.head() == w
+	c.woken = c.woken && !wasHead
 	c.line.remove(int(w.HeapIndex))
 	switch {
 	case !wasHead:
@@ -199,6 +241,7 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 
 // drop removes a class with its last member. It must be in no wake index.
 func (p *Pending) drop(c *class) {
+	p.changed(c.head())
 	if c.stage == awake {
 		p.awake.remove(int(c.at))
 	} else {
@@ -227,12 +270,16 @@ func (p *Pending) SetInadmissibleAlone(w *workload.Workload) {
 	if p.leaveClass(w) {
 		w.HeapIndex = int32(len(p.alone))
 		p.alone = append(p.alone, w)
+		p.changed(w)
 	}
 }
 
 // Prioritize makes w the head whenever it is active, because its victims are leaving, until
 // it leaves the line or another workload is prioritized.
-func (p *Pending) Prioritize(w *workload.Workload) { p.prioritized = w }
+func (p *Pending) Prioritize(w *workload.Workload) {
+	p.prioritized = w
+	p.changed(w)
+}
 
 // Prioritized returns the workload of Prioritize, or nil.
 func (p *Pending) Prioritized() *workload.Workload { return p.prioritized }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -38,7 +39,7 @@ const testFRs = 4
 
 // yard is a forest of a queue and its neighbour below one cohort.
 type yard struct {
-	forest      *quota.Forest
+	ledger      *ledger.Ledger
 	node, other quota.Node
 	extra       [testFRs]resource.Amount // what preemption could win
 }
@@ -46,9 +47,10 @@ type yard struct {
 // newYard makes one that counts testFRs FRs: 3 of each for the queue alone, 3 for both.
 func newYard() *yard {
 	table := resource.NewTable()
-	y := &yard{forest: quota.NewForest(table)}
-	top := y.forest.Add("top", true)
-	y.node, y.other = y.forest.Add("queue", false), y.forest.Add("other", false)
+	y := &yard{ledger: ledger.New(table)}
+	forest := y.ledger.Quota
+	top := forest.Add("top", true)
+	y.node, y.other = forest.Add("queue", false), forest.Add("other", false)
 	var own, shared []quota.Cell
 	for i := range testFRs {
 		c := quota.Cell{FR: table.FR("f", string(rune('a'+i))), Nominal: 3, Borrow: quota.NoLimit}
@@ -56,21 +58,21 @@ func newYard() *yard {
 		c.Lend = quota.NoLimit
 		shared = append(shared, c)
 	}
-	y.forest.SetQuota(y.node, own)
-	y.forest.SetQuota(top, shared)
-	y.forest.SetParent(y.node, top)
-	y.forest.SetParent(y.other, top)
-	y.forest.Recompute()
+	forest.SetQuota(y.node, own)
+	forest.SetQuota(top, shared)
+	forest.SetParent(y.node, top)
+	forest.SetParent(y.other, top)
+	forest.Recompute()
 	return y
 }
 
 // use sets the usage of fr at a node.
 func (y *yard) use(at quota.Node, fr resource.FR, amount resource.Amount) {
-	y.forest.Release(at, resource.Vector{{FR: fr, Amount: y.forest.Usage(at, fr)}})
-	y.forest.Charge(at, resource.Vector{{FR: fr, Amount: amount}})
+	y.ledger.Release(at, used(resource.Vector{{FR: fr, Amount: y.ledger.Quota.Usage(at, fr)}}))
+	y.ledger.Charge(at, used(resource.Vector{{FR: fr, Amount: amount}}))
 }
 
-func (y *yard) Available(fr resource.FR) resource.Amount { return y.forest.Available(y.node, fr) }
+func (y *yard) Available(fr resource.FR) resource.Amount { return y.ledger.Available(y.node, fr) }
 
 func (y *yard) Winnable(_ *workload.Workload, fr resource.FR, least resource.Amount) bool {
 	return least <= y.Available(fr)+y.extra[fr]
@@ -310,7 +312,7 @@ func TestWake(t *testing.T) {
 				activated = append(activated, w.Key)
 				if g := guests[w]; g.takes > 0 {
 					line.Remove(w)
-					y.forest.Charge(y.node, resource.Vector{{FR: cpu, Amount: g.takes}})
+					y.ledger.Charge(y.node, used(resource.Vector{{FR: cpu, Amount: g.takes}}))
 				} else {
 					line.SetInadmissible(w, g.wants)
 				}
@@ -341,7 +343,7 @@ func TestTriedClassesAreFiled(t *testing.T) {
 			t.Fatalf("head is %v, want the first", line.Head())
 		}
 		line.SetInadmissible(first, []workload.Want{{FR: 1, Least: 1}})
-		for _, k := range line.InadmissibleClasses() {
+		for _, k := range line.PackInadmissible().Unpack() {
 			if k.Tried != (k.Member == first) {
 				t.Fatalf("%s: tried is %v", k.Member.UID, k.Tried)
 			}

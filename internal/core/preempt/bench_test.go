@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -13,6 +14,7 @@ import (
 // priorities 0 to 9, and one more queue, idle, that owns 50 cpus of the 10,000: the
 // others borrow them, or, where there are many, some of what the cohort owns as well.
 type cohortOf struct {
+	l       *ledger.Ledger
 	f       *quota.Forest
 	holders []*Holders
 	idle    quota.Node
@@ -21,7 +23,8 @@ type cohortOf struct {
 
 func newCohortOf(queues int) *cohortOf {
 	const all, owned = 10000, 50
-	c := &cohortOf{f: quota.NewForest(newTable())}
+	l := ledger.New(newTable())
+	c := &cohortOf{l: l, f: l.Quota}
 	add := func(name string, cohort bool, parent quota.Node, nominal resource.Amount) quota.Node {
 		n := c.f.Add(name, cohort)
 		c.f.SetParent(n, parent)
@@ -40,19 +43,19 @@ func newCohortOf(queues int) *cohortOf {
 		n := c.first + quota.Node(i%queues)
 		w := &workload.Workload{UID: fmt.Sprintf("%08d-%08d", i*7919%all, i), Priority: int64(i / 7 % 10)}
 		w.ReservedAt = workload.Instant(1 + i%1000)
-		w.Usage = resource.Vector{{FR: cpu, Amount: 1}}
+		w.Usage = used(resource.Vector{{FR: cpu, Amount: 1}})
 		c.holders[n].Add(w)
-		c.f.Charge(n, w.Usage)
+		c.l.Charge(n, w.Usage)
 	}
 	return c
 }
 
 func (c *cohortOf) search(n quota.Node, p Policy, fair *Fair) *Search {
 	return &Search{
-		Quota: c.f, Node: n, Policy: p, Fair: fair,
+		Ledger: c.l, Node: n, Policy: p, Fair: fair,
 		Holders:   func(n quota.Node) *Holders { return c.holders[n] },
 		Preemptor: &workload.Workload{UID: "p", Priority: 8, Since: 1},
-		Requests:  resource.Vector{{FR: cpu, Amount: 50}}, Need: []resource.FR{cpu},
+		Requests:  used(resource.Vector{{FR: cpu, Amount: 50}}), Need: []resource.FR{cpu},
 	}
 }
 
@@ -62,7 +65,7 @@ func BenchmarkInVain(b *testing.B) {
 	for name, fair := range map[string]*Fair{"classical": nil, "fair": {}} {
 		b.Run(name, func(b *testing.B) {
 			s := c.search(c.first, Policy{Within: LowerPriority}, fair)
-			s.Requests[0].Amount = 9000
+			s.Requests.Quota[0].Amount = 9000
 			b.ReportAllocs()
 			for b.Loop() {
 				targets(s)

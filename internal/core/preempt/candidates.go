@@ -28,6 +28,7 @@ func (s *Search) start(h *Holders, of *Candidates) (at [parts]cursor, found bool
 // it stops at the first that is too high.
 func (s *Search) seek(c *cursor, of *Candidates) *workload.Workload {
 	for w := c.get(); w != nil; w = c.get() {
+		s.Visited++
 		if of.Ends(w) {
 			c.chunk, c.i = len(c.in.chunks), 0
 			break
@@ -57,7 +58,7 @@ func (s *Search) candidatesOf(n quota.Node) *Candidates {
 
 func (s *Search) holdsNeeded(w *workload.Workload) bool {
 	for _, fr := range s.Need {
-		if w.Usage.Of(fr) > 0 {
+		if w.Usage.Quota.Of(fr) > 0 {
 			return true
 		}
 	}
@@ -108,13 +109,13 @@ func (m merge) pop() merge {
 
 // fits reports whether the preemptor fits now, borrowing or within its own quota.
 func (s *Search) fits(borrow bool) bool {
-	if !s.Quota.Fits(s.Node, s.Requests) {
+	if !s.Ledger.Fits(s.Node, s.Requests) {
 		return false
 	}
 	if borrow {
 		return true
 	}
-	for _, e := range s.Requests {
+	for _, e := range s.Requests.Quota {
 		if s.Quota.Nominal(s.Node, e.FR) < s.Quota.Usage(s.Node, e.FR).Add(e.Amount) {
 			return false
 		}
@@ -124,7 +125,8 @@ func (s *Search) fits(borrow bool) bool {
 
 // takeVictim releases the usage of w and adds it to taken.
 func (s *Search) takeVictim(w *workload.Workload, n quota.Node, reason string) *taken {
-	s.Quota.Release(n, w.Usage)
+	s.Visited++
+	s.Ledger.Release(n, w.Usage)
 	s.taken = append(s.taken, taken{Victim: Victim{w, n, reason}})
 	return &s.taken[len(s.taken)-1]
 }
@@ -135,13 +137,13 @@ func (s *Search) fillBack(enough func(back *taken) bool) []Victim {
 	left := len(s.taken)
 	for i := left - 2; i >= 0; i-- {
 		t := &s.taken[i]
-		s.Quota.Charge(t.Node, t.Workload.Usage)
+		s.Ledger.Charge(t.Node, t.Workload.Usage)
 		if t.back = true; enough(t) {
 			left--
 			continue
 		}
 		t.back = false
-		s.Quota.Release(t.Node, t.Workload.Usage)
+		s.Ledger.Release(t.Node, t.Workload.Usage)
 	}
 	victims := make([]Victim, 0, left)
 	for i := range s.taken {

@@ -44,7 +44,7 @@ func (s *Search) classical() []Victim {
 func (s *Search) findSources() {
 	s.sources = s.sources[:0]
 	if s.Policy.Reclaims() {
-		s.rest = append(s.rest[:0], s.Requests...)
+		s.rest = append(s.rest[:0], s.Requests.Quota...)
 		advantage := s.inQuotaOf(s.Node, s.rest)
 		s.leaveLocal(s.Node, s.rest)
 		below := s.Node
@@ -131,8 +131,8 @@ func (s *Search) underNominal() bool {
 // attempt takes candidates until the preemptor fits: of every list those being evicted,
 // then of every list the rest. spec: 10 §4.7.3, §4.7.4.
 func (s *Search) attempt(borrow bool) []Victim {
-	mark := s.Quota.Mark()
-	defer s.Quota.Rollback(mark)
+	mark := s.Ledger.Mark()
+	defer s.Ledger.Rollback(mark)
 	s.taken = s.taken[:0]
 	for part := range parts {
 		for list := range tiers {

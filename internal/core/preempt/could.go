@@ -11,7 +11,7 @@ func (s *Search) Could(fr resource.FR, amount resource.Amount) bool {
 	if s.Quota.Root(s.Node) == quota.None {
 		return false
 	}
-	short := amount.Sub(s.Quota.Available(s.Node, fr))
+	short := amount.Sub(s.Ledger.Available(s.Node, fr))
 	return s.UpperBound(fr, amount, short) >= short
 }
 

@@ -19,9 +19,9 @@ func TestUpperBound(t *testing.T) {
 			draw = drawFair
 		}
 		w, s := draw(rt)
-		if rapid.Bool().Draw(rt, "one resource") && len(s.Requests) > 0 {
-			s.Requests = s.Requests[:1]
-			s.Need = []resource.FR{s.Requests[0].FR}
+		if rapid.Bool().Draw(rt, "one resource") && len(s.Requests.Quota) > 0 {
+			s.Requests.Quota = s.Requests.Quota[:1]
+			s.Need = []resource.FR{s.Requests.Quota[0].FR}
 		}
 		victims, _ := s.Targets()
 		if len(victims) > 0 {
@@ -32,10 +32,10 @@ func TestUpperBound(t *testing.T) {
 				rt.Fatalf("%s is a victim (%s), and no candidate of %+v", v.Workload.UID, v.Reason, s.Policy)
 			}
 		}
-		for _, e := range s.Requests {
+		for _, e := range s.Requests.Quota {
 			freed := resource.Amount(0)
 			for _, v := range victims {
-				freed += v.Workload.Usage.Of(e.FR)
+				freed += v.Workload.Usage.Quota.Of(e.FR)
 			}
 			all := w.f.Usage(w.f.Root(s.Node), e.FR) + 1000
 			if most := s.UpperBound(e.FR, e.Amount, all); slices.Contains(s.Need, e.FR) && freed > most {

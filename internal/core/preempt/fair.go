@@ -34,9 +34,9 @@ const none = -1
 // fair is spec 20 §4.3. Shares are computed in the forest with the preemptor in and the
 // victims so far out.
 func (s *Search) fair() []Victim {
-	mark := s.Quota.Mark()
-	defer s.Quota.Rollback(mark)
-	s.Quota.Charge(s.Node, s.Requests)
+	mark := s.Ledger.Mark()
+	defer s.Ledger.Rollback(mark)
+	s.Ledger.Charge(s.Node, s.Requests)
 	s.taken = s.taken[:0]
 	s.plant()
 	if len(s.rivals) == 0 {
@@ -52,9 +52,9 @@ func (s *Search) fair() []Victim {
 
 // fitsOnceMore reports whether the preemptor, which is charged, fits.
 func (s *Search) fitsOnceMore() bool {
-	mark := s.Quota.Mark()
-	defer s.Quota.Rollback(mark)
-	s.Quota.Release(s.Node, s.Requests)
+	mark := s.Ledger.Mark()
+	defer s.Ledger.Rollback(mark)
+	s.Ledger.Release(s.Node, s.Requests)
 	return s.fits(true)
 }
 
@@ -119,9 +119,9 @@ func (s *Search) takeFairly(b *branch, r *rival, limit bound) {
 
 // shareWithout returns the share of n, above r, without r's first candidate.
 func (s *Search) shareWithout(n quota.Node, r *rival) quota.Share {
-	mark := s.Quota.Mark()
-	defer s.Quota.Rollback(mark)
-	s.Quota.Release(r.node, r.head.Usage)
+	mark := s.Ledger.Mark()
+	defer s.Ledger.Rollback(mark)
+	s.Ledger.Release(r.node, r.head.Usage)
 	return s.Quota.Share(n)
 }
 

@@ -163,7 +163,7 @@ func TestAllocations(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := c.search(tc.node, tc.policy, tc.fair)
-			s.Requests[0].Amount = tc.amount
+			s.Requests.Quota[0].Amount = tc.amount
 			if got := testing.AllocsPerRun(20, func() { targets(s) }); got != tc.want {
 				t.Errorf("%v allocations, want %v", got, tc.want)
 			}

@@ -125,7 +125,7 @@ func (t *fairTwin) preempt(v plainVictim, reason string) {
 func (t *fairTwin) fitsNow() bool {
 	t.p.at = quota.None
 	defer func() { t.p.at = t.Node }()
-	return t.p.fits(t.Node, t.Requests)
+	return t.p.fits(t.Node, t.Requests.Quota)
 }
 
 // sides are the children of the common ancestor of the preemptor's queue and n.
@@ -227,7 +227,7 @@ func (t *fairTwin) stands(victims []plainVictim) bool {
 }
 
 func (t *fairTwin) fair() (victims []Victim) {
-	t.p.extra, t.p.at = t.Requests, t.Node
+	t.p.extra, t.p.at = t.Requests.Quota, t.Node
 	t.collect()
 	if !t.roundOne() && (len(t.Fair.Strategies) < 2 || !t.roundTwo()) {
 		return nil
@@ -301,7 +301,7 @@ func (w *world) couldStay(s *Search, victims []Victim) bool {
 	}
 	for _, v := range victims[:len(victims)-1] {
 		p.putBack(v)
-		if p.fits(s.Node, s.Requests) {
+		if p.fits(s.Node, s.Requests.Quota) {
 			return true
 		}
 		p.remove(v)
@@ -329,7 +329,7 @@ func TestFairProperties(t *testing.T) {
 			}
 			rt.Fatalf("%s is a victim twice, or gone", v.Workload.UID)
 		}
-		if !p.fits(s.Node, s.Requests) {
+		if !p.fits(s.Node, s.Requests.Quota) {
 			rt.Fatalf("the preemptor does not fit without %v", describe(victims))
 		}
 		if s.Policy.Reclaim == Never && w.couldStay(s, victims) {

@@ -80,7 +80,7 @@ func (p *plain) guaranteed(n quota.Node, fr resource.FR) resource.Amount {
 
 func (p *plain) usage(n quota.Node, fr resource.FR) (total resource.Amount) {
 	for _, wl := range p.members[n] {
-		total += wl.Usage.Of(fr)
+		total += wl.Usage.Quota.Of(fr)
 	}
 	if n == p.at {
 		total += p.extra.Of(fr)

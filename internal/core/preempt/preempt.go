@@ -3,6 +3,7 @@
 package preempt
 
 import (
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -46,7 +47,7 @@ type Victim struct {
 // Search is the world of one preemptor. It may be reused with other fields: then it allocates
 // only the victims that it returns. It must not be copied.
 type Search struct {
-	Quota  *quota.Forest
+	*ledger.Ledger
 	Node   quota.Node
 	Policy Policy
 	Fair   *Fair // nil for classical preemption
@@ -58,8 +59,10 @@ type Search struct {
 	Gone func(*workload.Workload) bool
 
 	Preemptor *workload.Workload // neither it nor the slice that it Replaces is a candidate
-	Requests  resource.Vector    // all its requests, less the usage of the slice that it Replaces
+	Requests  ledger.Usage       // all its requests, less the usage of the slice that it Replaces
 	Need      []resource.FR      // the FRs of it that are short
+
+	Visited int // candidates that all searches so far have visited, taken ones twice
 
 	reach      trace.Reach
 	candidates [relations]Candidates

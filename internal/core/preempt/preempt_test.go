@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/ledger/ledgertest"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -18,6 +20,7 @@ var allFRs = []resource.FR{cpu, memory, cpu2}
 
 // world is a forest by name, with what is reserved in it.
 type world struct {
+	l       *ledger.Ledger
 	f       *quota.Forest
 	defs    []plainNode // by node
 	nodes   map[string]quota.Node
@@ -47,7 +50,8 @@ func newTable() *resource.Table {
 }
 
 func newWorld(nodes ...node) *world {
-	w := &world{f: quota.NewForest(newTable()), nodes: map[string]quota.Node{"": quota.None}, holders: map[quota.Node][]*workload.Workload{}}
+	l := ledger.New(newTable())
+	w := &world{l: l, f: l.Quota, nodes: map[string]quota.Node{"": quota.None}, holders: map[quota.Node][]*workload.Workload{}}
 	for _, d := range nodes {
 		lend := quota.NoLimit
 		if d.lend > 0 {
@@ -77,6 +81,9 @@ func (w *world) add(name string, cohort bool, parent quota.Node, weight resource
 	return n
 }
 
+// used is a usage of quota alone.
+func used(v resource.Vector) ledger.Usage { return ledger.Usage{Quota: v} }
+
 // held is a workload with a reservation.
 type held struct {
 	name, queue string
@@ -93,18 +100,18 @@ func (w *world) reserve(hs ...held) {
 
 func (w *world) hold(h held, fr resource.FR) *workload.Workload {
 	wl := &workload.Workload{UID: h.name, Key: h.name, Priority: h.priority, Since: h.reservedAt}
-	wl.Reservation = workload.Reservation{Reserved: true, ReservedAt: h.reservedAt, Usage: resource.Vector{{FR: fr, Amount: h.amount}}}
+	wl.Reservation = workload.Reservation{Reserved: true, ReservedAt: h.reservedAt, Usage: used(resource.Vector{{FR: fr, Amount: h.amount}})}
 	n := w.nodes[h.queue]
 	w.holders[n] = append(w.holders[n], wl)
-	w.f.Charge(n, wl.Usage)
+	w.l.Charge(n, wl.Usage)
 	return wl
 }
 
 func (w *world) search(queue string, p Policy, priority int64, amount resource.Amount) *Search {
 	return &Search{
-		Quota: w.f, Node: w.nodes[queue], Policy: p, Holders: w.reach,
+		Ledger: w.l, Node: w.nodes[queue], Policy: p, Holders: w.reach,
 		Preemptor: &workload.Workload{UID: "p", Key: "p", Priority: priority, Since: 1000},
-		Requests:  resource.Vector{{FR: cpu, Amount: amount}}, Need: []resource.FR{cpu},
+		Requests:  used(resource.Vector{{FR: cpu, Amount: amount}}), Need: []resource.FR{cpu},
 	}
 }
 
@@ -340,5 +347,28 @@ func TestWords(t *testing.T) {
 		if got := Words(reason); got != want {
 			t.Errorf("Words(%s) = %q, want %q", reason, got, want)
 		}
+	}
+}
+
+// TestDimension: victims are enough when the preemptor fits in every dimension, also one that this
+// package does not know, and one that frees nothing of use there is spared.
+func TestDimension(t *testing.T) {
+	w := newWorld(queue("A", "", 10))
+	racks := &ledgertest.Racks{Free: []resource.Amount{0}}
+	key := w.l.Extend(racks)
+	for name, seats := range map[string]resource.Amount{"a1": 0, "a2": 1, "a3": 2, "a4": 2} {
+		wl := w.hold(held{name: name, queue: "A", amount: 2, priority: int64(name[1] - '0')}, cpu)
+		wl.Usage = wl.Usage.With(key, ledgertest.Seats{seats})
+	}
+	s := w.search("A", Policy{Within: LowerPriority}, 50, 4)
+	if diff := cmp.Diff([]string{"a1 InClusterQueue"}, describe(targets(s))); diff != "" {
+		t.Errorf("without seats: %s", diff)
+	}
+	s.Requests = s.Requests.With(key, ledgertest.Seats{3})
+	if diff := cmp.Diff([]string{"a2 InClusterQueue", "a3 InClusterQueue"}, describe(targets(s))); diff != "" {
+		t.Errorf("with seats: %s", diff)
+	}
+	if racks.Free[0] != 0 {
+		t.Errorf("%d seats are free afterwards", racks.Free[0])
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -41,7 +42,7 @@ func drawSearch(t *rapid.T) (*world, *Search) {
 	for i := range pick(t, "holders", 4, 8, 12, 16, 20, 24) {
 		wl := drawHolder(t, i)
 		n := pick(t, "queue", queues...)
-		if !w.f.Fits(n, wl.Usage) && !pick(t, "over-admit", false, false, true) {
+		if !w.l.Fits(n, wl.Usage) && !pick(t, "over-admit", false, false, true) {
 			continue
 		}
 		w.holders[n] = append(w.holders[n], wl)
@@ -52,7 +53,7 @@ func drawSearch(t *rapid.T) (*world, *Search) {
 			gone = append(gone, wl)
 			continue
 		}
-		w.f.Charge(n, wl.Usage)
+		w.l.Charge(n, wl.Usage)
 	}
 	rules := []Rule{Never, LowerPriority, LowerOrNewerEqualPriority}
 	s := w.search("", Policy{
@@ -74,12 +75,12 @@ func drawSearch(t *rapid.T) (*world, *Search) {
 			s.Policy.Threshold = new(pick[int64](t, "threshold", 0, 1, 2, 3))
 		}
 	}
-	s.Requests, s.Need = nil, nil
+	s.Requests, s.Need = ledger.Usage{}, nil
 	for _, fr := range allFRs {
 		a := pick[resource.Amount](t, "asked", 0, 0, 1, 2, 3, 4, 6)
 		if a = min(a, w.f.Potential(s.Node, fr)); a > 0 {
-			s.Requests = s.Requests.Plus(fr, a)
-			if a > w.f.Available(s.Node, fr) {
+			s.Requests.Quota = s.Requests.Quota.Plus(fr, a)
+			if a > w.l.Available(s.Node, fr) {
 				s.Need = append(s.Need, fr)
 			}
 		}
@@ -128,7 +129,7 @@ func drawHolder(t *rapid.T, i int) *workload.Workload {
 	}
 	for _, fr := range allFRs {
 		if a := pick[resource.Amount](t, "usage", 0, 0, 1, 2, 3, 4); a > 0 {
-			wl.Usage = wl.Usage.Plus(fr, a)
+			wl.Usage.Quota = wl.Usage.Quota.Plus(fr, a)
 		}
 	}
 	wl.Reserved, wl.ReservedAt = true, workload.Instant(pick(t, "at", 0, 1, 2, 3, 4, 5))
@@ -172,25 +173,25 @@ func TestProperties(t *testing.T) {
 			seen[v.Workload.UID] = true
 			s.checkAllowed(rt, v)
 		}
-		mark := w.f.Mark()
-		defer w.f.Rollback(mark)
+		mark := w.l.Mark()
+		defer w.l.Rollback(mark)
 		for _, v := range victims {
-			w.f.Release(v.Node, v.Workload.Usage)
+			w.l.Release(v.Node, v.Workload.Usage)
 		}
-		if !w.f.Fits(s.Node, s.Requests) {
+		if !w.l.Fits(s.Node, s.Requests) {
 			rt.Fatalf("the preemptor does not fit without %v", describe(victims))
 		}
 		borrows := false
-		for _, e := range s.Requests {
+		for _, e := range s.Requests.Quota {
 			borrows = borrows || w.f.Borrowing(s.Node, e.FR, e.Amount)
 		}
 		for _, v := range victims[:len(victims)-1] {
-			w.f.Charge(v.Node, v.Workload.Usage)
+			w.l.Charge(v.Node, v.Workload.Usage)
 			// An attempt that does not borrow may also need a victim for that alone.
-			if w.f.Fits(s.Node, s.Requests) && (borrows || s.ownQuotaSuffices()) {
+			if w.l.Fits(s.Node, s.Requests) && (borrows || s.ownQuotaSuffices()) {
 				rt.Fatalf("%s could have stayed, of %v", v.Workload.UID, describe(victims))
 			}
-			w.f.Release(v.Node, v.Workload.Usage)
+			w.l.Release(v.Node, v.Workload.Usage)
 		}
 	})
 	if found < 50 {
@@ -199,7 +200,7 @@ func TestProperties(t *testing.T) {
 }
 
 func (s *Search) ownQuotaSuffices() bool {
-	for _, e := range s.Requests {
+	for _, e := range s.Requests.Quota {
 		if s.Quota.Borrowing(s.Node, e.FR, e.Amount) {
 			return false
 		}
@@ -210,7 +211,7 @@ func (s *Search) ownQuotaSuffices() bool {
 // checkAllowed holds a victim against §4.7.2: it has some of what is short, its
 // priority is in reach, and if it is of another queue, that queue borrows.
 func (s *Search) checkAllowed(t *rapid.T, v Victim) {
-	if !slices.ContainsFunc(s.Need, func(fr resource.FR) bool { return v.Workload.Usage.Of(fr) > 0 }) {
+	if !slices.ContainsFunc(s.Need, func(fr resource.FR) bool { return v.Workload.Usage.Quota.Of(fr) > 0 }) {
 		t.Fatalf("%s holds nothing of what is short", v.Workload.UID)
 	}
 	rule := s.Policy.Reclaim

@@ -25,7 +25,7 @@ func (t *twin) passes(c *workload.Workload, n quota.Node) bool {
 	if c.UID == p.UID || (p.Replaces != nil && c.UID == p.Replaces.UID) {
 		return false
 	}
-	if !slices.ContainsFunc(t.Need, func(fr resource.FR) bool { return c.Usage.Of(fr) > 0 }) {
+	if !slices.ContainsFunc(t.Need, func(fr resource.FR) bool { return c.Usage.Quota.Of(fr) > 0 }) {
 		return false
 	}
 	rule := t.Policy.Reclaim
@@ -63,7 +63,7 @@ func (t *twin) candidates() (cs []keyed, terms map[string]variant) {
 	}
 	rem := map[resource.FR]resource.Amount{}
 	adv := true
-	for _, e := range t.Requests {
+	for _, e := range t.Requests.Quota {
 		adv = adv && t.p.subtree(t.Node, e.FR) >= t.p.usage(t.Node, e.FR)+e.Amount
 		rem[e.FR] = max(0, e.Amount-t.p.local(t.Node, e.FR))
 	}
@@ -121,10 +121,10 @@ func (t *twin) attempts(terms map[string]variant) []bool {
 }
 
 func (t *twin) fitsIn(borrow bool) bool {
-	if !t.p.fits(t.Node, t.Requests) {
+	if !t.p.fits(t.Node, t.Requests.Quota) {
 		return false
 	}
-	for _, e := range t.Requests {
+	for _, e := range t.Requests.Quota {
 		if !borrow && t.p.cell(t.Node, e.FR).Nominal < t.p.usage(t.Node, e.FR)+e.Amount {
 			return false
 		}

@@ -9,7 +9,7 @@ import (
 
 // forestOf1000 is a root with 10 cohorts of 10 cohorts of 10 queues each, depth 4: 12
 // FRs with quota and limits everywhere, half of it used; and the queues.
-func forestOf1000() (f *Forest, queues []Node) {
+func forestOf1000() (f *Dimension, queues []Node) {
 	f = newForest()
 	hang := func(parent Node, cohort bool, nominal resource.Amount) Node {
 		n := f.Add(fmt.Sprint("n", len(f.nodes)), cohort)

@@ -8,7 +8,7 @@ import (
 )
 
 // two is the cohort of the examples 2 to 4 of spec 10 §7: A of 6 and B of 4.
-func two(borrowA, lendB resource.Amount) (f *Forest, a, b Node) {
+func two(borrowA, lendB resource.Amount) (f *Dimension, a, b Node) {
 	f = newForest()
 	c := add(f, true, None, 0, NoLimit, NoLimit)
 	return f, add(f, false, c, 6, borrowA, NoLimit), add(f, false, c, 4, NoLimit, lendB)

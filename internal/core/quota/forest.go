@@ -9,9 +9,9 @@
 //	la local           max(0, G − U): guaranteed and unused
 //
 // Usage of a child reaches its parent only past what the child guarantees to itself.
-// Charge, Release and the questions cost the depth of the tree; an edit costs the
-// nodes of the trees it concerns, at the next Recompute; speculation is an undo log,
-// never a copy. spec: 10 §4.3, 20 §4.1.
+// Questions cost the depth of the tree; an edit costs the nodes of the trees it concerns,
+// at the next Recompute. A Forest answers and is edited; only a Dimension, which package
+// ledger has, is charged. spec: 10 §4.3, 20 §4.1.
 package quota
 
 import (
@@ -42,7 +42,7 @@ type Cell struct {
 }
 
 // Forest holds every node's quota and usage in one dense array indexed by
-// node·stride + FR. It is not safe for concurrent use.
+// node·stride + FR. It is part of a Dimension, and not safe for concurrent use.
 type Forest struct {
 	table *resource.Table
 	nodes []node
@@ -59,9 +59,7 @@ type Forest struct {
 	edited     []Node // since the last Recompute
 	recomputed []Node // the result of the last Recompute
 
-	log         []undo
-	speculating int
-	version     uint64
+	version uint64
 }
 
 type node struct {
@@ -104,15 +102,6 @@ type kindOrder struct {
 	fr, first resource.FR
 	last      bool
 }
-
-type undo struct {
-	at  Node
-	fr  resource.FR
-	was resource.Amount
-}
-
-// NewForest returns an empty forest that counts the FRs of t.
-func NewForest(t *resource.Table) *Forest { return &Forest{table: t} }
 
 // Add makes a node without parent or quota. A cohort may have children. The name is
 // for messages and for breaking ties.

@@ -15,7 +15,7 @@ func one(amount resource.Amount) resource.Vector {
 }
 
 // add makes a settled node with quota of one FR.
-func add(f *Forest, cohort bool, parent Node, nominal, borrow, lend resource.Amount) Node {
+func add(f *Dimension, cohort bool, parent Node, nominal, borrow, lend resource.Amount) Node {
 	n := f.Add("", cohort)
 	f.SetParent(n, parent)
 	f.SetQuota(n, []Cell{{FR: fr, Nominal: nominal, Borrow: borrow, Lend: lend}})
@@ -25,7 +25,7 @@ func add(f *Forest, cohort bool, parent Node, nominal, borrow, lend resource.Amo
 
 // example is the tree of spec 10 §4.3.4.
 type example struct {
-	f                      *Forest
+	f                      *Dimension
 	org, ml, mlA, mlB, web Node
 }
 
@@ -233,10 +233,11 @@ func TestRecount(t *testing.T) {
 }
 
 // newForest counts up to 12 FRs: 4 flavors of 3 resources, the flavor first.
-func newForest() *Forest {
+func newForest() *Dimension {
 	t := resource.NewTable()
 	for i := range 12 {
 		t.FR(string(rune('a'+i/3)), string(rune('x'+i%3)))
 	}
-	return NewForest(t)
+	d := NewDimension(t)
+	return &d
 }

@@ -10,7 +10,7 @@ import (
 
 // pair is a forest and its twin, told the same.
 type pair struct {
-	f    *Forest
+	f    *Dimension
 	w    *twin
 	frs  int
 	held []holding

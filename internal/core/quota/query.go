@@ -33,10 +33,6 @@ func (f *Forest) BorrowLimit(n Node, fr resource.FR) resource.Amount { return f.
 // Local returns the part of n's guaranteed quota that it does not use.
 func (f *Forest) Local(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).local() }
 
-// Available returns how much of fr a workload of n can still take, own and borrowed,
-// never below 0, and nothing below a cycle. spec: 10 §4.3.2.
-func (f *Forest) Available(n Node, fr resource.FR) resource.Amount { return f.room(n, fr).available }
-
 // Bottleneck returns the node that limits the available amount of n: the root if its quota is
 // used up or, with limited, the lowest node whose borrowing limit binds. Below a cycle it is
 // None.
@@ -124,17 +120,4 @@ func (f *Forest) Level(n Node, fr resource.FR, v resource.Amount) (level int, ma
 		}
 	}
 	return int(f.nodes[path[last]].height), false
-}
-
-// Fits reports whether all of v can be charged to n now.
-func (f *Forest) Fits(n Node, v resource.Vector) bool {
-	if f.nodes[n].root == None {
-		return false
-	}
-	for _, e := range v {
-		if e.Amount > f.Available(n, e.FR) {
-			return false
-		}
-	}
-	return true
 }

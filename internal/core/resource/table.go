@@ -45,6 +45,9 @@ func (t *Table) ID(name string) ID {
 // Name returns the resource's name.
 func (t *Table) Name(id ID) string { return t.names[id] }
 
+// IDs returns how many resource names there are; every ID is below it.
+func (t *Table) IDs() int { return len(t.names) }
+
 // FR returns the number of a pair, a new one at its first use.
 func (t *Table) FR(flavor, resource string) FR {
 	p := Pair{flavor, resource}
@@ -58,11 +61,11 @@ func (t *Table) FR(flavor, resource string) FR {
 	return fr
 }
 
-// Names returns the resource names in the order of their numbers.
-func (t *Table) Names() []string { return slices.Clone(t.names) }
+// Names returns the resource names in the order of their numbers. It never changes, and must not be modified.
+func (t *Table) Names() []string { return slices.Clip(t.names) }
 
-// Pairs returns the pairs in the order of their numbers.
-func (t *Table) Pairs() []Pair { return slices.Clone(t.pairs) }
+// Pairs returns the pairs in the order of their numbers. It never changes, and must not be modified.
+func (t *Table) Pairs() []Pair { return slices.Clip(t.pairs) }
 
 // Ref is Pair without a copy: not to be modified, and always valid.
 func (t *Table) Ref(fr FR) *Pair { return &t.pairs[fr] }

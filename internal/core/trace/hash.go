@@ -2,12 +2,9 @@ package trace
 
 import "github.com/berth-project/berth/internal/core/resource"
 
-// Hash is a running FNV-1a hash of records: equal records in equal order give equal
-// sums, on every machine.
+// Hash is a running hash of numbers and texts: equal ones in equal order give equal sums, on every machine. It takes eight bytes at
+// a time, since all decisions of the engine are hashed. The zero value is the hash of nothing.
 type Hash uint64
-
-// NewHash returns the hash of nothing.
-func NewHash() Hash { return 14695981039346656037 }
 
 // Sum is the hash of everything so far.
 func (h *Hash) Sum() uint64 { return uint64(*h) }
@@ -15,16 +12,21 @@ func (h *Hash) Sum() uint64 { return uint64(*h) }
 // Text adds a text.
 func (h *Hash) Text(s string) {
 	h.Number(int64(len(s)))
-	for i := range len(s) {
-		*h = (*h ^ Hash(s[i])) * 1099511628211
+	for ; len(s) >= 8; s = s[8:] {
+		h.Number(int64(s[0]) | int64(s[1])<<8 | int64(s[2])<<16 | int64(s[3])<<24 |
+			int64(s[4])<<32 | int64(s[5])<<40 | int64(s[6])<<48 | int64(s[7])<<56)
 	}
+	rest := int64(0)
+	for i := range len(s) {
+		rest = rest<<8 | int64(s[i])
+	}
+	h.Number(rest)
 }
 
 // Number adds a number.
 func (h *Hash) Number(n int64) {
-	for shift := 0; shift < 64; shift += 8 {
-		*h = (*h ^ Hash(byte(n>>shift))) * 1099511628211
-	}
+	*h = (*h ^ Hash(n)) * 0x9e3779b97f4a7c15
+	*h ^= *h >> 32
 }
 
 func (h *Hash) flag(b bool) {

@@ -152,7 +152,7 @@ func TestReach(t *testing.T) {
 // another order.
 func TestHash(t *testing.T) {
 	of := func(looks ...*Look) uint64 {
-		h := NewHash()
+		var h Hash
 		for _, l := range looks {
 			l.Hash(&h)
 		}

@@ -5,6 +5,7 @@ package workload
 import (
 	"strings"
 
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/resource"
 )
 
@@ -14,6 +15,9 @@ type Instant int64
 // Workload is one unit of queueing. Everything but the fields below Reservation is
 // fixed between two events about it.
 type Workload struct {
+	Scan *Scan // where its next search for flavors resumes; nil is at the first
+	Reservation
+
 	UID       string
 	Key       string  // namespace/name
 	Priority  int64   // effective priority, higher first
@@ -37,10 +41,6 @@ type Workload struct {
 
 	// Problem is why it cannot be admitted whatever quota is free, nil for none.
 	Problem *Problem
-
-	Scan *Scan // where its next search for flavors resumes; nil is at the first
-
-	Reservation
 }
 
 // Problem is why a workload cannot be admitted: a reason as in trace.Reason, and a sentence.
@@ -69,14 +69,17 @@ type Tried struct {
 	Next    int32 // index of the first flavor not tried
 }
 
-// Reservation is the quota that a workload holds.
+// Reservation is what a workload holds.
 type Reservation struct {
-	Reserved   bool
-	Evicting   bool // being evicted, still holding its quota
-	Ready      bool // all its pods are
-	Gone       bool // out of the quota forest for the rest of a cycle
-	ReservedAt Instant
-	Usage      resource.Vector
+	Reserved  bool
+	Evicting  bool // being evicted, still holding its quota
+	Ready     bool // all its pods are
+	Gone      bool // out of the ledger for the rest of a cycle
+	Tentative bool // admitted in a run that has not ended: the admission may be retracted
+	// Retractions counts the admissions retracted in this run.
+	Retractions uint8
+	ReservedAt  Instant
+	Usage       ledger.Usage
 }
 
 // Want is the amount of one FR that one flavor requires for a pending workload. The wants of

@@ -9,6 +9,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // installed are the folders of CRDs that are installed, by server.
@@ -51,7 +53,7 @@ func EditStatus[O client.Object](t testing.TB, c client.Client, object O, edit f
 
 func rewrite[O client.Object](t testing.TB, c client.Client, object O, edit func(O), write func() error) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("%T %s is changed", object, object.GetName()), func() error {
+	wait.Until(t, fmt.Sprintf("%T %s is changed", object, object.GetName()), func() error {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 			return err
 		}

@@ -10,11 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestWriteToCache: client-go's mutation detector, with which `make race` runs the tests, ends a program that modifies an object of a
@@ -29,7 +29,7 @@ func TestWriteToCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true", victim+"="+embeddedtest.Start(t))
@@ -40,10 +40,7 @@ func TestWriteToCache(t *testing.T) {
 }
 
 func writeToCache(t *testing.T, kubeconfig string) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := embeddedtest.ConfigOf(t, kubeconfig)
 	direct, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -98,10 +98,12 @@ func Config(t testing.TB) *rest.Config {
 	if kubeconfig == "" {
 		kubeconfig = Start(t)
 	}
-	return configOf(t, kubeconfig)
+	return ConfigOf(t, kubeconfig)
 }
 
-func configOf(t testing.TB, kubeconfig string) *rest.Config {
+// ConfigOf returns the configuration of the administrator in a kubeconfig, without a rate limit: client-go's default of 5 requests a
+// second would delay most tests.
+func ConfigOf(t testing.TB, kubeconfig string) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -139,7 +141,7 @@ func Exclusive(t testing.TB) *rest.Config {
 		}
 		shared.idle = append(shared.idle, plane)
 	})
-	return configOf(t, plane.Kubeconfig())
+	return ConfigOf(t, plane.Kubeconfig())
 }
 
 // sharedKubeconfig starts the shared control plane unless it runs. It is empty without Main.

@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
@@ -46,10 +45,7 @@ func TestExclusiveServersAreReused(t *testing.T) {
 }
 
 func TestStartIsNotShared(t *testing.T) {
-	config, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := embeddedtest.ConfigOf(t, embeddedtest.Start(t, embeddedtest.Full))
 	if config.Host == embeddedtest.Config(t).Host {
 		t.Error("Start returned the shared server")
 	}

@@ -9,12 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -46,28 +43,6 @@ func Run(t testing.TB, mgr manager.Manager) (stop func()) {
 	})
 	t.Cleanup(stop)
 	return stop
-}
-
-// Eventually waits until check returns no error, a minute at most: machines are busy.
-func Eventually(t testing.TB, what string, check func() error) {
-	t.Helper()
-	Within(t, time.Minute, what, check)
-}
-
-// Within is Eventually with another limit. It checks often at first and less often later: most checks ask an API server, which takes
-// processor time from the manager under test.
-func Within(t testing.TB, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	const shortest, longest = 10 * time.Millisecond, 100 * time.Millisecond
-	var err error
-	began := time.Now()
-	for waited := time.Duration(0); waited < limit; waited = time.Since(began) {
-		if err = check(); err == nil {
-			return
-		}
-		time.Sleep(min(max(waited/20, shortest), longest))
-	}
-	t.Fatalf("not so after %s: %s: %v", limit, what, err)
 }
 
 // FreePort is LeasePort for a test, which fails without one.
@@ -140,87 +115,8 @@ func lockPort(port int) (bool, error) {
 	return false, err
 }
 
-var errKilled = errors.New("the manager is dead")
-
-// Mortal kills a manager at one of its writes, not counting events: that write is made without an answer, and later ones fail.
-type Mortal struct {
-	Dies    int64 // number of the fatal write; 0: never
-	writes  atomic.Int64
-	dead    atomic.Bool
-	revived sync.Once
-}
-
-// Wrap is for rest.Config.Wrap.
-func (m *Mortal) Wrap(next http.RoundTripper) http.RoundTripper {
-	return RoundTrip(func(r *http.Request) (*http.Response, error) {
-		switch {
-		case r.Method == http.MethodGet:
-			return next.RoundTrip(r)
-		case m.dead.Load():
-			return nil, errKilled
-		case strings.Contains(r.URL.Path, "/events"):
-			return next.RoundTrip(r)
-		}
-		last := m.writes.Add(1) == m.Dies
-		if last {
-			m.dead.Store(true)
-		}
-		response, err := next.RoundTrip(r)
-		if last && err == nil {
-			_ = response.Body.Close()
-			return nil, errKilled
-		}
-		return response, err
-	})
-}
-
-// Revive calls start on its first call after the manager was killed.
-func (m *Mortal) Revive(start func()) {
-	if m.dead.Load() {
-		m.revived.Do(start)
-	}
-}
-
 // Only confines the cache of a manager, and so its controllers, to a namespace, so that tests with a manager each run in parallel on one
 // API server.
 func Only(namespace string) cache.Options {
 	return cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}}
-}
-
-// together is how many runs AtEveryWrite starts at once.
-const together = 4
-
-// AtEveryWrite runs live repeatedly, as a test each, with a manager that is killed at its first write, at its second one, and so on,
-// until it survives. Runs are parallel: each needs a namespace, and a manager confined to it (Only). A run with fewer than least writes
-// fails, because it did not do its work. With -short only every step-th write counts.
-func AtEveryWrite(t *testing.T, least, step int64, live func(*testing.T, *Mortal)) {
-	t.Helper()
-	if !testing.Short() {
-		step = 1
-	}
-	for first := int64(0); ; first += together * step {
-		lives := make([]*Mortal, together)
-		t.Run("lives", func(t *testing.T) {
-			for i := range lives {
-				m := &Mortal{Dies: first + int64(i)*step}
-				lives[i] = m
-				t.Run(fmt.Sprintf("at write %d", m.Dies), func(t *testing.T) {
-					t.Parallel()
-					live(t, m)
-				})
-			}
-		})
-		if t.Failed() {
-			return
-		}
-		for _, m := range lives {
-			if m.Dies == 0 || m.dead.Load() {
-				continue
-			}
-			if m.writes.Load() < least {
-				t.Errorf("only %d writes in a whole life: the test lost its way", m.writes.Load())
-			}
-			return
-		}
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -37,22 +36,21 @@ func Around(ctx context.Context, cache client.Reader) convert.Around {
 	}
 }
 
-func (f *Feed) workload(o *kueue.Workload) engine.Event {
-	def := convert.Workload(o, f.Requests)
-	return func(s *state.State) { s.SetWorkload(def) }
+func (f *Feed) workload(o *kueue.Workload) []state.Event {
+	return []state.Event{state.SetWorkload(convert.Workload(o, f.Requests))}
 }
 
 // limitRange converts the workloads that wait in its namespace again. Workloads with a reservation
 // keep it. spec: 10 §4.4.
-func (f *Feed) limitRange(ctx context.Context) func(*corev1.LimitRange) engine.Event {
-	return func(o *corev1.LimitRange) engine.Event {
+func (f *Feed) limitRange(ctx context.Context) func(*corev1.LimitRange) []state.Event {
+	return func(o *corev1.LimitRange) []state.Event {
 		return f.waiting(ctx, func(*kueue.Workload) bool { return true }, client.InNamespace(o.Namespace))
 	}
 }
 
 // runtimeClass converts the waiting workloads that name it again.
-func (f *Feed) runtimeClass(ctx context.Context) func(*nodev1.RuntimeClass) engine.Event {
-	return func(o *nodev1.RuntimeClass) engine.Event {
+func (f *Feed) runtimeClass(ctx context.Context) func(*nodev1.RuntimeClass) []state.Event {
+	return func(o *nodev1.RuntimeClass) []state.Event {
 		return f.waiting(ctx, func(w *kueue.Workload) bool {
 			for i := range w.Spec.PodSets {
 				if name := w.Spec.PodSets[i].Template.Spec.RuntimeClassName; name != nil && *name == o.Name {
@@ -65,16 +63,15 @@ func (f *Feed) runtimeClass(ctx context.Context) func(*nodev1.RuntimeClass) engi
 }
 
 // waiting converts the workloads without a reservation that match.
-func (f *Feed) waiting(ctx context.Context, match func(*kueue.Workload) bool, where ...client.ListOption) engine.Event {
+func (f *Feed) waiting(ctx context.Context, match func(*kueue.Workload) bool, where ...client.ListOption) (events []state.Event) {
 	var list kueue.WorkloadList
 	if err := f.Cache.List(ctx, &list, append(where, client.UnsafeDisableDeepCopy)...); err != nil {
 		log.FromContext(ctx).Error(err, "Listing Workloads that a LimitRange or a RuntimeClass is about")
 	}
-	var events []engine.Event
 	for i := range list.Items {
 		if w := &list.Items[i]; lifecycle.IsPending(w) && match(w) {
-			events = append(events, f.workload(w))
+			events = append(events, f.workload(w)...)
 		}
 	}
-	return all(events)
+	return events
 }

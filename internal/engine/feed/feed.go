@@ -62,32 +62,30 @@ func (f *Feed) Start(ctx context.Context) error {
 		on(f, f.limitRange(ctx), f.limitRange(ctx)),
 		on(f, f.runtimeClass(ctx), f.runtimeClass(ctx)),
 		on(f, f.topology(ctx), f.topology(ctx)),
-		on(f, f.flavor(ctx), func(o *kueue.ResourceFlavor) engine.Event {
-			return func(s *state.State) { s.DeleteFlavor(o.Name) }
+		on(f, f.flavor(ctx), func(o *kueue.ResourceFlavor) []state.Event {
+			return []state.Event{state.DeleteFlavor(o.Name)}
 		}),
-		on(f, func(o *kueue.Cohort) engine.Event {
-			def := convert.Cohort(o)
-			return func(s *state.State) { s.SetCohort(def) }
-		}, func(o *kueue.Cohort) engine.Event {
-			return func(s *state.State) { s.DeleteCohort(o.Name) }
+		on(f, func(o *kueue.Cohort) []state.Event {
+			return []state.Event{state.SetCohort(convert.Cohort(o))}
+		}, func(o *kueue.Cohort) []state.Event {
+			return []state.Event{state.DeleteCohort(o.Name)}
 		}),
 		on(f, f.admissionCheck(ctx), f.admissionCheck(ctx)),
-		on(f, f.clusterQueue(ctx), func(o *kueue.ClusterQueue) engine.Event {
-			return func(s *state.State) { s.DeleteQueue(o.Name) }
+		on(f, f.clusterQueue(ctx), func(o *kueue.ClusterQueue) []state.Event {
+			return []state.Event{state.DeleteQueue(o.Name)}
 		}),
-		on(f, func(o *kueue.LocalQueue) engine.Event {
-			def := convert.LocalQueue(o)
-			return func(s *state.State) { s.SetLocalQueue(def) }
-		}, func(o *kueue.LocalQueue) engine.Event {
-			return func(s *state.State) { s.DeleteLocalQueue(o.Namespace, o.Name) }
+		on(f, func(o *kueue.LocalQueue) []state.Event {
+			return []state.Event{state.SetLocalQueue(convert.LocalQueue(o))}
+		}, func(o *kueue.LocalQueue) []state.Event {
+			return []state.Event{state.DeleteLocalQueue{Namespace: o.Namespace, Name: o.Name}}
 		}),
-		on(f, func(o *corev1.Namespace) engine.Event {
-			return func(s *state.State) { s.SetNamespace(o.Name, o.Labels) }
-		}, func(o *corev1.Namespace) engine.Event {
-			return func(s *state.State) { s.DeleteNamespace(o.Name) }
+		on(f, func(o *corev1.Namespace) []state.Event {
+			return []state.Event{state.SetNamespace{Name: o.Name, Labels: o.Labels}}
+		}, func(o *corev1.Namespace) []state.Event {
+			return []state.Event{state.DeleteNamespace(o.Name)}
 		}),
-		on(f, f.workload, func(o *kueue.Workload) engine.Event {
-			return func(s *state.State) { s.DeleteWorkload(string(o.UID)) }
+		on(f, f.workload, func(o *kueue.Workload) []state.Event {
+			return []state.Event{state.DeleteWorkload(string(o.UID))}
 		}),
 	}
 	synced := make([]cache.InformerSynced, 0, len(watches))
@@ -115,20 +113,20 @@ func (f *Feed) Start(ctx context.Context) error {
 
 type watch func(context.Context) (cache.InformerSynced, error)
 
-// on posts an event for every object of a kind that is added, changed or deleted.
+// on posts the events of every object of a kind that is added, changed or deleted.
 func on[T any, P interface {
 	*T
 	client.Object
-}](f *Feed, set, deleted func(P) engine.Event) watch {
+}](f *Feed, set, deleted func(P) []state.Event) watch {
 	return func(ctx context.Context) (cache.InformerSynced, error) {
 		informer, err := f.Cache.GetInformer(ctx, P(new(T)))
 		if err != nil {
 			return nil, fmt.Errorf("watching %T: %w", P(new(T)), err)
 		}
-		post := func(o P, convert func(P) engine.Event) {
+		post := func(o P, convert func(P) []state.Event) {
 			f.posting.Lock()
 			defer f.posting.Unlock()
-			f.Engine.Post(convert(o))
+			f.Engine.Post(convert(o)...)
 		}
 		reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { post(o.(P), set) },

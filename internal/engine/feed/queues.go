@@ -7,23 +7,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// all is one event of several.
-func all(events []engine.Event) engine.Event {
-	return func(s *state.State) {
-		for _, e := range events {
-			e(s)
-		}
-	}
-}
-
 // clusterQueue converts with the problems that the object itself shows; whether its
 // flavors exist and whether its cohorts form a circle, the state knows.
-func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engine.Event {
+func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []state.Event {
 	get := func(name string, into client.Object) bool {
 		return f.Cache.Get(ctx, client.ObjectKey{Name: name}, into, client.UnsafeDisableDeepCopy) == nil
 	}
@@ -46,67 +36,66 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) engin
 		Topology: func(name kueue.TopologyReference) bool { return get(string(name), &kueue.Topology{}) },
 		Parent:   func(string) string { return "" },
 	}
-	return func(o *kueue.ClusterQueue) engine.Event {
+	return func(o *kueue.ClusterQueue) []state.Event {
 		problems := convert.Problems(o, known)
 		def, err := convert.Queue(o, problems)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)
 			def.Closed = err.Error()
 		}
-		return func(s *state.State) { s.SetQueue(def) }
+		return []state.Event{state.SetQueue(def)}
 	}
 }
 
 // clusterQueues converts the ClusterQueues that match, which may have been opened or closed.
-func (f *Feed) clusterQueues(ctx context.Context, match func(*kueue.ClusterQueue) bool) []engine.Event {
+func (f *Feed) clusterQueues(ctx context.Context, match func(*kueue.ClusterQueue) bool) []state.Event {
 	var list kueue.ClusterQueueList
 	if err := f.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing ClusterQueues")
 	}
 	set := f.clusterQueue(ctx)
-	var events []engine.Event
+	var events []state.Event
 	for i := range list.Items {
 		if match(&list.Items[i]) {
-			events = append(events, set(&list.Items[i]))
+			events = append(events, set(&list.Items[i])...)
 		}
 	}
 	return events
 }
 
 // admissionCheck converts the ClusterQueues that name a check.
-func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) engine.Event {
-	return func(o *kueue.AdmissionCheck) engine.Event {
-		return all(f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesCheck(cq, o.Name) }))
+func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) []state.Event {
+	return func(o *kueue.AdmissionCheck) []state.Event {
+		return f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesCheck(cq, o.Name) })
 	}
 }
 
 // flavor converts a flavor, and the ClusterQueues that its topology may open or
 // close.
-func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) engine.Event {
-	return func(o *kueue.ResourceFlavor) engine.Event {
-		def := convert.Flavor(o)
-		events := []engine.Event{func(s *state.State) { s.SetFlavor(def) }}
+func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) []state.Event {
+	return func(o *kueue.ResourceFlavor) []state.Event {
+		events := []state.Event{state.SetFlavor(convert.Flavor(o))}
 		if o.Spec.TopologyName != "" { // it may be added, but not changed or removed
 			events = append(events, f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesFlavor(cq, o.Name) })...)
 		}
-		return all(events)
+		return events
 	}
 }
 
 // topology converts the ClusterQueues with flavors that a topology is for.
-func (f *Feed) topology(ctx context.Context) func(*kueue.Topology) engine.Event {
-	return func(o *kueue.Topology) engine.Event {
+func (f *Feed) topology(ctx context.Context) func(*kueue.Topology) []state.Event {
+	return func(o *kueue.Topology) []state.Event {
 		var flavors kueue.ResourceFlavorList
 		if err := f.Cache.List(ctx, &flavors, client.UnsafeDisableDeepCopy); err != nil {
 			log.FromContext(ctx).Error(err, "Listing ResourceFlavors of a Topology", "topology", o.Name)
 		}
-		var events []engine.Event
+		var events []state.Event
 		for i := range flavors.Items {
 			if string(flavors.Items[i].Spec.TopologyName) == o.Name {
 				name := flavors.Items[i].Name
 				events = append(events, f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesFlavor(cq, name) })...)
 			}
 		}
-		return all(events)
+		return events
 	}
 }

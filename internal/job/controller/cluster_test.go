@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -22,11 +21,7 @@ func TestWithTheJobController(t *testing.T) {
 		t.Skip("starts a whole cluster")
 	}
 	kubeconfig := embeddedtest.Start(t, embeddedtest.Full)
-	restConfig, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	restConfig.QPS = -1
+	restConfig := embeddedtest.ConfigOf(t, kubeconfig)
 	c, err := client.New(restConfig, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +39,7 @@ func TestWithTheJobController(t *testing.T) {
 		w.create(j)
 		wl := w.workloadOf(j)
 		w.admit(wl)
-		w.eventually("the workload finishes", func() error {
+		w.until("the workload finishes", func() error {
 			if c := lifecycle.Condition(w.get(wl), kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonSucceeded {
 				return fmt.Errorf("%v, job %+v", conditionTypes(w.get(wl)), w.job("short").Status)
 			}
@@ -60,14 +55,14 @@ func TestWithTheJobController(t *testing.T) {
 		wl := w.workloadOf(j)
 		for round := range 2 {
 			w.admit(wl)
-			w.eventually("its pods exist", func() error {
+			w.until("its pods exist", func() error {
 				if got := w.job("long").Status.Active; got != 2 {
 					return fmt.Errorf("round %d: %d pods", round, got)
 				}
 				return nil
 			})
 			w.evict(wl)
-			w.eventually("the quota is released", func() error {
+			w.until("the quota is released", func() error {
 				if lifecycle.IsReserved(w.get(wl)) {
 					return fmt.Errorf("round %d: %v, job %+v", round, conditionTypes(w.get(wl)), w.job("long").Status)
 				}
@@ -79,7 +74,7 @@ func TestWithTheJobController(t *testing.T) {
 			}
 		}
 		w.must(c.Delete(w.ctx, j, client.PropagationPolicy("Background")))
-		w.eventually("its workload is over, or collected already", func() error {
+		w.until("its workload is over, or collected already", func() error {
 			var got kueue.Workload
 			err := c.Get(w.ctx, client.ObjectKeyFromObject(wl), &got)
 			if err == nil && (!lifecycle.IsFinished(&got) || len(got.Finalizers) > 0) {

@@ -20,7 +20,7 @@ import (
 // writes in turn and started again. The end is the same every time, and nothing is done twice.
 func TestKilledAtAnyWrite(t *testing.T) {
 	t.Parallel()
-	embeddedtest.AtEveryWrite(t, 8, 1, func(t *testing.T, m *embeddedtest.Mortal) {
+	embeddedtest.AtEveryWrite(t, 8, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newStoppedWorld(t, defaultConfig())
 		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
@@ -42,7 +42,7 @@ func live(t *testing.T, w *world, revive func()) {
 	t.Helper()
 	until := func(what string, check func() error) {
 		t.Helper()
-		w.eventually(what, func() error { revive(); return check() })
+		w.until(what, func() error { revive(); return check() })
 	}
 	j := w.newJob("train")
 	w.create(j)

@@ -28,7 +28,7 @@ func TestElasticRayKilledAtAnyWrite(t *testing.T) {
 	for _, kind := range []string{"RayCluster", "RayJob"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			embeddedtest.AtEveryWrite(t, 9, 3, func(t *testing.T, m *embeddedtest.Mortal) {
+			embeddedtest.AtEveryWrite(t, 9, func(t *testing.T, m *embeddedtest.Mortal) {
 				(&rayLife{world: newMortalWorld(t, m), kind: kind}).live()
 			})
 		})
@@ -45,7 +45,7 @@ func newMortalWorld(t *testing.T, m *embeddedtest.Mortal) *world {
 	}
 	w := newStoppedWorld(t, cfg)
 	w.rayCRDs()
-	w.eventually("the kinds are served", func() error {
+	w.until("the kinds are served", func() error {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion("ray.io/v1")
 		list.SetKind("RayJobList")
@@ -105,7 +105,7 @@ func (l *rayLife) live() {
 
 	l.scale(1)
 	l.deletePods("b", "c")
-	l.eventually("the slice shrinks", func() error {
+	l.until("the slice shrinks", func() error {
 		if got := l.get(second).Spec.PodSets[1].Count; got != 1 {
 			return fmt.Errorf("%d", got)
 		}
@@ -123,7 +123,7 @@ func (l *rayLife) live() {
 	}
 	l.deletePods("a")
 	l.status(l.job, map[string]any{"state": "suspended", "jobDeploymentStatus": "Suspended"})
-	l.eventually("the quota is given back", func() error {
+	l.until("the quota is given back", func() error {
 		if lifecycle.IsReserved(l.get(second)) {
 			return fmt.Errorf("%v", conditionTypes(l.get(second)))
 		}
@@ -159,7 +159,7 @@ func (l *rayLife) begin() {
 
 func (l *rayLife) isSuspended(want bool) {
 	l.t.Helper()
-	l.eventually(fmt.Sprintf("suspended is %v", want), func() error {
+	l.until(fmt.Sprintf("suspended is %v", want), func() error {
 		l.must(l.c.Get(l.ctx, client.ObjectKeyFromObject(l.job), l.job))
 		if got, _, _ := unstructured.NestedBool(l.job.Object, "spec", "suspend"); got != want {
 			return fmt.Errorf("it is %v", got)

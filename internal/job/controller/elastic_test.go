@@ -57,7 +57,7 @@ func (w *world) parse(text string) *unstructured.Unstructured {
 func (w *world) live(n int) []*kueue.Workload {
 	w.t.Helper()
 	var live []*kueue.Workload
-	w.eventually(fmt.Sprintf("%d slices are live", n), func() error {
+	w.until(fmt.Sprintf("%d slices are live", n), func() error {
 		var list kueue.WorkloadList
 		w.must(w.c.List(w.ctx, &list, client.InNamespace(w.namespace)))
 		var all []*kueue.Workload
@@ -89,7 +89,7 @@ func (w *world) free() []string {
 
 func (w *world) expectFree(want ...string) {
 	w.t.Helper()
-	w.eventually(fmt.Sprintf("%v have no gate", want), func() error {
+	w.until(fmt.Sprintf("%v have no gate", want), func() error {
 		if got := w.free(); !slices.Equal(got, want) {
 			return fmt.Errorf("%v have none", got)
 		}
@@ -108,6 +108,7 @@ const rayTemplate = "{spec: {containers: [{name: c, image: ray, resources: {requ
 // TestRayJobScalesByItself plays KubeRay and its autoscaler: the workers that the cluster wants are counted in a new slice, and
 // their pods wait for it.
 func TestRayJobScalesByItself(t *testing.T) {
+	t.Parallel()
 	cfg := defaultConfig()
 	cfg.ElasticJobs = true
 	for _, kind := range []string{"RayCluster", "RayJob"} {
@@ -119,7 +120,7 @@ func TestRayJobScalesByItself(t *testing.T) {
 	w.setup = func(mgr ctrl.Manager) error {
 		return ungate.Setup(w.ctx, mgr, ungate.Options{Config: cfg, Now: time.Now})
 	}
-	w.eventually("the kinds are served", func() error {
+	w.until("the kinds are served", func() error {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion("ray.io/v1")
 		list.SetKind("RayJobList")
@@ -132,7 +133,7 @@ func TestRayJobScalesByItself(t *testing.T) {
 	w.create(j)
 	first := w.live(1)[0]
 	w.admit(first)
-	w.eventually("the job is started", func() error {
+	w.until("the job is started", func() error {
 		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(j), j))
 		if suspended, _, _ := unstructured.NestedBool(j.Object, "spec", "suspend"); suspended {
 			return fmt.Errorf("it is suspended")
@@ -169,7 +170,7 @@ func TestRayJobScalesByItself(t *testing.T) {
 	for _, name := range []string{"b", "c", "a"} {
 		pod(name)
 	}
-	w.eventually("one pod has no gate", func() error {
+	w.until("one pod has no gate", func() error {
 		if got := w.free(); len(got) != 1 {
 			return fmt.Errorf("%v have none", got)
 		}
@@ -207,7 +208,7 @@ func TestRayJobScalesByItself(t *testing.T) {
 
 	// And then only one: the slice shrinks in place.
 	scale(1)
-	w.eventually("the slice shrinks", func() error {
+	w.until("the slice shrinks", func() error {
 		if got := w.get(second).Spec.PodSets[1].Count; got != 1 {
 			return fmt.Errorf("%d", got)
 		}

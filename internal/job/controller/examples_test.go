@@ -18,6 +18,7 @@ import (
 
 // TestFinishedEventIsRecordedOnce starts the manager again and again over a Job that is through (spec: 30 §7 example 27).
 func TestFinishedEventIsRecordedOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	w.started("train")
 	w.complete("train")
@@ -36,6 +37,7 @@ func TestFinishedEventIsRecordedOnce(t *testing.T) {
 
 // TestRecreated deletes a Job and makes another of its name, while no manager looks (spec: 30 §7 example 19).
 func TestRecreated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j, old := w.started("train")
 	w.stop()
@@ -43,7 +45,7 @@ func TestRecreated(t *testing.T) {
 	again := w.newJob("train")
 	w.create(again)
 	w.start()
-	w.eventually("the old workload ends", func() error {
+	w.until("the old workload ends", func() error {
 		got := w.get(old)
 		if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOwnerNotFound || len(got.Finalizers) > 0 {
 			return fmt.Errorf("conditions %v, finalizers %v", conditionTypes(got), got.Finalizers)
@@ -57,12 +59,13 @@ func TestRecreated(t *testing.T) {
 
 // TestAdmissionTakenBack clears the admission of a Job that runs by hand (spec: 30 §7 example 65).
 func TestAdmissionTakenBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	_, wl := w.started("train")
 	w.play(wl, func(x *kueue.Workload) bool {
 		return w.cfg.Lifecycle.Pending(x, kueue.ReasonPendingEvaluation, "by hand", metav1.Now())
 	})
-	w.eventually("the job is stopped, with its own selectors", func() error {
+	w.until("the job is stopped, with its own selectors", func() error {
 		got := w.job("train")
 		if diff := cmp.Diff(map[string]string{"zone": "a"}, got.Spec.Template.Spec.NodeSelector); !suspended(got) || diff != "" {
 			return fmt.Errorf("suspended %v, node selector -want +got:\n%s", suspended(got), diff)
@@ -80,7 +83,7 @@ func TestAdmissionTakenBack(t *testing.T) {
 // deleted and created again, with the manager killed at each of these writes in turn (spec: 30 §7 example 21).
 func TestKilledWhileReplacing(t *testing.T) {
 	t.Parallel()
-	embeddedtest.AtEveryWrite(t, 4, 1, func(t *testing.T, m *embeddedtest.Mortal) {
+	embeddedtest.AtEveryWrite(t, 4, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newStoppedWorld(t, defaultConfig())
 		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
@@ -88,7 +91,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 		w.start()
 		until := func(what string, check func() error) {
 			t.Helper()
-			w.eventually(what, func() error {
+			w.until(what, func() error {
 				m.Revive(func() { w.stop(); w.rest = plain; w.start() })
 				return check()
 			})
@@ -103,7 +106,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 			a := &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(2))}}}
 			return w.cfg.Lifecycle.Reserve(x, a, []kueue.AdmissionCheckReference{"slow"}, metav1.Now())
 		})
-		w.eventually("the job can be edited", func() error {
+		w.until("the job can be edited", func() error {
 			current := w.job("train")
 			current.Spec.Parallelism = new(int32(1))
 			return w.c.Update(w.ctx, current)

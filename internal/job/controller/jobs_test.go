@@ -36,6 +36,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/controller"
 	"github.com/berth-project/berth/internal/job/kind/all"
@@ -175,7 +176,7 @@ func (w *world) install() {
 		}
 		w.must(w.c.Create(w.ctx, &crd))
 	}
-	w.eventually("the CRDs are served", func() error { return w.c.List(w.ctx, &kueue.WorkloadList{}) })
+	w.until("the CRDs are served", func() error { return w.c.List(w.ctx, &kueue.WorkloadList{}) })
 	w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &kueue.ResourceFlavor{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
 		Spec: kueue.ResourceFlavorSpec{
@@ -219,10 +220,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually waits until check has nothing to complain about.
-func (w *world) eventually(what string, check func() error) {
+// until is wait.Until, and starts the manager again if it was killed.
+func (w *world) until(what string, check func() error) {
 	w.t.Helper()
-	embeddedtest.Eventually(w.t, what, func() error {
+	wait.Until(w.t, what, func() error {
 		if w.revive != nil {
 			w.revive()
 		}
@@ -230,15 +231,10 @@ func (w *world) eventually(what string, check func() error) {
 	})
 }
 
-// settle waits until the manager has written nothing for a while.
+// waitUntilStable waits until the manager has written nothing for a while.
 func (w *world) waitUntilStable() {
 	w.t.Helper()
-	count := func() int { w.writes.mu.Lock(); defer w.writes.mu.Unlock(); return len(w.writes.lines) }
-	for last, since := count(), time.Now(); time.Since(since) < 400*time.Millisecond; time.Sleep(20 * time.Millisecond) {
-		if n := count(); n != last {
-			last, since = n, time.Now()
-		}
-	}
+	wait.Quiet(w.t, 400*time.Millisecond, func() int { w.writes.mu.Lock(); defer w.writes.mu.Unlock(); return len(w.writes.lines) })
 }
 
 func (w *world) newNamespace(managed string) string {
@@ -281,7 +277,7 @@ func (w *world) job(name string) *batchv1.Job {
 func (w *world) workloadOf(j *batchv1.Job) *kueue.Workload {
 	w.t.Helper()
 	var found kueue.Workload
-	w.eventually("job "+j.Name+" has a workload", func() error {
+	w.until("job "+j.Name+" has a workload", func() error {
 		key := client.ObjectKey{Namespace: j.Namespace, Name: w.cfg.WorkloadName(batchv1.SchemeGroupVersion.WithKind("Job"), j.Name, j.UID)}
 		return w.c.Get(w.ctx, key, &found)
 	})
@@ -300,7 +296,7 @@ func (w *world) play(wl *kueue.Workload, change func(*kueue.Workload) bool) *kue
 	w.t.Helper()
 	status := reconcile.NewWorkloadStatus(w.c)
 	var stored *kueue.Workload
-	w.eventually("the status can be written", func() error {
+	w.until("the status can be written", func() error {
 		var err error
 		stored, _, err = status.Transition(w.ctx, w.get(wl), change)
 		return err
@@ -333,7 +329,7 @@ func suspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Su
 
 func (w *world) running(name string) *batchv1.Job {
 	w.t.Helper()
-	w.eventually("job "+name+" runs", func() error {
+	w.until("job "+name+" runs", func() error {
 		if suspended(w.job(name)) {
 			return fmt.Errorf("it is suspended")
 		}
@@ -362,7 +358,7 @@ func (w *world) started(name string) (*batchv1.Job, *kueue.Workload) {
 // setStatus plays the Job controller.
 func (w *world) setStatus(name string, change func(*batchv1.JobStatus)) {
 	w.t.Helper()
-	w.eventually("the job status can be written", func() error {
+	w.until("the job status can be written", func() error {
 		j := w.job(name)
 		change(&j.Status)
 		return w.c.Status().Update(w.ctx, j)
@@ -400,7 +396,7 @@ func (w *world) events(name string) []string {
 
 func (w *world) expectEvents(name string, want ...string) {
 	w.t.Helper()
-	w.eventually("events of "+name, func() error {
+	w.until("events of "+name, func() error {
 		if diff := cmp.Diff(want, w.events(name)); diff != "" {
 			return fmt.Errorf("-want +got:\n%s", diff)
 		}
@@ -418,6 +414,7 @@ func conditionTypes(wl *kueue.Workload) []string {
 }
 
 func TestLifeOfAJob(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	_, wl := w.queued("train")
 	if got, want := wl.Spec.QueueName, kueue.LocalQueueName("lq"); got != want {
@@ -433,7 +430,7 @@ func TestLifeOfAJob(t *testing.T) {
 	}
 	w.waitUntilStable()
 	w.complete("train")
-	w.eventually("the workload is finished and let go", func() error {
+	w.until("the workload is finished and let go", func() error {
 		got := w.get(wl)
 		if !lifecycle.IsFinished(got) || len(got.Finalizers) > 0 {
 			return fmt.Errorf("conditions %v, finalizers %v", conditionTypes(got), got.Finalizers)
@@ -457,11 +454,12 @@ func TestLifeOfAJob(t *testing.T) {
 }
 
 func TestEvictionRestoresWhatTheUserWrote(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j, wl := w.started("train")
 	w.setStatus("train", func(s *batchv1.JobStatus) { s.StartTime, s.Active = new(metav1.Now()), 2 })
 	w.evict(wl)
-	w.eventually("the job is suspended", func() error {
+	w.until("the job is suspended", func() error {
 		if !suspended(w.job("train")) {
 			return fmt.Errorf("it runs")
 		}
@@ -472,7 +470,7 @@ func TestEvictionRestoresWhatTheUserWrote(t *testing.T) {
 		t.Errorf("quota was released while pods run: %v", conditionTypes(got))
 	}
 	w.setStatus("train", func(s *batchv1.JobStatus) { s.Active = 0 })
-	w.eventually("the quota is released", func() error {
+	w.until("the quota is released", func() error {
 		if got := w.get(wl); lifecycle.IsReserved(got) || got.Status.Admission != nil {
 			return fmt.Errorf("conditions %v, admission %v", conditionTypes(got), got.Status.Admission)
 		}
@@ -509,6 +507,7 @@ func TestEvictionRestoresWhatTheUserWrote(t *testing.T) {
 }
 
 func TestStatusOfOthersIsRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j := w.newJob("scripted")
 	w.create(j)
@@ -526,7 +525,7 @@ func TestStatusOfOthersIsRemoved(t *testing.T) {
 		t.Errorf("label of the pod set: got %q, want x", got)
 	}
 	w.evict(wl)
-	w.eventually("the admission is gone", func() error {
+	w.until("the admission is gone", func() error {
 		if got := w.get(wl); got.Status.Admission != nil || lifecycle.IsAdmitted(got) {
 			return fmt.Errorf("admission %v, conditions %v", got.Status.Admission, conditionTypes(got))
 		}
@@ -568,7 +567,7 @@ func TestUnmanagedNamespace(t *testing.T) {
 	ns.Labels["managed"] = "no"
 	w.must(w.c.Update(w.ctx, &ns))
 	for _, wl := range []*kueue.Workload{first, second} {
-		w.eventually("workload "+wl.Name+" ends", func() error {
+		w.until("workload "+wl.Name+" ends", func() error {
 			got := w.get(wl)
 			if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOutOfSync || len(got.Finalizers) > 0 {
 				return fmt.Errorf("conditions %v, finalizers %v", conditionTypes(got), got.Finalizers)
@@ -583,6 +582,7 @@ func TestUnmanagedNamespace(t *testing.T) {
 }
 
 func TestWithoutWebhook(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j := w.newJob("running")
 	j.Spec.Suspend = new(false)
@@ -603,6 +603,7 @@ func TestWithoutWebhook(t *testing.T) {
 }
 
 func TestDeletion(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		before func(w *world, wl *kueue.Workload)
 	}{
@@ -612,7 +613,7 @@ func TestDeletion(t *testing.T) {
 			w.admit(wl)
 			w.running("doomed")
 			w.evict(wl)
-			w.eventually("released", func() error {
+			w.until("released", func() error {
 				if lifecycle.IsReserved(w.get(wl)) {
 					return fmt.Errorf("still reserved")
 				}
@@ -627,7 +628,7 @@ func TestDeletion(t *testing.T) {
 			j, wl := w.queued("doomed")
 			tc.before(w, wl)
 			w.must(w.c.Delete(w.ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-			w.eventually("its workload ends", func() error {
+			w.until("its workload ends", func() error {
 				got := w.get(wl) // nothing collects garbage here, so it stays
 				if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOwnerNotFound || len(got.Finalizers) > 0 {
 					return fmt.Errorf("conditions %v, finalizers %v", conditionTypes(got), got.Finalizers)
@@ -639,10 +640,11 @@ func TestDeletion(t *testing.T) {
 }
 
 func TestDeletedWorkload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j, wl := w.started("train")
 	w.must(w.c.Delete(w.ctx, wl))
-	w.eventually("there is a new workload", func() error {
+	w.until("there is a new workload", func() error {
 		if got := w.workloadOf(j); got.UID == wl.UID {
 			return fmt.Errorf("the old one is still there")
 		}
@@ -657,46 +659,47 @@ func TestDeletedWorkload(t *testing.T) {
 
 // TestEditsOfAWaitingJob is a user who edits a Job at every step (spec: 30 §7 examples 15, 16 and 17).
 func TestEditsOfAWaitingJob(t *testing.T) {
+	t.Parallel()
 	cfg := defaultConfig()
 	w := newWorld(t, cfg)
 	_, wl := w.queued("train")
 	edit := func(change func(*batchv1.Job)) {
 		t.Helper()
-		w.eventually("the job can be edited", func() error {
+		w.until("the job can be edited", func() error {
 			current := w.job("train")
 			change(current)
 			return w.c.Update(w.ctx, current)
 		})
 	}
 	edit(func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(1)) })
-	w.eventually("the workload counts one pod", func() error {
+	w.until("the workload counts one pod", func() error {
 		if got := w.get(wl).Spec.PodSets[0].Count; got != 1 {
 			return fmt.Errorf("it counts %d", got)
 		}
 		return nil
 	})
 	edit(func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector["zone"] = "b" })
-	w.eventually("the workload has the new selector", func() error {
+	w.until("the workload has the new selector", func() error {
 		if got := w.get(wl).Spec.PodSets[0].Template.Spec.NodeSelector["zone"]; got != "b" {
 			return fmt.Errorf("it has %s", got)
 		}
 		return nil
 	})
-	w.eventually("it is told", func() error {
+	w.until("it is told", func() error {
 		if got := w.events("train"); !slices.Contains(got, "UpdatedWorkload") {
 			return fmt.Errorf("events %v", got)
 		}
 		return nil
 	})
 	edit(func(j *batchv1.Job) { j.Labels[kueue.QueueNameLabel] = "other" })
-	w.eventually("the workload moved", func() error {
+	w.until("the workload moved", func() error {
 		if got := w.get(wl).Spec.QueueName; got != "other" {
 			return fmt.Errorf("it is in %s", got)
 		}
 		return nil
 	})
 	edit(func(j *batchv1.Job) { j.Spec.Suspend = new(false) })
-	w.eventually("the job is stopped again", func() error {
+	w.until("the job is stopped again", func() error {
 		if !suspended(w.job("train")) {
 			return fmt.Errorf("it runs")
 		}
@@ -708,13 +711,14 @@ func TestEditsOfAWaitingJob(t *testing.T) {
 }
 
 func TestFailedToStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j := w.newJob("picky")
 	j.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "a100"}
 	w.create(j)
 	wl := w.workloadOf(j)
 	w.admit(wl)
-	w.eventually("the workload is finished", func() error {
+	w.until("the workload is finished", func() error {
 		if c := lifecycle.Condition(w.get(wl), kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonFailedToStart {
 			return fmt.Errorf("conditions %v", conditionTypes(w.get(wl)))
 		}
@@ -726,6 +730,7 @@ func TestFailedToStart(t *testing.T) {
 }
 
 func TestPriorityClasses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j := w.newJob("train")
 	gold, silver := w.namespace+"-gold", w.namespace+"-silver"
@@ -740,12 +745,12 @@ func TestPriorityClasses(t *testing.T) {
 	w.admit(wl)
 	w.running("train")
 	w.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: silver}, Value: 50})
-	w.eventually("the label can be changed", func() error {
+	w.until("the label can be changed", func() error {
 		current := w.job("train")
 		current.Labels[kueue.PriorityClassLabel] = silver
 		return w.c.Update(w.ctx, current)
 	})
-	w.eventually("the workload has the new class", func() error {
+	w.until("the workload has the new class", func() error {
 		if got := w.get(wl).Spec; got.PriorityClassRef.Name != silver || *got.Priority != 50 {
 			return fmt.Errorf("it has %s, %d", got.PriorityClassRef.Name, *got.Priority)
 		}
@@ -757,6 +762,7 @@ func TestPriorityClasses(t *testing.T) {
 }
 
 func TestPrebuiltWorkload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	j := w.newJob("train")
 	j.Labels[kueue.PrebuiltWorkloadLabel] = "mine"
@@ -768,7 +774,7 @@ func TestPrebuiltWorkload(t *testing.T) {
 		Spec:       kueue.WorkloadSpec{QueueName: "lq", PodSets: []kueue.PodSet{{Name: "main", Count: 2, Template: w.defaulted(template)}}},
 	})
 	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: w.namespace}}
-	w.eventually("it is adopted", func() error {
+	w.until("it is adopted", func() error {
 		if owner := metav1.GetControllerOf(w.get(wl)); owner == nil || owner.UID != j.UID {
 			return fmt.Errorf("owner %v", owner)
 		}
@@ -785,7 +791,7 @@ func TestPrebuiltWorkload(t *testing.T) {
 		Spec:       kueue.WorkloadSpec{QueueName: "lq", PodSets: []kueue.PodSet{{Name: "main", Count: 2, Template: w.defaulted(template)}}},
 	})
 	w.create(other)
-	w.eventually("the wrong one is out of sync", func() error {
+	w.until("the wrong one is out of sync", func() error {
 		got := w.get(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "wrong", Namespace: w.namespace}})
 		if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOutOfSync {
 			return fmt.Errorf("conditions %v", conditionTypes(got))
@@ -807,6 +813,7 @@ func (w *world) defaulted(template corev1.PodTemplateSpec) corev1.PodTemplateSpe
 
 // TestRestart kills the manager at every stage, with a decision possibly half carried out, and starts another one.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	restart := func() { w.stop(); w.start() }
 	const n = 6
@@ -830,7 +837,7 @@ func TestRestart(t *testing.T) {
 	}
 	restart()
 	for i, wl := range workloads[:n/2] {
-		w.eventually("released", func() error {
+		w.until("released", func() error {
 			if lifecycle.IsReserved(w.get(wl)) {
 				return fmt.Errorf("workload %d is still reserved", i)
 			}
@@ -842,7 +849,7 @@ func TestRestart(t *testing.T) {
 	}
 	restart()
 	for i, wl := range workloads[n/2:] {
-		w.eventually("finished", func() error {
+		w.until("finished", func() error {
 			if got := w.get(wl); !lifecycle.IsFinished(got) || len(got.Finalizers) > 0 {
 				return fmt.Errorf("workload %d: %v", i, conditionTypes(got))
 			}
@@ -872,10 +879,11 @@ func TestRestart(t *testing.T) {
 
 // TestInterruptedStop finds a job that a crash left between the writes of a stop.
 func TestInterruptedStop(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, defaultConfig())
 	w.started("train")
 	w.stop()
-	w.eventually("the first write of a stop", func() error {
+	w.until("the first write of a stop", func() error {
 		current := w.job("train")
 		current.Spec.Suspend = new(true)
 		current.Annotations = map[string]string{kueue.JobStoppingAnnotation: "true"}

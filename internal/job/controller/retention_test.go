@@ -16,6 +16,7 @@ import (
 // Jobs whose Workload Berth deactivated are deleted by the current retention, also after an earlier deactivation; jobs that users
 // deactivated stay. spec: 70 §2.1.10, §6 #5.
 func TestRetentionChanges(t *testing.T) {
+	t.Parallel()
 	cfg := defaultConfig()
 	cfg.Kinds[corev1.SchemeGroupVersion.WithKind("Pod")] = true
 	w := newWorld(t, cfg)
@@ -24,7 +25,7 @@ func TestRetentionChanges(t *testing.T) {
 	w.start()
 	deactivate := func(wl *kueue.Workload, byBerth bool) {
 		t.Helper()
-		w.eventually("it is deactivated", func() error {
+		w.until("it is deactivated", func() error {
 			x := w.get(wl)
 			x.Spec.Active = new(false)
 			return w.c.Update(w.ctx, x)
@@ -35,7 +36,7 @@ func TestRetentionChanges(t *testing.T) {
 			}
 			return w.cfg.Lifecycle.Deactivate(x, metav1.Now())
 		})
-		w.eventually("its quota is free", func() error {
+		w.until("its quota is free", func() error {
 			if x := w.get(wl); lifecycle.IsReserved(x) || lifecycle.DeactivatedByBerth(x) != byBerth {
 				return fmt.Errorf("conditions %v", conditionTypes(x))
 			}
@@ -53,7 +54,7 @@ func TestRetentionChanges(t *testing.T) {
 	deactivate(group, true) // while it waits: pods that run end with the eviction
 	is := func(there bool, object client.Object) {
 		t.Helper()
-		w.eventually(fmt.Sprintf("%s is there: %v", object.GetName(), there), func() error {
+		w.until(fmt.Sprintf("%s is there: %v", object.GetName(), there), func() error {
 			err := w.c.Get(w.ctx, client.ObjectKeyFromObject(object), object)
 			if (err == nil && object.GetDeletionTimestamp() == nil) == there {
 				return nil
@@ -107,7 +108,7 @@ func (w *world) group(name string, size int) *kueue.Workload {
 		w.create(w.member(name, i))
 	}
 	var found kueue.Workload
-	w.eventually("the group has a workload", func() error {
+	w.until("the group has a workload", func() error {
 		return w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &found)
 	})
 	return &found

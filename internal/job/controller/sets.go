@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,8 +48,8 @@ func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
 		WithOptions(controllerOptions(workers))
-	if _, ok := r.d.New().(*appsv1.StatefulSet); !ok {
-		b = b.Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(r.ofStatefulSet))
+	if makers := r.d.Sets.Makers; makers.GVK != r.d.GVK {
+		b = b.Watches(makers.New(), handler.EnqueueRequestsFromMapFunc(r.ofMaker))
 	}
 	return b.Complete(r)
 }
@@ -73,10 +72,10 @@ func (r *sets) ofOwnedWorkload(_ context.Context, w client.Object) []ctrlreconci
 	return out
 }
 
-// ofStatefulSet returns the object whose pods a StatefulSet controls.
-func (r *sets) ofStatefulSet(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	template := &corev1.Pod{ObjectMeta: *o.(*appsv1.StatefulSet).Spec.Template.ObjectMeta.DeepCopy()}
-	if name := r.d.Sets.Owner(template); name != "" {
+// ofMaker returns the object whose pods another one controls.
+func (r *sets) ofMaker(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	pod := &corev1.Pod{ObjectMeta: *r.d.Sets.Makers.Template(o).ObjectMeta.DeepCopy()}
+	if name := r.d.Sets.Owner(pod); name != "" {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
 	}
 	return nil
@@ -108,7 +107,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 
 // observeServer reads one object and everything that decide.Sets needs.
 func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
-	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, StatefulSets: map[string]*appsv1.StatefulSet{}}
+	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, Makers: map[string]job.Object{}}
 	var pods corev1.PodList
 	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name})
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*de
 	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Mode != job.Managed {
 		return o, err
 	}
-	if err := r.statefulSets(ctx, o); err != nil {
+	if err := r.makers(ctx, o); err != nil {
 		return nil, err
 	}
 	o.Classes, err = r.classesOf(ctx, o.Job, r.podSetsOf(o.Job))
@@ -172,30 +171,30 @@ func (r *sets) podSetsOf(o job.Object) []kueue.PodSet {
 	return parts[0].PodSets // all parts are made from the same templates
 }
 
-// statefulSets reads the StatefulSets that control pods. Only the API server can report that one does not exist: a stale cache must
+// makers reads the objects that control pods. Only the API server can report that one does not exist: a stale cache must
 // not ungate pods.
-func (r *sets) statefulSets(ctx context.Context, o *decide.ObservedSets) error {
+func (r *sets) makers(ctx context.Context, o *decide.ObservedSets) error {
 	for _, pod := range o.Pods {
-		ref := metav1.GetControllerOf(pod)
-		if ref == nil || ref.Kind != "StatefulSet" {
+		ref := r.d.Sets.Makers.Of(pod)
+		if ref == nil {
 			continue
 		}
-		if _, known := o.StatefulSets[ref.Name]; known {
+		if _, known := o.Makers[ref.Name]; known {
 			continue
 		}
-		var found appsv1.StatefulSet
+		found := r.d.Sets.Makers.New()
 		key := client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}
-		err := r.cache.Get(ctx, key, &found)
+		err := r.cache.Get(ctx, key, found)
 		if apierrors.IsNotFound(err) {
-			err = r.live.Get(ctx, key, &found)
+			err = r.live.Get(ctx, key, found)
 		}
 		switch {
 		case err == nil:
-			o.StatefulSets[ref.Name] = &found
+			o.Makers[ref.Name] = found
 		case apierrors.IsNotFound(err):
-			o.StatefulSets[ref.Name] = nil
+			o.Makers[ref.Name] = nil
 		default:
-			return fmt.Errorf("reading StatefulSet %s: %w", key, err)
+			return fmt.Errorf("reading %s %s: %w", ref.Kind, key, err)
 		}
 	}
 	return nil

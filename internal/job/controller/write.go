@@ -111,10 +111,11 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			}
 			return named(err, "updating "+r.d.GVK.Kind, m)
 		case job.PatchJobStatus:
+			owner := manager // members are written at once
 			if r.d.Once != nil {
-				manager = client.FieldOwner(r.d.Once.StatusManager)
+				owner = client.FieldOwner(r.d.Once.StatusManager)
 			}
-			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), manager); err != nil {
+			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), owner); err != nil {
 				return named(err, "updating the status of "+r.d.GVK.Kind, m)
 			}
 			return r.deleteUnnamed(ctx, a.Children)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -24,7 +25,7 @@ func ended(w *world) {
 	w.waitUntilStable()
 	was := w.again(o).GetGeneration()
 	w.evict(wl)
-	w.eventually("the job is told to stop", func() error {
+	wait.Until(w.t, "the job is told to stop", func() error {
 		if got := w.again(o); got.GetGeneration() == was {
 			return errors.New("it is as it was")
 		}
@@ -35,7 +36,7 @@ func ended(w *world) {
 		w.t.Errorf("%d changes of a job that has to stop, want 1; reserved: %v", got.GetGeneration()-was, lifecycle.IsReserved(w.get(wl)))
 	}
 	w.status(o, Stopped)
-	w.eventually("the workload is let go", func() error {
+	wait.Until(w.t, "the workload is let go", func() error {
 		got := w.get(wl)
 		if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonFailed || len(got.Finalizers) > 0 {
 			return fmt.Errorf("%v, finalizers %v", conditions(got), got.Finalizers)
@@ -55,9 +56,9 @@ func lost(w *world) {
 	w.waitUntilStable()
 	w.must(w.c.Patch(w.ctx, w.get(wl), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	w.must(w.c.Delete(w.ctx, wl))
-	w.eventually("the job is stopped", func() error { return w.stopped(o) })
+	wait.Until(w.t, "the job is stopped", func() error { return w.stopped(o) })
 	w.status(o, Stopped)
-	w.eventually("it is queued anew", func() error {
+	wait.Until(w.t, "it is queued anew", func() error {
 		if all := w.workloads(); len(all) != 1 || all[0].UID == wl.UID {
 			return fmt.Errorf("%d workloads", len(all))
 		}
@@ -80,7 +81,7 @@ func stoppedByUser(w *world) {
 	w.status(o, Active)
 	w.waitUntilStable()
 	mark := func(change func(job.Object, map[string]string)) {
-		w.eventually("the job can be changed", func() error {
+		wait.Until(w.t, "the job can be changed", func() error {
 			got := w.again(o)
 			annotations := got.GetAnnotations()
 			if annotations == nil {
@@ -100,7 +101,7 @@ func stoppedByUser(w *world) {
 		w.t.Error("the quota is released while pods run")
 	}
 	w.status(o, Stopped)
-	w.eventually("it is on hold", func() error {
+	wait.Until(w.t, "it is on hold", func() error {
 		if got := w.get(wl); !lifecycle.IsOnHold(got) {
 			return fmt.Errorf("%v", conditions(got))
 		}
@@ -111,7 +112,7 @@ func stoppedByUser(w *world) {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}
 	mark(func(_ job.Object, annotations map[string]string) { delete(annotations, job.UserStopAnnotation) })
-	w.eventually("it is queued again", func() error {
+	wait.Until(w.t, "it is queued again", func() error {
 		if c := lifecycle.Condition(w.get(wl), kueue.WorkloadQuotaReserved); c.Reason != kueue.ReasonPendingEvaluation {
 			return fmt.Errorf("%v", conditions(w.get(wl)))
 		}

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -28,21 +30,21 @@ type groupWorld struct {
 func newGroupWorld(t *testing.T, pods *Kind, start trouble, kinds ...*job.Descriptor) *groupWorld {
 	t.Helper()
 	w := newWorld(t, pods, append(kinds, pods.Descriptor))
-	w.cfg.GroupsOwnWorkloads = true
 	return &groupWorld{w, start(w)}
 }
 
-// anyhow runs a test without and with trouble.
+// anyhow runs a test without and with trouble: with -long with both sorts, otherwise with one of them.
 func anyhow(t *testing.T, least int, live func(*testing.T, trouble)) {
 	t.Run("undisturbed", func(t *testing.T) { live(t, calm) })
-	dying(t, least, live)
-	failing(t, least/3, live)
+	for _, disturbed := range embeddedtest.Sample(t, 1, []func(){func() { dying(t, least, live) }, func() { failing(t, least/3, live) }}) {
+		disturbed()
+	}
 }
 
 // until waits, and keeps the manager running.
 func (w *groupWorld) until(what string, check func() error) {
 	w.t.Helper()
-	w.eventually(what, w.revive.before(check))
+	wait.Until(w.t, what, w.revive.before(check))
 }
 
 // pod creates a pod of group g, as by the webhook, with a role.
@@ -193,12 +195,7 @@ func RunGroups(t *testing.T, pods *Kind) {
 		}
 		w.are("all are let go", "a h100", "x h100", "y h100", "z h100")
 		w.says(wl, kueue.WorkloadFinished, "True/Succeeded")
-		w.until("the workload is let go", func() error {
-			if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
-				return fmt.Errorf("finalizers %v", got.Finalizers)
-			}
-			return nil
-		})
+		w.finalized(wl)
 		for _, line := range w.traffic.unpinned {
 			t.Errorf("a patch without a resource version: %s", line)
 		}
@@ -207,7 +204,7 @@ func RunGroups(t *testing.T, pods *Kind) {
 
 // RunGroupDeletions deletes pods and Workloads of groups in every state. The rest keeps no finalizer of ours.
 func RunGroupDeletions(t *testing.T, pods *Kind) {
-	w := newGroupWorld(t, pods.parallel(t), calm)
+	w := newGroupWorld(t, pods.parallel(t), func(w *world) revival { w.start(nil); return nil }) // for all namespaces
 	in := func(name string, run func(*groupWorld)) {
 		t.Run(name, func(t *testing.T) {
 			at := *w.world
@@ -276,12 +273,7 @@ func RunGroupDeletions(t *testing.T, pods *Kind) {
 		a.Finalizers = nil
 		w.must(w.c.Update(w.ctx, &a))
 		remove(w, &a)
-		w.until("the workload is let go", func() error {
-			if got := w.get(wl); len(got.Finalizers) > 0 {
-				return fmt.Errorf("finalizers %v", got.Finalizers)
-			}
-			return nil
-		})
+		w.finalized(wl)
 	})
 }
 
@@ -309,6 +301,34 @@ func (w *groupWorld) none() error {
 	return nil
 }
 
+// finalized waits until a Workload has no finalizer.
+func (w *groupWorld) finalized(wl *kueue.Workload) {
+	w.t.Helper()
+	w.until("the finalizer of the workload is removed", func() error {
+		if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
+			return fmt.Errorf("finalizers %v", got.Finalizers)
+		}
+		return nil
+	})
+}
+
+// statefulSet creates a StatefulSet of two pods.
+func (w *groupWorld) statefulSet(name string, labels map[string]string) *appsv1.StatefulSet {
+	w.t.Helper()
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: labels},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
+			},
+		},
+	}
+	w.must(w.c.Create(w.ctx, set))
+	return set
+}
+
 // member creates a pod of a serving kind's template, as its StatefulSet would.
 func (w *groupWorld) member(name, framework string, controller *metav1.OwnerReference, labels, annotations map[string]string) *corev1.Pod {
 	w.t.Helper()
@@ -325,17 +345,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 	pods = pods.parallel(t)
 	anyhow(t, 8, func(t *testing.T, start trouble) {
 		w := newGroupWorld(t, pods, start, sets)
-		set := &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
-			Spec: appsv1.StatefulSetSpec{
-				Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-				Template: corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
-				},
-			},
-		}
-		w.must(w.c.Create(w.ctx, set))
+		set := w.statefulSet("web", map[string]string{kueue.QueueNameLabel: "lq"})
 		name := w.cfg.WorkloadName(sets.GVK, "web", set.UID)
 		scale := func(n string) {
 			w.must(w.c.Patch(w.ctx, set, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":`+n+`}}`))))
@@ -367,15 +377,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		w.are("it is stopped")
 		w.until("the quota is released", func() error { return w.released(wl) })
 		w.must(w.c.Delete(w.ctx, set))
-		released := func(wl *kueue.Workload) {
-			w.until("the workload is let go", func() error {
-				if got := w.get(wl); len(got.Finalizers) > 0 || got.UID != wl.UID {
-					return fmt.Errorf("finalizers %v", got.Finalizers)
-				}
-				return nil
-			})
-		}
-		released(wl)
+		w.finalized(wl)
 		collected := &kueue.Workload{ // the garbage collector has removed the reference to the StatefulSet
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: w.namespace, Name: "collected", Finalizers: []string{kueue.ResourceInUseFinalizer},
@@ -387,7 +389,7 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 			Spec: wl.Spec,
 		}
 		w.must(w.c.Create(w.ctx, collected))
-		released(collected)
+		w.finalized(collected)
 	})
 }
 
@@ -405,17 +407,7 @@ func RunLeaderWorkerSets(t *testing.T, kind *Kind, pods *Kind) {
 		w.must(w.c.Create(w.ctx, set))
 		name := func(i int) string { return w.cfg.WorkloadName(sets.GVK, fmt.Sprintf("llm-%d", i), set.GetUID()) }
 		zero, one := w.workload(name(0), "leader:1", "worker:1"), w.workload(name(1), "leader:1", "worker:1")
-		own := &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "llm"},
-			Spec: appsv1.StatefulSetSpec{
-				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-				Template: corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
-				},
-			},
-		}
-		w.must(w.c.Create(w.ctx, own))
+		own := w.statefulSet("llm", nil)
 		controller := metav1.NewControllerRef(own, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
 		member := func(name, group string, annotations map[string]string) {
 			labels := map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": group}

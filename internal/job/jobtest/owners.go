@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
@@ -73,7 +74,7 @@ func oneForAll(w *world) {
 	set.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(aw, w.kind.Descriptor.GVK)})
 	w.must(w.c.Create(w.ctx, set))
 	o := w.ownedJob("set-a-0", set, set.GroupVersionKind(), "")
-	w.eventually("what is inside waits", func() error {
+	wait.Until(w.t, "what is inside waits", func() error {
 		for _, inside := range []job.Object{set, o} {
 			d := w.descriptorOf(inside)
 			got := d.New()

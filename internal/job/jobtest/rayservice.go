@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 	"github.com/berth-project/berth/internal/job/plan/podset"
@@ -42,7 +43,7 @@ func newRayWorld(t *testing.T, kind *Kind, start trouble, kinds []*job.Descripto
 // until waits, keeps the manager running, and checks that no pod runs without quota.
 func (w *rayWorld) until(what string, check func() error) {
 	w.t.Helper()
-	w.eventually(what, w.revive.before(func() error {
+	wait.Until(w.t, what, w.revive.before(func() error {
 		w.guard()
 		return check()
 	}))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
@@ -80,7 +81,7 @@ func layers(w *rayWorld) {
 	for _, group := range append(view.Maps(w.service.Object, "spec", "rayClusterConfig", "workerGroupSpecs"), view.Map(w.service.Object, "spec", "rayClusterConfig", "headGroupSpec")) {
 		delete(view.Map(group, "template", "spec"), "schedulingGates")
 	}
-	w.eventually("the webhook answers", func() error {
+	wait.Until(w.t, "the webhook answers", func() error {
 		probe := w.service.DeepCopy()
 		if err := w.c.Create(w.ctx, probe, client.DryRunAll); err != nil || !view.Bool(probe.Object, "spec", "suspend") {
 			return fmt.Errorf("it does not: %w", err)
@@ -137,7 +138,7 @@ func layers(w *rayWorld) {
 	w.admit(next)
 	w.must(w.try(c, func(o map[string]any) { view.Set(o, false, "spec", "suspend") }))
 	var gated corev1.Pod
-	w.eventually("the pods of the cluster are there, and wait", func() error {
+	wait.Until(w.t, "the pods of the cluster are there, and wait", func() error {
 		pods := slices.DeleteFunc(w.pods(), func(p corev1.Pod) bool { return !podset.HasGate(p.Spec.SchedulingGates) })
 		if len(pods) != 3 {
 			return fmt.Errorf("%d wait", len(pods))
@@ -160,7 +161,7 @@ func (w *rayWorld) open(pod *corev1.Pod) error {
 // try changes an object, and returns the API server's answer.
 func (w *rayWorld) try(o *unstructured.Unstructured, change func(map[string]any)) (err error) {
 	w.t.Helper()
-	w.eventually("it is no conflict", func() error {
+	wait.Until(w.t, "it is no conflict", func() error {
 		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(o), o))
 		change(o.Object)
 		if err = w.c.Update(w.ctx, o); apierrors.IsConflict(err) {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -28,7 +29,7 @@ func refused(w *world) {
 		o.SetLabels(labels)
 	})
 	wl := w.workloadOf(o)
-	w.eventually("the policy is in force", func() error {
+	wait.Until(w.t, "the policy is in force", func() error {
 		probe := w.again(o)
 		w.running(probe)
 		if err := w.c.Update(w.ctx, probe, client.DryRunAll); !apierrors.IsInvalid(err) {
@@ -38,7 +39,7 @@ func refused(w *world) {
 	})
 	before := spec(w.t, w.again(o))
 	w.admit(wl)
-	w.eventually("the workload is finished", func() error {
+	wait.Until(w.t, "the workload is finished", func() error {
 		got := w.get(wl)
 		if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonFailedToStart || len(got.Finalizers) > 0 {
 			return fmt.Errorf("%v, finalizers %v", conditions(got), got.Finalizers)

@@ -3,12 +3,12 @@ package jobtest
 import (
 	"errors"
 	"fmt"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -21,7 +21,7 @@ func (w *world) away(start trouble, early bool) {
 	revive := start(w)
 	until := func(what string, check func() error) {
 		w.t.Helper()
-		w.eventually(what, revive.before(check))
+		wait.Until(w.t, what, revive.before(check))
 	}
 	kind := w.kind
 	o := w.create("train", nil)
@@ -119,21 +119,11 @@ func comesBack(w *world) {
 		return
 	}
 	var o job.Object
-	w.eventually("the job is there", func() error {
+	wait.Until(w.t, "the job is there", func() error {
 		o = w.kind.Descriptor.New()
 		return w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "train"}, o)
 	})
 	w.tells(o, "CreatedWorkload", "CreatedWorkload", "DeletedWorkload", "NamespaceUnmanaged", "Started", "Started", "Stopped")
-}
-
-// throughAway runs away with trouble, and with either event first.
-func throughAway(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
-	t.Run("comes back with the job's event first", func(t *testing.T) { newWorld(t, kind, kinds).away(calm, true) })
-	life := func(t *testing.T, start trouble) { newWorld(t, kind, kinds).away(start, false) }
-	t.Run("comes back", func(t *testing.T) {
-		dying(t, 4, life)
-		failing(t, 2, life)
-	})
 }
 
 // givenBack are jobs that Berth suspended when their namespace leaves management: they run as their users wrote them. A job that
@@ -155,7 +145,7 @@ func givenBack(w *world) {
 	w.relabel("yes")
 	w.workloadOf(mine)
 	w.relabel("no")
-	w.eventually("the workload is let go", func() error { return isOutOfSync(w.workloadOf(mine)) })
+	wait.Until(w.t, "the workload is let go", func() error { return isOutOfSync(w.workloadOf(mine)) })
 	w.waitUntilStable()
 	w.must(w.suspended(mine))
 	if w.kind.Ends {
@@ -164,14 +154,14 @@ func givenBack(w *world) {
 	moment := w.create("moment", d.Resume)
 	before := spec(w.t, w.again(moment))
 	w.relabel("yes")
-	w.eventually("a job that ran is stopped", func() error { return w.stopped(moment) })
+	wait.Until(w.t, "a job that ran is stopped", func() error { return w.stopped(moment) })
 	w.relabel("no")
 	w.status(moment, Stopped)
 	w.resumes(moment)
 	if diff := cmp.Diff(before, spec(w.t, w.again(moment))); diff != "" {
 		w.t.Errorf("not what the user wrote -want +got:\n%s", diff)
 	}
-	w.eventually("its user stops it", func() error {
+	wait.Until(w.t, "its user stops it", func() error {
 		got := w.again(moment)
 		d.Suspend(got)
 		return w.c.Update(w.ctx, got)
@@ -183,7 +173,7 @@ func givenBack(w *world) {
 
 func (w *world) resumes(o job.Object) {
 	w.t.Helper()
-	w.eventually("the job is given back", func() error {
+	wait.Until(w.t, "the job is given back", func() error {
 		if got := w.again(o); job.IsSuspendedByBerth(got) {
 			return errors.New("it is marked as suspended")
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,17 +90,7 @@ func returningGroup(w *groupWorld) {
 }
 
 func returningSet(w *groupWorld, sets *job.Descriptor) {
-	set := &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
-			},
-		},
-	}
-	w.must(w.c.Create(w.ctx, set))
+	set := w.statefulSet("web", map[string]string{kueue.QueueNameLabel: "lq"})
 	member := func(name string) *corev1.Pod {
 		return w.member(name, "statefulset", metav1.NewControllerRef(set, sets.GVK), map[string]string{"app": "web"}, nil)
 	}

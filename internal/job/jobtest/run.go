@@ -24,6 +24,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -73,7 +74,8 @@ func (k *Kind) parallel(t *testing.T) *Kind {
 	return &own
 }
 
-// Run runs the suite for a kind. parent is a kind that may own jobs of it.
+// Run runs the suite for a kind. parent is a kind that may own jobs of it. Without -long half of the tests are left out, different ones for
+// each kind, and a job in trouble lives one life of each sort.
 func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	kind = kind.parallel(t)
 	kinds := []*job.Descriptor{kind.Descriptor}
@@ -83,7 +85,6 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	w := newWorld(t, kind, kinds)
 	w.start(nil)
 	tests := []test{
-		{"life", life},
 		{"failed", failed},
 		{"contradiction", contradiction},
 		{"deleted", deleted},
@@ -101,7 +102,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	default:
 		tests = append(tests, test{"preempted", preempted}, test{"workload lost", lost}, test{"unsuspended by hand", byHand}, test{"child", child}, test{"stopped by its user", stoppedByUser})
 	}
-	for _, test := range tests {
+	for _, test := range append([]test{{"life", life}}, embeddedtest.Sample(t, len(tests)/2, tests)...) {
 		t.Run(test.name, func(t *testing.T) {
 			at := *w
 			at.t = t
@@ -113,10 +114,31 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		})
 	}
 	w.stop()
-	through := func(t *testing.T, start trouble) { newWorld(t, kind, kinds).through(start) }
-	dying(t, 4, through)
-	failing(t, 2, through)
-	throughAway(t, kind, kinds)
+	t.Run("comes back with the job's event first", func(t *testing.T) { newWorld(t, kind, kinds).away(calm, true) })
+	inTrouble(t, kind, kinds)
+}
+
+// inTrouble runs two lives of a job: one with an eviction, one whose namespace leaves management for a while. Without -long one of them has a
+// manager that is restarted, and one a manager whose writes fail.
+func inTrouble(t *testing.T, kind *Kind, kinds []*job.Descriptor) {
+	type life struct {
+		name string
+		run  func(*world, trouble)
+	}
+	lives := []life{
+		{"evicted", func(w *world, start trouble) { w.through(start) }},
+		{"comes back", func(w *world, start trouble) { w.away(start, false) }},
+	}
+	for _, l := range embeddedtest.Sample(t, 1, lives) {
+		t.Run(l.name, func(t *testing.T) {
+			dying(t, 4, func(t *testing.T, start trouble) { l.run(newWorld(t, kind, kinds), start) })
+		})
+	}
+	for _, l := range embeddedtest.Sample(t, 1, lives) {
+		t.Run(l.name, func(t *testing.T) {
+			failing(t, 2, func(t *testing.T, start trouble) { l.run(newWorld(t, kind, kinds), start) })
+		})
+	}
 }
 
 // test is a part of the suite.
@@ -183,7 +205,7 @@ func (w *world) selectors(o job.Object) []map[string]string {
 // started checks that the pods have the admitted values.
 func (w *world) started(o job.Object) {
 	w.t.Helper()
-	w.eventually("the job runs", func() error { return w.runs(o) })
+	wait.Until(w.t, "the job runs", func() error { return w.runs(o) })
 	want := make([]map[string]string, len(w.kind.PodSets))
 	for i := range want {
 		want[i] = map[string]string{"zone": "a", "pool": "h100"}
@@ -222,7 +244,7 @@ func life(w *world) {
 	}
 	w.status(o, Active)
 	w.status(o, Succeeded)
-	w.eventually("the workload is let go", func() error {
+	wait.Until(w.t, "the workload is let go", func() error {
 		got := w.get(wl)
 		if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonSucceeded || len(got.Finalizers) > 0 {
 			return fmt.Errorf("%v, finalizers %v", conditions(got), got.Finalizers)
@@ -252,13 +274,13 @@ func preempted(w *world) {
 		w.status(o, Active)
 		w.waitUntilStable()
 		w.evict(wl)
-		w.eventually("the job is stopped", func() error { return w.stopped(o) })
+		wait.Until(w.t, "the job is stopped", func() error { return w.stopped(o) })
 		w.waitUntilStable()
 		if !lifecycle.IsReserved(w.get(wl)) {
 			w.t.Errorf("round %d: the quota is released while pods run", round)
 		}
 		w.status(o, Stopped)
-		w.eventually("the quota is released", func() error { return w.released(wl) })
+		wait.Until(w.t, "the quota is released", func() error { return w.released(wl) })
 		w.waitUntilStable()
 		if diff := cmp.Diff(before, spec(w.t, w.again(o))); diff != "" {
 			w.t.Errorf("round %d: not what the user wrote -want +got:\n%s", round, diff)
@@ -283,14 +305,14 @@ func removed(w *world) {
 			w.must(w.kind.Descriptor.Start(got, make([]job.PodSetInfo, len(w.kind.PodSets)), nil))
 			w.must(w.c.Update(w.ctx, got))
 		}
-		w.eventually("the job is gone", func() error {
+		wait.Until(w.t, "the job is gone", func() error {
 			err := w.c.Get(w.ctx, client.ObjectKeyFromObject(o), w.kind.Descriptor.New())
 			if err == nil {
 				return errors.New("it exists")
 			}
 			return client.IgnoreNotFound(err)
 		})
-		w.eventually("the workload is over", func() error {
+		wait.Until(w.t, "the workload is over", func() error {
 			if c := lifecycle.Condition(w.get(wl), kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOwnerNotFound {
 				return fmt.Errorf("%v", conditions(w.get(wl)))
 			}
@@ -299,7 +321,7 @@ func removed(w *world) {
 		if got := w.get(wl); admitted {
 			w.requeuedFalse(got)
 		}
-		w.eventually("it tells once that it was stopped", func() error {
+		wait.Until(w.t, "it tells once that it was stopped", func() error {
 			if n := count(w.events(o), "Stopped"); n != 1 {
 				return fmt.Errorf("%d events", n)
 			}
@@ -337,7 +359,7 @@ func failed(w *world) {
 	w.started(o)
 	w.status(o, Active)
 	w.status(o, Failed)
-	w.eventually("the workload is finished", func() error {
+	wait.Until(w.t, "the workload is finished", func() error {
 		if c := lifecycle.Condition(w.get(wl), kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonFailed {
 			return fmt.Errorf("%v", conditions(w.get(wl)))
 		}
@@ -368,7 +390,7 @@ func contradiction(w *world) {
 		x.Status.AdmissionChecks = []kueue.AdmissionCheckState{state}
 		return true
 	})
-	w.eventually("the workload is finished", func() error {
+	wait.Until(w.t, "the workload is finished", func() error {
 		if c := lifecycle.Condition(w.get(wl), kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonFailedToStart {
 			return fmt.Errorf("%v", conditions(w.get(wl)))
 		}
@@ -387,7 +409,7 @@ func byHand(w *world) {
 	w.workloadOf(o)
 	was := spec(w.t, w.again(o))
 	infos := make([]job.PodSetInfo, len(w.kind.PodSets))
-	w.eventually("the job is started by hand", func() error {
+	wait.Until(w.t, "the job is started by hand", func() error {
 		got := w.again(o)
 		in := &job.Setting{Config: w.cfg, Objects: w.objects(got)}
 		if err := w.kind.Descriptor.Start(got, infos, in); err != nil {
@@ -395,7 +417,7 @@ func byHand(w *world) {
 		}
 		return w.c.Update(w.ctx, got)
 	})
-	w.eventually("it is stopped again", func() error { return w.suspended(o) })
+	wait.Until(w.t, "it is stopped again", func() error { return w.suspended(o) })
 	w.waitUntilStable()
 	if diff := cmp.Diff(was, spec(w.t, w.again(o))); diff != "" {
 		w.t.Errorf("-want +got:\n%s", diff)
@@ -432,7 +454,7 @@ func deleted(w *world) {
 			w.started(o)
 		}
 		w.must(w.c.Delete(w.ctx, w.again(o), client.PropagationPolicy(metav1.DeletePropagationBackground)))
-		w.eventually("the workload is let go", func() error {
+		wait.Until(w.t, "the workload is let go", func() error {
 			got := w.get(wl)
 			if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOwnerNotFound || len(got.Finalizers) > 0 {
 				return fmt.Errorf("%v, finalizers %v", conditions(got), got.Finalizers)
@@ -473,7 +495,7 @@ func namespaceChanges(w *world) {
 	w.started(runs)
 	w.relabel("no")
 	for _, wl := range []*kueue.Workload{wlRuns, wlWaits} {
-		w.eventually("the workload is out of sync", func() error {
+		wait.Until(w.t, "the workload is out of sync", func() error {
 			got := w.get(wl)
 			if c := lifecycle.Condition(got, kueue.WorkloadFinished); c == nil || c.Reason != kueue.ReasonOutOfSync || len(got.Finalizers) > 0 {
 				return fmt.Errorf("%v", conditions(got))
@@ -516,11 +538,11 @@ func child(w *world) {
 		w.running(c)
 		c.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(parent, cronJob)})
 	})
-	w.eventually("the child is suspended", func() error { return w.stopped(o) })
+	wait.Until(w.t, "the child is suspended", func() error { return w.stopped(o) })
 	w.admit(wl)
 	w.waitUntilStable()
 	// Its parent starts it, and it keeps running.
-	w.eventually("the parent starts it", func() error {
+	wait.Until(w.t, "the parent starts it", func() error {
 		got := w.again(o)
 		if err := w.kind.Descriptor.Start(got, make([]job.PodSetInfo, len(w.kind.PodSets)), &job.Setting{Config: w.cfg, Objects: w.objects(got)}); err != nil {
 			return err
@@ -534,5 +556,5 @@ func child(w *world) {
 	}
 	w.evict(wl)
 	w.play(wl, func(x *kueue.Workload) bool { return w.cfg.Lifecycle.Release(x, false, metav1.Now()) }) // as the controller of the external kind does
-	w.eventually("the child is suspended once more", func() error { return w.stopped(o) })
+	wait.Until(w.t, "the child is suspended once more", func() error { return w.stopped(o) })
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -106,7 +107,7 @@ func calmChain(w *world) {
 	runs := func() *kueue.Workload {
 		w.t.Helper()
 		var wl *kueue.Workload
-		w.eventually("it is queued", func() error {
+		wait.Until(w.t, "it is queued", func() error {
 			all := w.workloads()
 			if len(all) != 1 || lifecycle.IsFinished(&all[0]) {
 				return fmt.Errorf("%d workloads", len(all))
@@ -115,7 +116,7 @@ func calmChain(w *world) {
 			return c.all(true)
 		})
 		w.admit(wl)
-		w.eventually("all run", func() error { return c.all(false) })
+		wait.Until(w.t, "all run", func() error { return c.all(false) })
 		w.waitUntilStable()
 		return wl
 	}
@@ -132,7 +133,7 @@ func calmChain(w *world) {
 	for _, restart := range []bool{false, true} {
 		calm("the namespace is not managed", 0, func() {
 			w.relabel("no")
-			w.eventually("the workload is out of sync", func() error { return isOutOfSync(w.get(wl)) })
+			wait.Until(w.t, "the workload is out of sync", func() error { return isOutOfSync(w.get(wl)) })
 			w.waitUntilStable()
 			w.must(c.all(false))
 		})
@@ -151,7 +152,7 @@ func calmChain(w *world) {
 		w.play(wl, func(x *kueue.Workload) bool {
 			return w.cfg.Lifecycle.Finish(x, kueue.ReasonSucceeded, "said another client", metav1.Now())
 		})
-		w.eventually("the workload is let go", func() error {
+		wait.Until(w.t, "the workload is let go", func() error {
 			if got := w.get(wl); len(got.Finalizers) > 0 {
 				return fmt.Errorf("finalizers %v", got.Finalizers)
 			}

@@ -17,6 +17,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -36,28 +37,34 @@ func (r revival) before(check func() error) func() error {
 	}
 }
 
-// calm is no trouble.
+// calm is no trouble, for a world in its first namespace.
 func calm(w *world) revival {
+	w.alone = true
 	w.start(nil)
 	return nil
 }
 
-// dying runs a test with managers that die after their first write, whose answer is lost. Fewer than least managers fail the test.
+// dying runs a test with managers that die again and again: with -long each at its first write, otherwise at one of its first three. The
+// answer to that write is lost. With -long fewer than least managers fail the test.
 func dying(t *testing.T, least int, live func(*testing.T, trouble)) {
-	t.Run("restarted at every write", func(t *testing.T) {
-		lives := 0
+	t.Run("restarted again and again", func(t *testing.T) {
+		lives, random, most := 0, embeddedtest.Random(t), 3
+		if embeddedtest.Long() {
+			most = 1
+		}
 		live(t, func(w *world) revival {
 			var m *embeddedtest.Mortal
 			start := func() {
 				w.stop()
 				lives++
-				m = &embeddedtest.Mortal{Dies: 1}
+				m = &embeddedtest.Mortal{Dies: 1 + random.IntN(most)}
 				w.start(m.Wrap)
 			}
+			w.alone = true
 			start()
 			return func() { m.Revive(start) }
 		})
-		if lives <= least {
+		if lives <= least/most {
 			t.Errorf("only %d managers died: the test lost its way", lives-1)
 		}
 	})
@@ -68,6 +75,7 @@ func failing(t *testing.T, least int, live func(*testing.T, trouble)) {
 	t.Run("every write fails", func(t *testing.T) {
 		bad := &badConnection{seen: map[[sha256.Size]byte]bool{}}
 		live(t, func(w *world) revival {
+			w.alone = true
 			w.start(bad.wrap)
 			return func() {}
 		})
@@ -134,7 +142,7 @@ func (w *world) through(start trouble) {
 	revive := start(w)
 	until := func(what string, check func() error) {
 		w.t.Helper()
-		w.eventually(what, revive.before(check))
+		wait.Until(w.t, what, revive.before(check))
 	}
 	kind := w.kind
 	o := w.create("train", nil)

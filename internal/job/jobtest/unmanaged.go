@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 )
 
@@ -41,7 +42,7 @@ func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	w.cfg.Kinds[appsv1.SchemeGroupVersion.WithKind("ReplicaSet")] = false
 	w.cfg.ManageAll = true
 	w.namespace = w.newNamespace("no")
-	w.eventually("the owners of chains are served", func() error { return w.chain("before", chains[1]) })
+	wait.Until(w.t, "the owners of chains are served", func() error { return w.chain("before", chains[1]) })
 	for i, c := range chains {
 		w.must(w.chain(fmt.Sprintf("early%d", i), c))
 	}
@@ -53,7 +54,7 @@ func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	w.must(w.c.Create(w.ctx, set))
 	controller := &jobSetController{world: w, name: "etl"}
 	stop := controller.start()
-	w.eventually("the child Jobs exist", func() error { return controller.err(2) })
+	wait.Until(w.t, "the child Jobs exist", func() error { return controller.err(2) })
 	w.waitUntilStable()
 	w.must(controller.finish())
 	w.waitUntilStable()
@@ -86,14 +87,14 @@ func (w *world) relabelled() {
 		}
 		return nil
 	}
-	w.eventually("what is in the namespace is queued", func() error {
+	wait.Until(w.t, "what is in the namespace is queued", func() error {
 		if find() == nil {
 			return fmt.Errorf("%d workloads", len(w.workloads()))
 		}
 		return nil
 	})
 	w.relabel("no")
-	w.eventually("all workloads are let go", func() error {
+	wait.Until(w.t, "all workloads are let go", func() error {
 		for _, wl := range w.workloads() {
 			if len(wl.Finalizers) > 0 {
 				return fmt.Errorf("%s is held: %v", wl.Name, conditions(&wl))

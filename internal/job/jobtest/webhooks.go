@@ -17,6 +17,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/review/reviewtest"
@@ -110,7 +111,7 @@ func (w *world) hooked(off string) {
 	kind := strings.ToLower(w.kind.Descriptor.GVK.Kind)
 	queue := map[string]string{kueue.QueueNameLabel: "lq"}
 	bad := map[string]string{kueue.QueueNameLabel: "No_DNS", kueue.MaxExecTimeSecondsLabel: "0"}
-	w.eventually("the webhook answers", func() error {
+	wait.Until(w.t, "the webhook answers", func() error {
 		probe := w.written(kind+"-probe", w.namespace, bad)
 		if err := w.c.Create(w.ctx, probe, client.DryRunAll); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("got %w", errors.Join(err, errors.New("want a refusal")))

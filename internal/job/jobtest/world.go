@@ -38,12 +38,14 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/controller"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-func newScheme() *runtime.Scheme {
+// newScheme returns the scheme of all worlds, which takes long to make.
+var newScheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kueue.AddToScheme} {
 		if err := add(s); err != nil {
@@ -51,7 +53,7 @@ func newScheme() *runtime.Scheme {
 		}
 	}
 	return s
-}
+})
 
 // world is a real API server, a manager with the job controllers, and a namespace.
 type world struct {
@@ -65,6 +67,7 @@ type world struct {
 	plain     *rest.Config
 	traffic   *traffic
 	stop      func()
+	alone     bool // the manager sees the namespace of the world alone
 }
 
 // cronJob stands in for an external kind, whose jobs the API server knows.
@@ -110,7 +113,7 @@ func (w *world) install() {
 	w.must(err)
 	for _, e := range entries {
 		file := w.plain.Host + " " + e.Name()
-		if _, done := installed.Load(file); done { // the files are large
+		if _, done := installed.Load(file); done || !w.needs(e.Name()) { // the files are large
 			continue
 		}
 		raw, err := config.FS.ReadFile(path.Join("crd", e.Name()))
@@ -126,7 +129,7 @@ func (w *world) install() {
 		}
 		w.once(reducedCRD(d.GVK, d.Resource))
 	}
-	w.eventually("the kinds are served", func() error {
+	wait.Until(w.t, "the kinds are served", func() error {
 		for _, d := range w.kinds {
 			if err := w.c.List(w.ctx, d.NewList().(client.ObjectList)); err != nil {
 				return err
@@ -143,8 +146,15 @@ func (w *world) install() {
 	})))
 	for _, text := range w.kind.Objects {
 		o := parse(w.t, text)
-		w.eventually("what the job refers to exists", func() error { return client.IgnoreAlreadyExists(w.c.Create(w.ctx, o.DeepCopy())) })
+		wait.Until(w.t, "what the job refers to exists", func() error { return client.IgnoreAlreadyExists(w.c.Create(w.ctx, o.DeepCopy())) })
 	}
+}
+
+// needs reports whether the world needs the CRDs in a file, which is named for their group.
+func (w *world) needs(file string) bool {
+	return strings.HasPrefix(file, kueue.GroupVersion.Group) || slices.ContainsFunc(w.kinds, func(d *job.Descriptor) bool {
+		return strings.HasPrefix(file, d.GVK.Group+"_")
+	})
 }
 
 // reducedCRD is a CRD of a third-party kind: any spec and any status.
@@ -177,10 +187,14 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) {
 	if wrap != nil {
 		cfg.Wrap(wrap)
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	options := ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-	})
+	}
+	if w.alone {
+		options.Cache = embeddedtest.Only(w.namespace)
+	}
+	mgr, err := ctrl.NewManager(cfg, options)
 	w.must(err)
 	w.must(controller.Setup(w.ctx, mgr, controller.Options{Config: w.cfg, Descriptors: w.kinds, Workers: func(string) int { return 2 }, Now: time.Now, Patience: 300 * time.Millisecond}))
 	w.stop = embeddedtest.Run(w.t, mgr)
@@ -193,20 +207,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually waits until check returns no error.
-func (w *world) eventually(what string, check func() error) {
-	w.t.Helper()
-	embeddedtest.Eventually(w.t, what, check)
-}
-
 // waitUntilStable waits until the manager has written nothing for a while.
 func (w *world) waitUntilStable() {
 	w.t.Helper()
-	for last, since := w.traffic.count(), time.Now(); time.Since(since) < 300*time.Millisecond; time.Sleep(20 * time.Millisecond) {
-		if n := w.traffic.count(); n != last {
-			last, since = n, time.Now()
-		}
-	}
+	wait.Quiet(w.t, 300*time.Millisecond, w.traffic.count)
 }
 
 func (w *world) newNamespace(managed string) string {
@@ -296,7 +300,7 @@ func (w *world) workloadOf(o job.Object) *kueue.Workload {
 	var found kueue.Workload
 	d := w.descriptorOf(o)
 	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: w.cfg.WorkloadName(d.GVK, o.GetName(), o.GetUID())}
-	w.eventually("the job has a workload", func() error { return w.c.Get(w.ctx, key, &found) })
+	wait.Until(w.t, "the job has a workload", func() error { return w.c.Get(w.ctx, key, &found) })
 	return &found
 }
 
@@ -322,7 +326,7 @@ func (w *world) get(wl *kueue.Workload) *kueue.Workload {
 func (w *world) play(wl *kueue.Workload, change func(*kueue.Workload) bool) {
 	w.t.Helper()
 	status := reconcile.NewWorkloadStatus(w.c)
-	w.eventually("the status can be written", func() error {
+	wait.Until(w.t, "the status can be written", func() error {
 		_, _, err := status.Transition(w.ctx, w.get(wl), change)
 		return err
 	})
@@ -367,7 +371,7 @@ func (w *world) events(o job.Object) []string {
 // tells waits until the events about an object have exactly these reasons: events are written concurrently.
 func (w *world) tells(o job.Object, want ...string) {
 	w.t.Helper()
-	w.eventually("its events", func() error {
+	wait.Until(w.t, "its events", func() error {
 		if diff := cmp.Diff(want, w.events(o)); diff != "" {
 			return fmt.Errorf("-want +got:\n%s", diff)
 		}

@@ -81,8 +81,12 @@ func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]boo
 	return ours || (!exists && WasOf(ref.Name, of.GetName()))
 }
 
-// WasOf reports whether an object of this name may have been made for a job: its name begins with the job's name.
-func WasOf(object, job string) bool { return strings.HasPrefix(object, job+"-") }
+// WasOf reports whether an object of this name may have been made for a job: KubeRay appends a random word to the job's name, before 1.4
+// also "raycluster-" before that word. A longer rest is the name of another job, and its word.
+func WasOf(object, job string) bool {
+	word, ok := strings.CutPrefix(object, job+"-")
+	return ok && !strings.Contains(strings.TrimPrefix(word, "raycluster-"), "-")
+}
 
 // WorkloadsOf lists the Workloads that an object controls.
 func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([]*kueue.Workload, error) {

@@ -12,6 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -32,24 +33,17 @@ func (s *server) userStop(ctx context.Context, d *job.Descriptor, req *admission
 		return err
 	}
 	wants := func(o client.Object) bool { return !d.IsSuspended(o) && !d.IsStopping(o) }
-	annotations := object.GetAnnotations()
 	switch {
-	case !wants(old) && wants(object) && annotations[job.UserStopAnnotation] != "":
-		delete(annotations, job.UserStopAnnotation)
+	case !wants(old) && wants(object) && object.GetAnnotations()[job.UserStopAnnotation] != "":
+		podset.Unannotate(object, job.UserStopAnnotation)
 		d.Suspend(object)
 	case wants(old) && !wants(object):
 		admitted, err := s.isAdmitted(ctx, old)
 		if err != nil || !admitted {
 			return err
 		}
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[job.UserStopAnnotation] = "true"
-	default:
-		return nil
+		podset.Annotate(object, job.UserStopAnnotation, "true")
 	}
-	object.SetAnnotations(annotations)
 	return nil
 }
 

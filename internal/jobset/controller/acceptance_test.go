@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -90,7 +91,7 @@ spec:
 `)
 	only := func(attempt string, names ...string) {
 		t.Helper()
-		w.eventually("the Jobs are of attempt "+attempt, func() error {
+		wait.Until(w.t, "the Jobs are of attempt "+attempt, func() error {
 			for name, j := range w.haveJobs(names...) {
 				if j.Labels[jobsetv1alpha2.RestartAttemptKey] != attempt {
 					return fmt.Errorf("%s is of %s", name, j.Labels[jobsetv1alpha2.RestartAttemptKey])
@@ -160,7 +161,7 @@ func TestBelongingsThatCannotBeMade(t *testing.T) {
 			w.must(yaml.UnmarshalStrict([]byte(with(test.spec)), js))
 			js.Namespace = w.namespace
 			w.must(w.c.Create(w.ctx, js))
-			w.eventually("one series of events", func() error {
+			wait.Until(w.t, "one series of events", func() error {
 				events := w.events("ring")
 				if len(events) != 1 || events[0].Reason != test.reason || events[0].Type != "Warning" || events[0].Series == nil || events[0].Series.Count < 2 {
 					return fmt.Errorf("%+v", events)
@@ -205,7 +206,7 @@ var states = map[string]func(*world){
 		w.create(with("failurePolicy: {maxRestarts: 3}"))
 		w.haveJobs(allOfRing...)
 		w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
-		w.eventually("its Jobs are deleted", func() error {
+		wait.Until(w.t, "its Jobs are deleted", func() error {
 			for _, j := range w.jobs() {
 				if j.DeletionTimestamp == nil {
 					return fmt.Errorf("%s is not", j.Name)
@@ -267,7 +268,7 @@ func TestDeletedInEveryState(t *testing.T) {
 			}
 			js.Finalizers = nil
 			w.must(w.c.Update(w.ctx, js))
-			w.eventually("it is gone", func() error {
+			wait.Until(w.t, "it is gone", func() error {
 				err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "ring"}, &jobsetv1alpha2.JobSet{})
 				if apierrors.IsNotFound(err) {
 					return nil

@@ -19,6 +19,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/jobset/restartagent"
 )
@@ -96,7 +97,7 @@ func TestInPlaceRestart(t *testing.T) {
 	for _, c := range all[1:] {
 		wg.Go(func() { c.run(ctx, w) })
 	}
-	w.eventually("three are in attempt 0", func() error { return w.attempts("0", 3) })
+	wait.Until(w.t, "three are in attempt 0", func() error { return w.attempts("0", 3) })
 	time.Sleep(300 * time.Millisecond)
 	for _, c := range all {
 		if c.lifted.Load() != 0 {
@@ -117,9 +118,9 @@ func TestInPlaceRestart(t *testing.T) {
 			return nil
 		}
 	}
-	w.eventually("all begin", begun(1))
+	wait.Until(w.t, "all begin", begun(1))
 	(*all[2].stop.Load())() // its container crashes
-	w.eventually("all begin again", begun(2))
+	wait.Until(w.t, "all begin again", begun(2))
 	w.must(w.attempts("1", 4))
 	s := w.get("ring").Status
 	if s.CurrentInPlaceRestartAttempt == nil || *s.CurrentInPlaceRestartAttempt != 1 || s.PreviousInPlaceRestartAttempt == nil || *s.PreviousInPlaceRestartAttempt != 0 {
@@ -151,7 +152,7 @@ func TestInPlaceRestartSwitchedOff(t *testing.T) {
 	defer func() { cancel(); wg.Wait() }()
 	wg.Go(func() { alone.run(ctx, w) })
 	for times := range int64(2) {
-		w.eventually("the worker starts", func() error {
+		wait.Until(w.t, "the worker starts", func() error {
 			if n := alone.lifted.Load(); n != times+1 {
 				return fmt.Errorf("%d times", n)
 			}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -57,12 +58,12 @@ func TestChildren(t *testing.T) {
 		t.Errorf("it was written by %+v", oar.ManagedFields)
 	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "ring", Namespace: w.namespace}}
-	w.eventually("the Service is there", func() error { return w.c.Get(w.ctx, client.ObjectKeyFromObject(service), service) })
+	wait.Until(w.t, "the Service is there", func() error { return w.c.Get(w.ctx, client.ObjectKeyFromObject(service), service) })
 	if service.Spec.ClusterIP != "None" || !metav1.IsControlledBy(service, w.get("ring")) {
 		t.Errorf("service %+v", service)
 	}
 	w.must(w.c.Delete(w.ctx, service))
-	w.eventually("the Service is back", func() error {
+	wait.Until(w.t, "the Service is back", func() error {
 		again := &corev1.Service{}
 		err := w.c.Get(w.ctx, client.ObjectKeyFromObject(service), again)
 		if err == nil && again.UID == service.UID {
@@ -97,7 +98,7 @@ func TestForeignService(t *testing.T) {
 func TestServiceWithoutJobs(t *testing.T) {
 	w := newWorld(t, plan.Config{})
 	w.create("{metadata: {name: empty}, spec: {replicatedJobs: [], network: {enableDNSHostnames: true, publishNotReadyAddresses: true}}}")
-	w.eventually("its Service is there", func() error {
+	wait.Until(w.t, "its Service is there", func() error {
 		var s corev1.Service
 		if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "empty"}, &s); err != nil {
 			return err
@@ -118,7 +119,7 @@ func TestForeignJob(t *testing.T) {
 	w.must(w.c.Create(w.ctx, foreign))
 	w.must(w.c.Create(w.ctx, js))
 	w.haveJobs(allOfRing...)
-	w.eventually("the failures are one series", func() error {
+	wait.Until(w.t, "the failures are one series", func() error {
 		var found int
 		for _, e := range w.events("ring") {
 			if e.Reason == jobsetv1alpha2.EventJobCreationFailed {
@@ -139,7 +140,7 @@ func TestForeignJob(t *testing.T) {
 		t.Errorf("it was adopted: %+v", got.OwnerReferences)
 	}
 	w.must(w.c.Delete(w.ctx, foreign, client.PropagationPolicy("Background")))
-	w.eventually("our own Job is there", func() error {
+	wait.Until(w.t, "our own Job is there", func() error {
 		if j := w.jobs()["ring-oar-1"]; j == nil || j.UID == foreign.UID {
 			return fmt.Errorf("%v", j)
 		}
@@ -156,7 +157,7 @@ spec:
   replicatedJobs:
   - {name: oar, replicas: 2, template: {spec: {template: {spec: {containers: [{name: "Not A Name", image: i}]}}}}}
 `)
-	w.eventually("one event of a series", func() error {
+	wait.Until(w.t, "one event of a series", func() error {
 		events := w.events("broken")
 		if len(events) != 1 || events[0].Series == nil || events[0].Series.Count < 2 || !strings.Contains(events[0].Note, "/broken-oar-0: ") || strings.Contains(events[0].Note, "more)") {
 			return fmt.Errorf("%+v", events)
@@ -179,7 +180,7 @@ spec:
   - name: oar
     template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: oar}}, spec: {containers: [{name: "Not A Name", image: i}]}}}}
 `)
-	w.eventually("the Job is refused for longer than patience lasts", func() error {
+	wait.Until(w.t, "the Job is refused for longer than patience lasts", func() error {
 		n := 0
 		for _, line := range w.requests.in(w.namespace) {
 			if strings.HasPrefix(line, "POST") && strings.HasSuffix(line, "/jobs 422") {
@@ -199,7 +200,7 @@ spec:
 	if c := plan.FinishedCondition(js); !strings.Contains(c.Message, "broken-oar-0") || !strings.Contains(c.Message, "Not A Name") {
 		t.Errorf("message %q", c.Message)
 	}
-	w.eventually("what was made is deleted", func() error {
+	wait.Until(w.t, "what was made is deleted", func() error {
 		if j := w.jobs()["broken-fine-0"]; j != nil && j.DeletionTimestamp == nil {
 			return fmt.Errorf("%s is there", j.Name)
 		}
@@ -237,7 +238,7 @@ func TestSuccessAndTimeToLive(t *testing.T) {
 	w.quiet(300 * time.Millisecond)
 	w.haveJobs("ring-oar-1")
 	w.update("ring", func(js *jobsetv1alpha2.JobSet) { js.Spec.TTLSecondsAfterFinished = new(int32(1)) })
-	w.eventually("the JobSet is deleted in the foreground", func() error {
+	wait.Until(w.t, "the JobSet is deleted in the foreground", func() error {
 		if js := w.get("ring"); js.DeletionTimestamp == nil || js.Finalizers[0] != metav1.FinalizerDeleteDependents {
 			return fmt.Errorf("%+v", js.ObjectMeta)
 		}
@@ -258,7 +259,7 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("message %q", js.Status.Conditions[0].Message)
 	}
 	w.collect("ring-oar-0")
-	w.eventually("ring-oar-0 is back before ring-oar-1 is gone", func() error {
+	wait.Until(w.t, "ring-oar-0 is back before ring-oar-1 is gone", func() error {
 		jobs := w.jobs()
 		j := jobs["ring-oar-0"]
 		if j == nil || j.UID == old["ring-oar-0"].UID || j.Labels[jobsetv1alpha2.RestartAttemptKey] != "1" || jobs["ring-oar-1"].UID != old["ring-oar-1"].UID {
@@ -267,7 +268,7 @@ func TestRestarts(t *testing.T) {
 		return nil
 	})
 	w.collect("ring-oar-1", "ring-oar-2", "ring-coach-0")
-	w.eventually("all are back", func() error {
+	wait.Until(w.t, "all are back", func() error {
 		for name, j := range w.haveJobs(allOfRing...) {
 			if j.UID == old[name].UID {
 				return fmt.Errorf("%s is old", name)
@@ -295,7 +296,7 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("%d deletions: some Jobs were deleted twice", deletes)
 	}
 	var reasons []string
-	w.eventually("its events", func() error {
+	wait.Until(w.t, "its events", func() error {
 		reasons = nil
 		for _, e := range w.events("ring") {
 			reasons = append(reasons, e.Reason)
@@ -316,7 +317,7 @@ func TestRestartJob(t *testing.T) {
 	old := w.haveJobs(allOfRing...)
 	w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
 	w.collect("ring-oar-1")
-	w.eventually("it is back", func() error {
+	wait.Until(w.t, "it is back", func() error {
 		jobs := w.jobs()
 		j := jobs["ring-oar-1"]
 		if j == nil || j.UID == old["ring-oar-1"].UID {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -42,7 +43,7 @@ spec:
   replicatedJobs:
   - {name: workers, replicas: 2, template: {spec: {parallelism: 2, completions: 2, template: {metadata: {annotations: {berth.dev/run-seconds: "1"}}, spec: {containers: [{name: c, image: i}]}}}}}
 `)
-		w.eventually("its pods are placed", func() error {
+		wait.Until(w.t, "its pods are placed", func() error {
 			pods := w.livePods()
 			for _, p := range pods {
 				if p.Labels[jobsetv1alpha2.CoordinatorKey] != "torch-workers-0-0.torch" || p.Spec.Subdomain != "torch" || p.Labels[jobsetv1alpha2.PriorityLabel] != "0" {
@@ -55,7 +56,7 @@ spec:
 			return nil
 		})
 		w.is("torch", jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted)
-		w.eventually("it is gone, with all its children", func() error {
+		wait.Until(w.t, "it is gone, with all its children", func() error {
 			var js jobsetv1alpha2.JobSet
 			if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "torch"}, &js); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there: %w", errors.Join(err))
@@ -116,7 +117,7 @@ spec:
 				pod.Labels = map[string]string{"round-" + key: "x"}
 				pod.Spec.Tolerations = []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))}}
 			})
-			w.eventually("all pods are of round "+key, func() error {
+			wait.Until(w.t, "all pods are of round "+key, func() error {
 				pods := w.livePods()
 				for _, p := range pods {
 					own := 0
@@ -161,7 +162,7 @@ spec:
   - {name: bad, template: {spec: {backoffLimit: 0, template: {metadata: {annotations: {berth.dev/run-seconds: "1", berth.dev/exit-code: "1"}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}
 `)
 		good := w.haveJobs("one-good-0", "one-bad-0")["one-good-0"]
-		w.eventually("it is counted", func() error {
+		wait.Until(w.t, "it is counted", func() error {
 			if now := w.jobs()["one-good-0"]; now.UID != good.UID {
 				w.t.Errorf("the other Job was restarted")
 			}
@@ -186,7 +187,7 @@ spec:
 		w.update("elastic", func(js *jobsetv1alpha2.JobSet) {
 			js.Spec.ReplicatedJobs[0].Template.Spec.Parallelism, js.Spec.ReplicatedJobs[0].Template.Spec.Completions = new(int32(3)), new(int32(3))
 		})
-		w.eventually("there are more pods", func() error {
+		wait.Until(w.t, "there are more pods", func() error {
 			if n := len(w.livePods()); n != 6 {
 				return fmt.Errorf("%d pods", n)
 			}
@@ -221,7 +222,7 @@ spec:
 			w.t.Errorf("owners %v and %v", data.OwnerReferences, keep.OwnerReferences)
 		}
 		w.must(w.c.Delete(w.ctx, js, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-		w.eventually("it is gone with its data", func() error {
+		wait.Until(w.t, "it is gone with its data", func() error {
 			if _, err := read("data-shared"); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("the claim is there: %w", errors.Join(err))
 			}
@@ -243,7 +244,7 @@ spec:
 	// The bounds of issue 6, on a small scale: many small JobSets run to the end while a larger one restarts.
 	"many beside one": func(w *world) {
 		w.create(manifest("large", 150, "failurePolicy: {maxRestarts: 1}"))
-		w.eventually("most exist", func() error {
+		wait.Until(w.t, "most exist", func() error {
 			if n := len(w.jobs()); n < 100 {
 				return fmt.Errorf("%d", n)
 			}
@@ -261,7 +262,7 @@ spec:
 			client.PropagationPolicy("Background")))
 		start := time.Now()
 		for i := range 20 {
-			w.within(2*time.Minute, "small ones end", func() error {
+			wait.Until(w.t, "small ones end", func() error {
 				if plan.FinishedCondition(w.get(fmt.Sprintf("s%d", i))) == nil {
 					return fmt.Errorf("%+v", w.get(fmt.Sprintf("s%d", i)).Status)
 				}

@@ -16,6 +16,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -24,7 +25,7 @@ import (
 // time: nothing is counted twice, and no Job is made twice.
 func TestKilledAtAnyWrite(t *testing.T) {
 	gates := plan.Config{RestartJob: true}
-	embeddedtest.AtEveryWrite(t, 24, 5, func(t *testing.T, m *embeddedtest.Mortal) {
+	embeddedtest.AtEveryWrite(t, 24, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newStoppedWorld(t, gates)
 		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
@@ -64,7 +65,7 @@ var allOfCrew = []string{"crew-coach-0", "crew-oar-0", "crew-oar-1"}
 // until waits until each Job is as wanted. Meanwhile the garbage collector works.
 func (l *life) until(what string, is func(*batchv1.Job) bool) {
 	l.t.Helper()
-	l.eventually("all Jobs "+what, func() error {
+	wait.Until(l.t, "all Jobs "+what, func() error {
 		l.revive()
 		jobs := l.jobs()
 		for _, j := range jobs {
@@ -116,7 +117,7 @@ func (l *life) live() {
 	})
 	l.settled()
 	l.update("crew", func(js *jobsetv1alpha2.JobSet) { js.Spec.TTLSecondsAfterFinished = new(int32(0)) })
-	l.eventually("it is deleted", func() error {
+	wait.Until(l.t, "it is deleted", func() error {
 		l.revive()
 		js := &jobsetv1alpha2.JobSet{}
 		err := l.c.Get(l.ctx, client.ObjectKey{Namespace: l.namespace, Name: "crew"}, js)
@@ -130,7 +131,7 @@ func (l *life) live() {
 // statusIs waits for a status, and restarts the manager if necessary.
 func (l *life) statusIs(what string, is func(*jobsetv1alpha2.JobSetStatus) bool) {
 	l.t.Helper()
-	l.eventually(what, func() error {
+	wait.Until(l.t, what, func() error {
 		l.revive()
 		if s := &l.get("crew").Status; !is(s) {
 			return fmt.Errorf("status %+v", s)

@@ -11,6 +11,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -49,7 +50,7 @@ func TestMetrics(t *testing.T) {
 	w.is("bad", jobsetv1alpha2.ConditionRestarting, metav1.ConditionTrue, jobsetv1alpha2.ReasonDefaultFailurePolicy)
 	w.byPhase()
 	w.collect("bad-oar-0", "bad-oar-1")
-	w.eventually("the new Jobs are there", func() error {
+	wait.Until(w.t, "the new Jobs are there", func() error {
 		for _, j := range w.haveJobs("good-oar-0", "bad-oar-0", "bad-oar-1") {
 			if j.DeletionTimestamp != nil {
 				return fmt.Errorf("%s is old", j.Name)
@@ -61,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	w.is("bad", jobsetv1alpha2.ConditionFailed, metav1.ConditionTrue, jobsetv1alpha2.ReasonReachedMaxRestarts)
 	w.setJob("good-oar-0", complete(1))
 	w.is("good", jobsetv1alpha2.ConditionCompleted, metav1.ConditionTrue, jobsetv1alpha2.ReasonAllJobsCompleted)
-	w.eventually("the end is counted", func() error { // a manager that ends between the write and its answer counts nothing
+	wait.Until(w.t, "the end is counted", func() error { // a manager that ends between the write and its answer counts nothing
 		if n := w.series("jobset_completed_total")[good]; n != 1 {
 			return fmt.Errorf("%v", n)
 		}
@@ -83,7 +84,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	w.must(w.c.Delete(w.ctx, w.get("bad")))
-	w.eventually("its series are gone", func() error {
+	wait.Until(w.t, "its series are gone", func() error {
 		for _, name := range []string{"jobset_failed_total", "jobset_restarts_total"} {
 			if n, ok := w.series(name)[bad]; ok {
 				return fmt.Errorf("%s is %v", name, n)
@@ -97,7 +98,7 @@ func TestMetrics(t *testing.T) {
 // byPhase waits until the JobSets of the whole API server are counted as they are.
 func (w *world) byPhase() {
 	w.t.Helper()
-	w.eventually("JobSets are counted by phase", func() error {
+	wait.Until(w.t, "JobSets are counted by phase", func() error {
 		var list jobsetv1alpha2.JobSetList
 		if err := w.c.List(w.ctx, &list); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -26,7 +27,7 @@ func TestOldFailures(t *testing.T) {
 	w.setJob("ring-oar-0", failedAt("BackoffLimitExceeded", "", time.Now()))
 	w.setJob("ring-oar-2", failedAt("BackoffLimitExceeded", "", time.Now()))
 	w.collect(allOfRing...)
-	w.all(limit, 4, "are of attempt 1", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
+	w.all(4, "are of attempt 1", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "1" })
 	w.quiet(300 * time.Millisecond)
 	if s := w.get("ring").Status; s.Restarts != 1 {
 		t.Errorf("status %+v", s)
@@ -54,7 +55,7 @@ func TestSameNameAgain(t *testing.T) {
 	old := w.haveJobs(allOfRing...)
 	w.must(w.c.Delete(w.ctx, first, client.PropagationPolicy("Background")))
 	second := w.create(ring)
-	w.eventually("it tells of Jobs that are in the way", func() error {
+	wait.Until(w.t, "it tells of Jobs that are in the way", func() error {
 		for _, e := range w.events("ring") {
 			if e.Reason == jobsetv1alpha2.EventJobCreationFailed && e.Regarding.UID == second.UID {
 				return nil
@@ -70,7 +71,7 @@ func TestSameNameAgain(t *testing.T) {
 	for _, j := range old {
 		w.must(w.c.Delete(w.ctx, j, client.PropagationPolicy("Background")))
 	}
-	w.all(limit, 4, "belong to the new one", func(j *batchv1.Job) bool { return j.OwnerReferences[0].UID == second.UID })
+	w.all(4, "belong to the new one", func(j *batchv1.Job) bool { return j.OwnerReferences[0].UID == second.UID })
 }
 
 // 60 §6.3: a child that a user deletes during a restart, and a JobSet that is deleted during one.
@@ -81,14 +82,14 @@ func TestDeletedInARestart(t *testing.T) {
 	w.setJob("ring-oar-1", failedAt("BackoffLimitExceeded", "", time.Now()))
 	w.is("ring", jobsetv1alpha2.ConditionRestarting, metav1.ConditionTrue, jobsetv1alpha2.ReasonDefaultFailurePolicy)
 	w.collect("ring-oar-1", "ring-oar-0")
-	w.eventually("one is back", func() error {
+	wait.Until(w.t, "one is back", func() error {
 		if j := w.jobs()["ring-oar-0"]; j == nil || j.DeletionTimestamp != nil {
 			return fmt.Errorf("%v", j)
 		}
 		return nil
 	})
 	w.must(w.c.Delete(w.ctx, w.jobs()["ring-oar-0"], client.PropagationPolicy("Background")))
-	w.eventually("it is back again", func() error {
+	wait.Until(w.t, "it is back again", func() error {
 		if j := w.jobs()["ring-oar-0"]; j == nil || j.Labels[jobsetv1alpha2.RestartAttemptKey] != "1" {
 			return fmt.Errorf("%v", j)
 		}
@@ -121,7 +122,7 @@ func TestTimeToLiveOfATrainJob(t *testing.T) {
 	}
 	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Failed","status":"True","reason":"x","message":"","lastTransitionTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
 	w.must(w.c.Status().Patch(w.ctx, train, client.RawPatch(types.MergePatchType, patch)))
-	w.eventually("it is deleted", func() error {
+	wait.Until(w.t, "it is deleted", func() error {
 		if js := w.get("ring"); js.DeletionTimestamp == nil {
 			return errors.New("not yet")
 		}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
 
@@ -57,7 +58,7 @@ var takeovers = map[string]takeover{
 					js.Spec.ReplicatedJobs[i].Template.Spec.Template.Spec.NodeSelector = map[string]string{"b": "2"}
 				}
 			})
-			w.all(limit, 4, "are resumed elsewhere", func(j *batchv1.Job) bool {
+			w.all(4, "are resumed elsewhere", func(j *batchv1.Job) bool {
 				return !*j.Spec.Suspend && maps.Equal(j.Spec.Template.Spec.NodeSelector, map[string]string{"b": "2"})
 			})
 			for name, j := range w.jobs() {
@@ -83,7 +84,7 @@ var takeovers = map[string]takeover{
 		func(w *world, before map[string]*batchv1.Job, _ int) {
 			w.haveJobs(allOfRing...)
 			w.collect("ring-oar-0", "ring-oar-1")
-			w.all(limit, 4, "are of attempt 3", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "3" })
+			w.all(4, "are of attempt 3", func(j *batchv1.Job) bool { return j.Labels[jobsetv1alpha2.RestartAttemptKey] == "3" })
 			if now := w.jobs()["ring-coach-0"]; now.UID != before["ring-coach-0"].UID {
 				w.t.Error("the coach was made again")
 			}
@@ -113,7 +114,7 @@ var takeovers = map[string]takeover{
 			w.leftJob(done("cut", time.Second), 1, 2, 0, false)
 		},
 		func(w *world, before map[string]*batchv1.Job, _ int) {
-			w.eventually("the old one is deleted in the foreground, and so is what still ran", func() error {
+			wait.Until(w.t, "the old one is deleted in the foreground, and so is what still ran", func() error {
 				js := w.get("old")
 				if js.DeletionTimestamp == nil || js.Finalizers[0] != metav1.FinalizerDeleteDependents || w.jobs()["cut-oar-2"].DeletionTimestamp == nil {
 					return fmt.Errorf("%+v", js.ObjectMeta)

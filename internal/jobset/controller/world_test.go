@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +34,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/jobset/controller"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
@@ -125,11 +125,7 @@ func newStoppedWorld(t testing.TB, gates plan.Config) *world {
 // newCluster starts a whole cluster and a manager on it.
 func newCluster(t testing.TB, gates plan.Config) *world {
 	t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.QPS = -1
+	cfg := embeddedtest.ConfigOf(t, embeddedtest.Start(t, embeddedtest.Full))
 	w := &world{t: t, ctx: t.Context(), rest: cfg, plan: gates, requests: &requests{}}
 	w.connect()
 	w.install()
@@ -170,7 +166,7 @@ func (w *world) install() {
 		}
 		w.must(w.c.Create(w.ctx, &crd))
 	}
-	w.eventually("the CRDs are served", func() error {
+	wait.Until(w.t, "the CRDs are served", func() error {
 		if err := w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{}); err != nil {
 			return err
 		}
@@ -220,29 +216,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// limit bounds every wait, on a busy machine.
-const limit = 60 * time.Second
-
-func (w *world) eventually(what string, check func() error) {
-	w.t.Helper()
-	w.within(limit, what, check)
-}
-
-func (w *world) within(limit time.Duration, what string, check func() error) {
-	w.t.Helper()
-	embeddedtest.Within(w.t, limit, what, check)
-}
-
 // quiet waits until the manager has written nothing for a while, and returns how much it wrote before.
 func (w *world) quiet(pause time.Duration) int {
-	n, since := len(w.requests.in(w.namespace)), time.Now()
-	for time.Since(since) < pause {
-		time.Sleep(20 * time.Millisecond)
-		if now := len(w.requests.in(w.namespace)); now != n {
-			n, since = now, time.Now()
-		}
-	}
-	return n
+	w.t.Helper()
+	return wait.Quiet(w.t, pause, func() int { return len(w.requests.in(w.namespace)) })
 }
 
 // jobSet reads a manifest, defaulted as the webhook does.
@@ -275,7 +252,7 @@ func (w *world) get(name string) *jobsetv1alpha2.JobSet {
 // update changes a JobSet.
 func (w *world) update(name string, change func(*jobsetv1alpha2.JobSet)) {
 	w.t.Helper()
-	w.eventually("updating "+name, func() error {
+	wait.Until(w.t, "updating "+name, func() error {
 		js := w.get(name)
 		change(js)
 		return w.c.Update(w.ctx, js)
@@ -298,7 +275,7 @@ func (w *world) jobs() map[string]*batchv1.Job {
 func (w *world) haveJobs(names ...string) map[string]*batchv1.Job {
 	w.t.Helper()
 	var have map[string]*batchv1.Job
-	w.eventually(fmt.Sprintf("there are the Jobs %v", names), func() error {
+	wait.Until(w.t, fmt.Sprintf("there are the Jobs %v", names), func() error {
 		have = w.jobs()
 		for _, n := range names {
 			if have[n] == nil {
@@ -316,7 +293,7 @@ func (w *world) haveJobs(names ...string) map[string]*batchv1.Job {
 // setJob writes the status of a Job like the Job controller.
 func (w *world) setJob(name string, change func(*batchv1.JobStatus)) {
 	w.t.Helper()
-	w.eventually("setting the status of "+name, func() error {
+	wait.Until(w.t, "setting the status of "+name, func() error {
 		var j batchv1.Job
 		if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &j); err != nil {
 			return err
@@ -366,7 +343,7 @@ func complete(completions int32) func(*batchv1.JobStatus) {
 func (w *world) collect(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		w.eventually(name+" is deleted in the foreground", func() error {
+		wait.Until(w.t, name+" is deleted in the foreground", func() error {
 			var j batchv1.Job
 			if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &j); err != nil {
 				return client.IgnoreNotFound(err)
@@ -384,7 +361,7 @@ func (w *world) collect(names ...string) {
 func (w *world) is(name string, t jobsetv1alpha2.ConditionType, status metav1.ConditionStatus, reason string) *jobsetv1alpha2.JobSet {
 	w.t.Helper()
 	var js *jobsetv1alpha2.JobSet
-	w.eventually(fmt.Sprintf("%s is %s=%s/%s", name, t, status, reason), func() error {
+	wait.Until(w.t, fmt.Sprintf("%s is %s=%s/%s", name, t, status, reason), func() error {
 		js = w.get(name)
 		c := apimeta.FindStatusCondition(js.Status.Conditions, string(t))
 		if c == nil || c.Status != status || c.Reason != reason {
@@ -398,7 +375,7 @@ func (w *world) is(name string, t jobsetv1alpha2.ConditionType, status metav1.Co
 // status waits for a status.
 func (w *world) status(name, what string, check func(*jobsetv1alpha2.JobSetStatus) bool) {
 	w.t.Helper()
-	w.eventually(what, func() error {
+	wait.Until(w.t, what, func() error {
 		if js := w.get(name); !check(&js.Status) {
 			return fmt.Errorf("status %+v", js.Status)
 		}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -158,7 +159,7 @@ func TestLeaseTrouble(t *testing.T) {
 			}).Build()
 			l := heldWith(t, c, time.Time{})
 			l.now, l.RenewDeadline = time.Now, 50*time.Millisecond
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- l.Start(ctx) }()
@@ -206,7 +207,7 @@ func TestUpstreamWaits(t *testing.T) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	embeddedtest.Eventually(t, "we hold the Lease in the new namespace", func() error {
+	wait.Until(t, "we hold the Lease in the new namespace", func() error {
 		if h := holder(); h != us {
 			return errors.New("held by " + h)
 		}
@@ -236,11 +237,7 @@ func TestUpstreamWaits(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	select {
-	case <-works:
-	case <-time.After(20 * time.Second):
-		t.Fatal("upstream does not take over")
-	}
+	wait.Receive(t, "upstream takes over", works)
 	again, ended, stop := start()
 	defer stop()
 	if err := <-ended; err == nil || !strings.HasPrefix(err.Error(), "jobset-0 runs JobSets already") {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -83,7 +84,7 @@ func (p *pass) attempts() []int32 {
 func (p *pass) expectedPods() int {
 	total := 0
 	for i := range p.replicated {
-		total += int(p.replicated[i].replicas) * int(orOne(p.replicated[i].Template.Spec.Parallelism))
+		total += int(p.replicated[i].replicas) * int(ptr.Deref(p.replicated[i].Template.Spec.Parallelism, 1))
 	}
 	return total
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -111,18 +112,11 @@ func isReady(j *batchv1.Job) bool {
 
 // wantedPods returns how many pods of a Job run or succeed at a time.
 func wantedPods(s *batchv1.JobSpec) int32 {
-	parallelism := orOne(s.Parallelism)
+	parallelism := ptr.Deref(s.Parallelism, 1)
 	if s.Completions != nil {
 		return min(parallelism, *s.Completions)
 	}
 	return parallelism
-}
-
-func orOne(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
 }
 
 func isSuspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -343,11 +344,11 @@ func (p *pass) resize() {
 			continue
 		}
 		t := &p.replicated[c.rj].Template.Spec
-		pods := orOne(t.Parallelism)
-		if (t.Parallelism == nil) != (t.Completions == nil) || pods != orOne(t.Completions) {
+		pods := ptr.Deref(t.Parallelism, 1)
+		if (t.Parallelism == nil) != (t.Completions == nil) || pods != ptr.Deref(t.Completions, 1) {
 			continue
 		}
-		if orOne(c.Object.Spec.Parallelism) != pods || orOne(c.Object.Spec.Completions) != pods {
+		if ptr.Deref(c.Object.Spec.Parallelism, 1) != pods || ptr.Deref(c.Object.Spec.Completions, 1) != pods {
 			p.patch(c.Object, jobPatch{Spec: specPatch{Parallelism: &pods, Completions: &pods}})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/job"
@@ -136,7 +137,7 @@ func (v *rules) size(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
 }
 
 func (v *rules) pods(rj *jobsetv1alpha2.ReplicatedJob, path *field.Path) {
-	if pods := int64(Replicas(rj)) * int64(orOne(rj.Template.Spec.Parallelism)); pods > math.MaxInt32 {
+	if pods := int64(Replicas(rj)) * int64(ptr.Deref(rj.Template.Spec.Parallelism, 1)); pods > math.MaxInt32 {
 		v.invalid(path, pods, fmt.Sprintf("replicas × parallelism must not exceed %d", math.MaxInt32))
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 func TestFromEnv(t *testing.T) {
@@ -80,11 +81,7 @@ func TestWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(file); err == nil {
-			break
-		}
-	}
+	wait.Until(t, "the worker has its trap", func() error { _, err := os.Stat(file); return err })
 	a := &agent{worker: w}
 	got, ok := errors.AsType[*Exit](a.interrupted(syscall.SIGTERM))
 	if !ok || got.ExitCode() != 128+15 {

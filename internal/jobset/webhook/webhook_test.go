@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
@@ -35,6 +34,7 @@ import (
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/jobset/webhook"
@@ -77,7 +77,7 @@ func serveJobSets(t *testing.T, restConfig *rest.Config) *yard {
 	var crd apiextensionsv1.CustomResourceDefinition
 	y.must(yaml.Unmarshal(raw, &crd))
 	y.must(client.IgnoreAlreadyExists(y.c.Create(t.Context(), &crd)))
-	y.eventually("JobSets are served", func() error { return y.c.List(t.Context(), &jobsetv1alpha2.JobSetList{}) })
+	wait.Until(y.t, "JobSets are served", func() error { return y.c.List(t.Context(), &jobsetv1alpha2.JobSetList{}) })
 
 	server, url, ca := reviewtest.NewServer(t)
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
@@ -105,7 +105,7 @@ func serveJobSets(t *testing.T, restConfig *rest.Config) *yard {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "jobsets-"}}
 	y.must(y.c.Create(t.Context(), ns))
 	y.namespace = ns.Name
-	y.eventually("the webhooks answer", func() error {
+	wait.Until(y.t, "the webhooks answer", func() error {
 		js := y.parse(small)
 		if err := y.c.Create(t.Context(), js, client.DryRunAll); err != nil || js.Spec.Network == nil {
 			return fmt.Errorf("%+v: %w", js.Spec, errors.Join(err))
@@ -124,11 +124,6 @@ func (y *yard) must(err error) {
 	if err != nil {
 		y.t.Fatal(err)
 	}
-}
-
-func (y *yard) eventually(what string, check func() error) {
-	y.t.Helper()
-	embeddedtest.Eventually(y.t, what, check)
 }
 
 const small = `
@@ -241,7 +236,7 @@ replicatedJobs:
 - {name: oar, groupName: default, replicas: 0, template: {spec: {completionMode: Indexed, template: {spec: {restartPolicy: OnFailure, containers: [{name: c, image: i}]}}}}}
 `), &want))
 	stored := &jobsetv1alpha2.JobSet{}
-	y.eventually("its status is written", func() error {
+	wait.Until(y.t, "its status is written", func() error {
 		y.must(y.c.Get(t.Context(), client.ObjectKeyFromObject(js), stored))
 		if len(stored.Status.ReplicatedJobsStatus) != 2 {
 			return fmt.Errorf("status %+v", stored.Status)
@@ -264,7 +259,7 @@ replicatedJobs:
 		}
 	}
 	var jobs batchv1.JobList
-	y.eventually("it has the one Job", func() error {
+	wait.Until(y.t, "it has the one Job", func() error {
 		y.must(y.c.List(t.Context(), &jobs, client.InNamespace(y.namespace)))
 		if len(jobs.Items) != 1 || jobs.Items[0].Name != "least-coach-0" {
 			return fmt.Errorf("%d Jobs", len(jobs.Items))
@@ -327,7 +322,7 @@ func TestLeaderWithoutADomain(t *testing.T) {
 	}
 	refused := func(why string) {
 		t.Helper()
-		y.eventually("a follower is refused: "+why, func() error {
+		wait.Until(y.t, "a follower is refused: "+why, func() error {
 			err := y.c.Create(t.Context(), pod(1), client.DryRunAll)
 			if err == nil || !strings.Contains(err.Error(), why) {
 				return fmt.Errorf("error %w", errors.Join(err))
@@ -346,7 +341,7 @@ func TestLeaderWithoutADomain(t *testing.T) {
 	refused("node lost of the leader pod has no label rack")
 	y.must(y.c.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"rack":"r1"}}}`))))
 	follower := pod(1)
-	y.eventually("the follower is let in", func() error { return y.c.Create(t.Context(), follower) })
+	wait.Until(y.t, "the follower is let in", func() error { return y.c.Create(t.Context(), follower) })
 	if follower.Spec.NodeSelector["rack"] != "r1" {
 		t.Errorf("node selector %v", follower.Spec.NodeSelector)
 	}
@@ -366,11 +361,7 @@ func TestExclusivePlacement(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a whole cluster")
 	}
-	restConfig, err := clientcmd.BuildConfigFromFlags("", embeddedtest.Start(t, embeddedtest.Full))
-	if err != nil {
-		t.Fatal(err)
-	}
-	restConfig.QPS = -1
+	restConfig := embeddedtest.ConfigOf(t, embeddedtest.Start(t, embeddedtest.Full))
 	y := serveJobSets(t, restConfig)
 	var nodes corev1.NodeList
 	y.must(y.c.List(t.Context(), &nodes))
@@ -403,7 +394,7 @@ func TestExclusivePlacement(t *testing.T) {
 		return out, list.Items, nil
 	}
 	var pods []corev1.Pod
-	y.eventually("each Job has a rack of its own", func() (err error) { _, pods, err = placed(); return err })
+	wait.Until(y.t, "each Job has a rack of its own", func() (err error) { _, pods, err = placed(); return err })
 	for _, p := range pods {
 		leader := plan.IsLeader(&p)
 		if (p.Spec.Affinity != nil) != leader || (p.Spec.NodeSelector["rack"] != "") == leader {
@@ -421,7 +412,7 @@ func TestExclusivePlacement(t *testing.T) {
 	}
 	// A change of the leader triggers a check of its followers.
 	y.must(y.c.Patch(t.Context(), &pods[first], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`))))
-	y.eventually("its followers are bound to the new name", func() error {
+	wait.Until(y.t, "its followers are bound to the new name", func() error {
 		_, now, err := placed()
 		for _, p := range now {
 			if p.Labels[jobsetv1alpha2.JobIndexKey] == "0" && p.DeletionTimestamp == nil && !plan.IsLeader(&p) && p.Spec.NodeSelector["rack"] != "new" {
@@ -463,7 +454,7 @@ func TestPodsWithoutPlacement(t *testing.T) {
 		return p
 	}
 	exclusive := map[string]string{jobsetv1alpha2.JobSetNameKey: "ring", jobsetv1alpha2.ExclusiveTopologyAnnotation: "rack"}
-	y.eventually("an exclusive pod waits for the webhook", func() error {
+	wait.Until(y.t, "an exclusive pod waits for the webhook", func() error {
 		if err := y.c.Create(t.Context(), pod("exclusive", exclusive), client.DryRunAll); err == nil {
 			return fmt.Errorf("it was created")
 		}

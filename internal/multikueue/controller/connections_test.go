@@ -29,6 +29,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	integration "github.com/berth-project/berth/internal/job/kind/job"
 	"github.com/berth-project/berth/internal/multikueue/controller"
@@ -137,7 +138,7 @@ func (s *server) slowly(takes time.Duration) {
 			}},
 		}},
 	}))
-	s.eventually("the webhook is called", func() error {
+	wait.Until(s.t, "the webhook is called", func() error {
 		err := s.Create(s.t.Context(), workload("try"), client.DryRunAll)
 		if !asked.Load() {
 			return fmt.Errorf("it was not: %w", err)
@@ -203,7 +204,7 @@ func (s *server) sends(kubeconfigs map[string][]byte) {
 // has waits until an object exists.
 func (s *server) has(o client.Object) {
 	s.t.Helper()
-	s.eventually(o.GetName()+" is there", func() error { return s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o) })
+	wait.Until(s.t, o.GetName()+" is there", func() error { return s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o) })
 }
 
 // start unsuspends a Job.
@@ -219,6 +220,7 @@ func TestConnects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")
 	}
+	t.Parallel()
 	hub, worker := newServer(t), newServer(t)
 	ctx := t.Context()
 	orphan := workload("orphan")
@@ -245,7 +247,7 @@ func TestConnects(t *testing.T) {
 	door1.open()
 	there := workload("a")
 	worker.has(there)
-	hub.eventually("it counts as sent", func() error {
+	wait.Until(hub.t, "it counts as sent", func() error {
 		if n := dispatched.Load(); n != 1 {
 			return fmt.Errorf("%d times", n)
 		}
@@ -258,7 +260,7 @@ func TestConnects(t *testing.T) {
 	})
 	run := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}
 	worker.has(run)
-	hub.eventually("it is admitted", func() error {
+	wait.Until(hub.t, "it is admitted", func() error {
 		err := hub.Get(ctx, client.ObjectKeyFromObject(wl), wl)
 		if err == nil && (wl.Status.ClusterName != "w1" || wl.Status.AdmissionChecks[0].State != kueue.CheckStateReady) {
 			err = fmt.Errorf("it is on %q: %+v", wl.Status.ClusterName, wl.Status.AdmissionChecks)
@@ -267,7 +269,7 @@ func TestConnects(t *testing.T) {
 	})
 	first := run.UID
 	worker.must(worker.Delete(ctx, run, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-	worker.eventually("the job is there again", func() error {
+	wait.Until(worker.t, "the job is there again", func() error {
 		err := worker.Get(ctx, client.ObjectKeyFromObject(run), run)
 		if err == nil && run.UID == first {
 			err = errors.New("it has not gone")
@@ -299,7 +301,7 @@ func TestConnects(t *testing.T) {
 	embeddedtest.EditStatus(t, worker, run, func(run *batchv1.Job) { run.Status.Active, run.Status.StartTime = 1, new(metav1.Now()) })
 	active := func(want int32) {
 		t.Helper()
-		hub.eventually(fmt.Sprintf("the job has %d active pods", want), func() error {
+		wait.Until(hub.t, fmt.Sprintf("the job has %d active pods", want), func() error {
 			err := hub.Get(ctx, client.ObjectKeyFromObject(local), local)
 			if err == nil && local.Status.Active != want {
 				err = fmt.Errorf("it has %d", local.Status.Active)
@@ -312,7 +314,7 @@ func TestConnects(t *testing.T) {
 		is(wl, kueue.WorkloadEvicted)
 		wl.Status.ClusterName, wl.Status.AdmissionChecks[0].State = "", kueue.CheckStatePending
 	})
-	worker.eventually("it is taken back", func() error {
+	wait.Until(worker.t, "it is taken back", func() error {
 		err := worker.Get(ctx, client.ObjectKeyFromObject(there), there)
 		if err == nil && !apimeta.IsStatusConditionTrue(there.Status.Conditions, kueue.WorkloadDeactivationTarget) {
 			err = fmt.Errorf("%+v", there.Status.Conditions)
@@ -332,7 +334,7 @@ func TestConnects(t *testing.T) {
 		t.Errorf("an orphan was collected without an interval: %v", err)
 	}
 	hub.manage(jobs, func(o *controller.Options) { o.GCInterval = 200 * time.Millisecond })
-	worker.eventually("the orphan is collected", func() error {
+	wait.Until(worker.t, "the orphan is collected", func() error {
 		if err := worker.Get(ctx, client.ObjectKeyFromObject(orphan), orphan); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -36,7 +37,7 @@ type quotas struct {
 	*shared
 
 	mu        sync.Mutex
-	lastKnown map[types.NamespacedName]plan.Contribution
+	lastKnown map[types.NamespacedName]plan.Contribution // by worker cluster and ClusterQueue
 }
 
 func (m *shared) addQuotas(mgr ctrl.Manager) error {
@@ -83,6 +84,9 @@ func (q *quotas) ofLocalQueue(_ context.Context, o client.Object) []ctrlreconcil
 func (q *quotas) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var cq kueue.ClusterQueue
 	if err := q.cache.Get(ctx, req.NamespacedName, &cq); err != nil || cq.DeletionTimestamp != nil {
+		if client.IgnoreNotFound(err) == nil {
+			q.forget(req.Name, nil)
+		}
 		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	after, condition, err := q.updateQuota(ctx, &cq)
@@ -93,6 +97,15 @@ func (q *quotas) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 	}
 	return ctrlreconcile.Result{RequeueAfter: after}, nil
+}
+
+// forget drops the contributions of worker clusters, except the given ones, to a ClusterQueue.
+func (q *quotas) forget(queue string, except []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.lastKnown, func(key types.NamespacedName, _ plan.Contribution) bool {
+		return key.Name == queue && !slices.Contains(except, key.Namespace)
+	})
 }
 
 func (q *quotas) writeCondition(ctx context.Context, cq *kueue.ClusterQueue, condition *metav1.Condition) error {
@@ -218,6 +231,7 @@ func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, conf
 		}
 	}
 	out := &contributions{}
+	q.forget(cq.Name, config.Spec.Clusters)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, name := range config.Spec.Clusters {

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/multikueue/controller"
 )
 
@@ -40,6 +41,7 @@ func TestQuotaAutomation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three API servers")
 	}
+	t.Parallel()
 	const lost = 6 * time.Second
 	hub, workers := newServer(t), map[string]*server{"w1": newServer(t), "w2": newServer(t)}
 	hub.manage(func(o *controller.Options) {
@@ -63,7 +65,7 @@ func TestQuotaAutomation(t *testing.T) {
 	cq := hub.queueOf([]string{"mk"}, "1")
 	quota := func(cpus, status, reason string) {
 		t.Helper()
-		hub.eventually(fmt.Sprintf("%s CPUs, %s/%s", cpus, status, reason), func() error {
+		wait.Until(hub.t, fmt.Sprintf("%s CPUs, %s/%s", cpus, status, reason), func() error {
 			if err := hub.Get(ctx, client.ObjectKeyFromObject(cq), cq); err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/multikueue/controller"
 	"github.com/berth-project/berth/internal/multikueue/frameworks"
 	"github.com/berth-project/berth/internal/options/transform"
@@ -59,7 +60,7 @@ func newPair(t *testing.T, framework string, crd *apiextensionsv1.CustomResource
 	p := &pair{newServer(t), newServer(t)}
 	for _, s := range []*server{p.hub, p.w1} {
 		s.must(s.Create(t.Context(), crd.DeepCopy()))
-		s.eventually("Runs are served", func() error {
+		wait.Until(s.t, "Runs are served", func() error {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(runGVK)
 			return s.List(t.Context(), list)
@@ -117,6 +118,7 @@ func runCRD() *apiextensionsv1.CustomResourceDefinition {
 
 // TestStatusInTheObject is spec 40 §7.48: the status of a kind without a status subresource is copied.
 func TestStatusInTheObject(t *testing.T) {
+	t.Parallel()
 	crd := runCRD()
 	crd.Spec.Versions[0].Subresources = nil
 	r := newPair(t, runs, crd).start(t, "whole")
@@ -172,7 +174,7 @@ func (p *pair) startIn(t *testing.T, namespace, name, list string) *run {
 // edit changes the status of the Workload on a cluster once it exists.
 func (r *run) edit(s *server, change func(*kueue.Workload)) {
 	r.t.Helper()
-	s.eventually("the status of workload "+r.key.Name+" is written", func() error {
+	wait.Until(s.t, "the status of workload "+r.key.Name+" is written", func() error {
 		var wl kueue.Workload
 		if err := s.Get(r.t.Context(), r.key, &wl); err != nil {
 			return err
@@ -196,7 +198,7 @@ func (r *run) there(kind, reason string) {
 func (r *run) admit() {
 	r.t.Helper()
 	r.there(kueue.WorkloadAdmitted, "Admitted")
-	r.w1.eventually("the run is there", func() error { _, err := r.get(r.w1); return err })
+	wait.Until(r.w1.t, "the run is there", func() error { _, err := r.get(r.w1); return err })
 	r.says(kueue.CheckStateReady, "")
 }
 
@@ -222,7 +224,7 @@ func (r *run) patch(s *server, text string) {
 // holds waits for a text in a field of the Run on a cluster.
 func (r *run) holds(s *server, want string, fields ...string) {
 	r.t.Helper()
-	s.eventually(fmt.Sprintf("%v of run %s is %q", fields, r.key.Name, want), func() error {
+	wait.Until(s.t, fmt.Sprintf("%v of run %s is %q", fields, r.key.Name, want), func() error {
 		o, err := r.get(s)
 		if err != nil {
 			return err
@@ -237,7 +239,7 @@ func (r *run) holds(s *server, want string, fields ...string) {
 // says waits for a state of the check with a message, a regular expression.
 func (r *run) says(state kueue.CheckState, text string) {
 	r.t.Helper()
-	r.hub.eventually(fmt.Sprintf("the check of %s is %s: %s", r.key.Name, state, text), func() error {
+	wait.Until(r.hub.t, fmt.Sprintf("the check of %s is %s: %s", r.key.Name, state, text), func() error {
 		var wl kueue.Workload
 		if err := r.hub.Get(r.t.Context(), r.key, &wl); err != nil {
 			return err
@@ -252,7 +254,7 @@ func (r *run) says(state kueue.CheckState, text string) {
 // warned waits for an event of the Workload.
 func (r *run) warned(text string) {
 	r.t.Helper()
-	r.hub.eventually("an event says "+text, func() error {
+	wait.Until(r.hub.t, "an event says "+text, func() error {
 		var list eventsv1.EventList
 		if err := r.hub.List(r.t.Context(), &list, client.InNamespace(r.key.Namespace)); err != nil {
 			return err
@@ -303,7 +305,7 @@ func (s *server) probe(name, change string) {
 	if change != "" {
 		s.must(s.Create(s.t.Context(), o))
 	}
-	s.eventually("the policy is in force", func() error {
+	wait.Until(s.t, "the policy is in force", func() error {
 		var err error
 		if change == "" {
 			err = s.Create(s.t.Context(), o.DeepCopy(), client.DryRunAll)
@@ -323,6 +325,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")
 	}
+	t.Parallel()
 	p := newPair(t, runs, runCRD())
 	for _, s := range []*server{p.hub, p.w1} {
 		s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "greedy"}}))
@@ -356,7 +359,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.there(kueue.WorkloadAdmitted, "Admitted")
 		r.says(kueue.CheckStateRetry, `\[RemoteCreateRejected\] w1: .*the test says no`)
 		end()
-		r.w1.eventually("it is taken", func() error {
+		wait.Until(r.w1.t, "it is taken", func() error {
 			o := &unstructured.Unstructured{Object: map[string]any{}}
 			o.SetGroupVersionKind(runGVK)
 			o.SetNamespace("default")
@@ -394,7 +397,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		}
 		time.Sleep(50*time.Second - time.Since(ended))
 		r.holds(r.hub, "Done", "status", "phase")
-		r.hub.eventually("it is finished", func() error {
+		wait.Until(r.hub.t, "it is finished", func() error {
 			if err := r.hub.Get(t.Context(), r.key, &wl); err != nil || lifecycle.IsFinished(&wl) {
 				return err
 			}

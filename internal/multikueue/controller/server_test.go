@@ -30,6 +30,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/multikueue/controller"
@@ -58,9 +59,8 @@ type server struct {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{t: t, path: embeddedtest.Start(t)}
-	cfg, err := clientcmd.BuildConfigFromFlags("", s.path)
-	s.must(err)
-	s.Client, err = client.New(cfg, client.Options{Scheme: newScheme()})
+	var err error
+	s.Client, err = client.New(embeddedtest.ConfigOf(t, s.path), client.Options{Scheme: newScheme()})
 	s.must(err)
 	for _, name := range []string{"workloads", "admissionchecks", "multikueueclusters", "multikueueconfigs", "clusterqueues", "localqueues"} {
 		raw, err := config.FS.ReadFile(path.Join("crd", "kueue.x-k8s.io_"+name+".yaml"))
@@ -70,7 +70,7 @@ func newServer(t *testing.T) *server {
 		crd.Spec.Conversion = nil // no conversion webhook runs here
 		s.must(s.Create(t.Context(), &crd))
 	}
-	s.eventually("the CRDs are served", func() error {
+	wait.Until(s.t, "the CRDs are served", func() error {
 		for _, list := range []client.ObjectList{&kueue.WorkloadList{}, &kueue.AdmissionCheckList{}, &kueue.MultiKueueClusterList{}, &kueue.MultiKueueConfigList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}} {
 			if err := s.List(t.Context(), list); err != nil {
 				return err
@@ -88,11 +88,6 @@ func (s *server) must(err error) {
 	}
 }
 
-func (s *server) eventually(what string, check func() error) {
-	s.t.Helper()
-	embeddedtest.Within(s.t, 3*time.Minute, what, check) // connecting lists and watches a dozen kinds
-}
-
 // kubeconfig returns one without references to files.
 func (s *server) kubeconfig() []byte {
 	s.t.Helper()
@@ -107,9 +102,7 @@ func (s *server) kubeconfig() []byte {
 // manage runs the controllers until the test ends, with Jobs and a kind that is not served.
 func (s *server) manage(changes ...func(*controller.Options)) {
 	s.t.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", s.path)
-	s.must(err)
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	mgr, err := ctrl.NewManager(embeddedtest.ConfigOf(s.t, s.path), ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
@@ -145,7 +138,7 @@ func (s *server) manage(changes ...func(*controller.Options)) {
 // says waits for a condition of an object.
 func (s *server) says(o client.Object, conditions func() []metav1.Condition, kind, want string) {
 	s.t.Helper()
-	s.eventually(fmt.Sprintf("%s %s is %s", o.GetName(), kind, want), func() error {
+	wait.Until(s.t, fmt.Sprintf("%s %s is %s", o.GetName(), kind, want), func() error {
 		if err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -162,6 +155,7 @@ func TestClusters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs two API servers")
 	}
+	t.Parallel()
 	hub, worker := newServer(t), newServer(t)
 	warnings := make(chan []string, 1)
 	warnings <- []string{"f[0].name: run.v1.x.dev is not served by this cluster"}

@@ -243,8 +243,8 @@ type Step struct {
 	// Events are emitted after the step, and Warnings at most once a minute for each code.
 	Events   []lifecycle.Event
 	Warnings []Warning
-	// Dispatched, Admitted and Lost are for metrics.
-	Dispatched, Admitted, Lost bool
+	// Admitted and Lost are for metrics.
+	Admitted, Lost bool
 	// OutOfSync is true if a copy did not match its job.
 	OutOfSync bool
 	// Last is true if the job has finished: failures count, and are retried after a pause. Plain copies the status without changes.

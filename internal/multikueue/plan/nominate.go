@@ -34,7 +34,7 @@ func (d *decider) dispatch() bool {
 		case !nominated:
 			d.remove(c)
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
-			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy(), Dispatched: true})
+			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy()})
 		case slices.Contains(d.leaving, c.Name):
 			d.remove(c) // nothing to do if it was removed before
 			d.requeueAfter(deferred)

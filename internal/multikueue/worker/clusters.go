@@ -32,6 +32,7 @@ const (
 	rereadAfter    = 5 * time.Second // after an error other than absence
 	selfAgain      = time.Minute     // a cluster that is the manager itself
 	recheckHanging = 5 * time.Second // whether an abandoned attempt has ended
+	recheckNamed   = time.Minute     // whether a MultiKueueConfig names a deleted cluster
 )
 
 // Reconcile connects to one cluster, unless it is connected with its present credentials.
@@ -44,12 +45,7 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		return ctrlreconcile.Result{}, err
 	}
 	if gone || cluster.DeletionTimestamp != nil {
-		r.disconnect(c.Now())
-		r.mu.Lock()
-		r.deleted, r.credentials, r.attempts = true, nil, 0
-		r.mu.Unlock()
-		c.ClusterChanged(ctx, req.Name, false)
-		return ctrlreconcile.Result{}, nil
+		return c.end(ctx, r, gone)
 	}
 	c.restoreLoss(r, &cluster)
 	cfg, credentials, refused := c.load(ctx, &cluster)
@@ -80,6 +76,33 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		return ctrlreconcile.Result{RequeueAfter: min(left, probeEvery)}, nil
 	}
 	return c.attempt(ctx, r, &cluster, cfg)
+}
+
+// end disconnects a cluster that is deleted, and forgets it once no MultiKueueConfig names it: until then Workloads and quotas need the
+// time of its loss.
+func (c *clusters) end(ctx context.Context, r *workerCluster, gone bool) (ctrlreconcile.Result, error) {
+	r.disconnect(c.Now())
+	r.mu.Lock()
+	was := !r.deleted
+	r.deleted, r.credentials, r.attempts = true, nil, 0
+	r.mu.Unlock()
+	if was {
+		c.ClusterChanged(ctx, r.name, false)
+	}
+	if !gone {
+		return ctrlreconcile.Result{}, nil
+	}
+	var configs kueue.MultiKueueConfigList
+	if err := c.cache.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrlreconcile.Result{}, fmt.Errorf("listing MultiKueueConfigs: %w", err)
+	}
+	for i := range configs.Items {
+		if slices.Contains(configs.Items[i].Spec.Clusters, r.name) {
+			return ctrlreconcile.Result{RequeueAfter: recheckNamed}, nil
+		}
+	}
+	c.drop(r.name)
+	return ctrlreconcile.Result{}, nil
 }
 
 func isFile(cluster *kueue.MultiKueueCluster) bool {

@@ -191,6 +191,17 @@ func missing(err error) string {
 	return ""
 }
 
+// cancelled is a stream whose end also releases the context of its request.
+type cancelled struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+func (s cancelled) Stop() {
+	s.Interface.Stop()
+	s.cancel()
+}
+
 // watch lists a kind and opens a watch from there. The stream ends with the connection.
 func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (watch.Interface, error) {
 	began := time.Now()
@@ -228,7 +239,7 @@ func (c *Connection) watch(ctx context.Context, s *Store, limit time.Duration) (
 	for _, o := range items {
 		c.changed(o)
 	}
-	return stream, nil
+	return cancelled{stream, stop}, nil
 }
 
 // list reads a kind page by page, since the cluster may have any number of objects of any size. version is where to start the watch.

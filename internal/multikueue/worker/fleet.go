@@ -87,7 +87,7 @@ const (
 	startsFor = 30 * time.Second
 )
 
-// workerCluster is one MultiKueueCluster, from its creation to its deletion.
+// workerCluster is one MultiKueueCluster, or a name of one, as long as it exists or a MultiKueueConfig names it.
 type workerCluster struct {
 	name string
 
@@ -174,6 +174,20 @@ func (f *Fleet) get(name string) *workerCluster {
 	return r
 }
 
+// find returns the cluster of a name, nil for none.
+func (f *Fleet) find(name string) *workerCluster {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.workers[name]
+}
+
+// drop forgets a cluster.
+func (f *Fleet) drop(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.workers, name)
+}
+
 func (f *Fleet) all() []*workerCluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +198,8 @@ func (f *Fleet) all() []*workerCluster {
 	return out
 }
 
-// Names returns the names of all clusters since the start, sorted.
+// Names returns the names of all clusters that exist or that a MultiKueueConfig names, and maybe of others that did until a minute ago;
+// sorted.
 func (f *Fleet) Names() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,7 +217,14 @@ type Link struct {
 }
 
 // Link returns how to reach a cluster now.
-func (f *Fleet) Link(name string) Link { return f.get(name).link() }
+func (f *Fleet) Link(name string) Link {
+	r := f.find(name)
+	if r == nil {
+		r = f.get(name)
+		f.requeue(name) // a name without a cluster is forgotten again
+	}
+	return r.link()
+}
 
 // Reachable returns for every cluster whether it is connected.
 func (f *Fleet) Reachable() map[string]bool {
@@ -259,7 +281,10 @@ func (f *Fleet) requeue(name string) {
 // lost ends a connection from within and reconnects at once. An attempt in progress fails.
 func (f *Fleet) lost(c *Connection, why error) {
 	c.cancel(why)
-	r := f.get(c.name)
+	r := f.find(c.name)
+	if r == nil {
+		return
+	}
 	r.mu.Lock()
 	current := r.connection == c
 	if current {

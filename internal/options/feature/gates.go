@@ -42,7 +42,7 @@ type row struct {
 
 // Gates are the resolved gates: a plain, comparable value. The zero value has every gate off; see Default.
 type Gates struct {
-	on [count]bool
+	on [most]bool
 }
 
 // On reports whether a feature is on.
@@ -259,7 +259,7 @@ func Merge(file map[string]bool, where func(name string) strict.Problem, flag ma
 }
 
 func byName() map[string]Gate {
-	byName := make(map[string]Gate, count)
+	byName := make(map[string]Gate, len(table))
 	for i, spec := range table {
 		byName[spec.name] = Gate(i)
 	}

@@ -41,7 +41,7 @@ func TestGateTable(t *testing.T) {
 // With any settings, the parents of an enabled gate are on, a locked gate keeps its value, and the order of names does not matter.
 func TestGateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		names := rapid.SliceOfDistinct(rapid.IntRange(0, int(count)-1), rapid.ID[int]).Draw(t, "gates")
+		names := rapid.SliceOfDistinct(rapid.IntRange(0, len(table)-1), rapid.ID[int]).Draw(t, "gates")
 		settings := make([]Setting, 0, len(names)+2)
 		for _, n := range names {
 			settings = append(settings, Setting{Name: Gate(n).String(), On: rapid.Bool().Draw(t, "on")})

@@ -3,205 +3,133 @@ package feature
 // Gate is a feature that can be turned on or off by name. The zero Gate is a gate like any other; values are not stable between builds.
 type Gate uint8
 
-// Every gate, by area, with its effect if it is on.
+// most is the greatest number of gates.
+const most = 160
+
+// table has the gates, by value.
+var table []row
+
+// gate adds a gate to the table. needs are the gates that must be on for it.
+func gate(name string, stage Stage, is property, needs ...Gate) Gate {
+	table = append(table, row{name, stage, is&on != 0, is&locked != 0, needs, is&acted != 0})
+	return Gate(len(table) - 1)
+}
+
+// property is a set of the properties of a gate.
+type property uint8
+
 const (
-	// Queueing and scheduling.
-	PartialAdmission                                Gate = iota // admit with fewer pods, down to minCount
-	FlavorFungibility                                           // try the next flavor before borrowing or preempting, as configured in the queue
-	FlavorFungibilityPreserveScanProgress                       // continue the flavor search at the end of the last cycle
-	PrioritySortingWithinCohort                                 // order the heads of a cohort by priority
-	SchedulingEquivalenceHashing                                // evaluate equivalent Workloads once
-	RecomputeAssignmentUponPreemptionTargetsOverlap             // recompute the assignment if two heads have the same victim
-	PrioritizePreemptorWorkloads                                // reserve freed quota for the preemptor
-	VectorizedResourceRequests                                  // performance only
-	SchedulerLibraryIntegration                                 // upstream's use of the Kubernetes scheduler as a library
-	ReclaimablePods                                             // release the quota of pods that are done
-	QuotaCheckStrategy                                          // honour resources.quotaCheckStrategy
-	AdmissionGatedBy                                            // honour the annotation that excludes a Workload from its queue
-	PriorityBoost                                               // honour the annotation that raises or lowers a priority
-	ConcurrentAdmission                                         // try several flavors of one Workload at once
-	UnadmittedWorkloadsObservability                            // granular reasons for waiting
-	UnadmittedWorkloadsExplicitStatus                           // write them from the start
-	DisableWaitForPodsReady                                     // turn waitForPodsReady off
-	CleanupProvisioningRequestsOnEviction                       // delete ProvisioningRequests of evicted Workloads
-	FailureRecoveryPolicy                                       // fail pods that hang on dead nodes
-
-	// Fair sharing.
-	FairSharingPreemptWithinNominal   // preempt freely within nominal quota
-	FairSharingPrioritizeNonBorrowing // entries that need not borrow come first
-	AdmissionFairSharing              // order by past usage
-
-	// Topology.
-	TopologyAwareScheduling                     // place pods close to each other
-	TASProfileMixed                             // least free domains for small pod sets
-	TASFailedNodeReplacement                    // replace a failed node in an assignment
-	TASFailedNodeReplacementFailFast            // evict at once when there is no replacement
-	TASReplaceNodeOnPodTermination              // replace as soon as the pods are gone
-	TASReplaceNodeOnNodeTaints                  // replace nodes with untolerated NoExecute taints
-	TASReplaceNodeDueToNotReadyOverFixedTime    // replace after a fixed time
-	TASAssignmentsEncodingByHostnamePrefix      // compact assignments
-	TASMultiLayerTopology                       // slices within slices
-	TASHandleOverlappingFlavors                 // count nodes that two flavors share once
-	TASRecomputeAssignmentWithinSchedulingCycle // place again when an earlier entry took the room
-	TASCacheNodeMatchResults                    // performance only
-	TASCachingRemainingResources                // performance only
-	TASCacheTopologyTree                        // performance only
-	TASValidateWorkloadSliceSize                // refuse slice sizes that cannot be placed
-	TASBalancedPlacement                        // spread pods evenly over the chosen domains
-	TASRespectNodeAffinityPreferred             // weigh preferred node affinity
-
-	// Elastic jobs and devices.
-	ElasticJobsViaWorkloadSlices            // resize running jobs
-	ElasticJobsViaWorkloadSlicesWithTAS     // the same with a topology
-	KueueDRAIntegration                     // charge resource claims
-	KueueDRAIntegrationExtendedResource     // charge extended resources backed by devices
-	KueueDRAIntegrationPartitionableDevices // charge shared counters
-	KueueDRAIntegrationConsumableCapacity   // charge consumed capacity
-	KueueDRARejectWorkloadsWhenDRADisabled  // hold Workloads with claims when claims are not charged
-
-	// Jobs and Workloads.
-	ManagedJobsNamespaceSelectorAlwaysRespected // leave unmanaged namespaces alone
-	SkipReassignmentForPodOwnedWorkloads        // do not requeue an evicted single pod
-	RemoveFinalizersWithStrictPatch             // take finalizers off with a precondition
-	AssignQueueLabelsForPods                    // put the queue names on pods
-	FinishOrphanedWorkloads                     // finish Workloads whose job is gone
-	WorkloadIdentifierAnnotations               // names that are too long for labels go into annotations
-	WorkloadPriorityClassDefaulting             // honour a default priority class
-	WorkloadValidateResourcesAreNonNegative     // refuse negative requests
-	WorkloadValidationForPodSetMetadata         // refuse bad labels in pod sets
-	WorkloadRequestUseMergePatch                // merge patch in place of server-side apply
-	ShortWorkloadNames                          // short names for Workloads
-	SkipAncestorCheckForDeletedWorkloads        // no owner lookup for deleted objects
-	PodIntegrationValidateGroupOwner            // one owner for all pods of a group
-	FastQuotaReleaseInPodIntegration            // release the quota of terminating pods at once
-	LWSImmutableGroupSize                       // refuse a new size for a LeaderWorkerSet group
-	DeferRayServiceFinalizationForRedisCleanup  // wait for Ray's clean-up job
-	ValidateRayAndSparkJobUpdates               // validate updates of Ray and Spark kinds
-	SparkApplicationIntegration                 // the framework sparkoperator.k8s.io/sparkapplication
-	RejectUpdatesToCQWithInvalidOnFlavors       // refuse admission checks on unknown flavors
-
-	// Worker clusters.
-	MultiKueue                                        // dispatch to worker clusters
-	MultiKueueAdaptersForCustomJobs                   // honour multiKueue.externalFrameworks
-	MultiKueueKubeConfigPathValidation                // only kubeconfigs below a fixed folder
-	MultiKueueIncrementalDispatcherConfig             // honour multiKueue.incrementalDispatcherConfig
-	MultiKueueIncrementalDispatcherRespectConfigOrder // nominate in the order of the configuration
-	MultiKueueRemoteSpecSync                          // copy later changes of a job
-	MultiKueueClusterProfile                          // workers known by a ClusterProfile
-	MultiKueueOrchestratedPreemption                  // preempt on one worker at a time
-	MultiKueueManagerQuotaAutomation                  // quota from the workers' quotas
-
-	// Serving and metrics.
-	VisibilityOnDemand               // the visibility API
-	TLSOptions                       // honour tls
-	LocalQueueMetrics                // series for each LocalQueue
-	MetricForWorkloadCreationLatency // time from job to Workload
-	MetricsForCohorts                // series for each cohort
-	CustomMetricLabels               // honour metrics.customLabels
-
-	// JobSet and Trainer.
-	InPlaceRestart // restart pods of a JobSet in place
-	RestartJob     // restart single jobs of a JobSet
-	ElasticJobSet  // resize a JobSet
-	TrainJobStatus // accept progress reports of training pods
-
-	// Berth's own.
-	RayServiceUpgradeGating      // count both clusters of a RayService upgrade
-	MultiKueueDegradedFrameworks // use workers that lack some CRDs
-	MultiKueueExternalTransforms // transforms of external frameworks
-	RuntimePatchSelectors        // selectors in runtime patches
-
-	count // the number of gates
+	on     property = 1 << iota // by default
+	locked                      // at its default
+	acted                       // it has an effect in this version
 )
 
-// table is the definition of every gate (spec: 70 §5.7, 10 §5.5, 20 §5.8, 30 §5.6, 40 §5, 50 §5.6, 60 §5.8).
-var table = [count]row{
-	PartialAdmission:                                  {name: "PartialAdmission", stage: Beta, on: true, acted: true},
-	FlavorFungibility:                                 {name: "FlavorFungibility", stage: Beta, on: true, acted: true},
-	FlavorFungibilityPreserveScanProgress:             {name: "FlavorFungibilityPreserveScanProgress", stage: Beta, on: true, needs: []Gate{FlavorFungibility}, acted: true},
-	PrioritySortingWithinCohort:                       {name: "PrioritySortingWithinCohort", stage: Beta, on: true, acted: true},
-	SchedulingEquivalenceHashing:                      {name: "SchedulingEquivalenceHashing", stage: Beta, on: true, acted: true},
-	RecomputeAssignmentUponPreemptionTargetsOverlap:   {name: "RecomputeAssignmentUponPreemptionTargetsOverlap", stage: Beta, on: true, acted: true},
-	PrioritizePreemptorWorkloads:                      {name: "PrioritizePreemptorWorkloads", stage: Alpha, acted: true},
-	VectorizedResourceRequests:                        {name: "VectorizedResourceRequests", stage: Beta, on: true},
-	SchedulerLibraryIntegration:                       {name: "SchedulerLibraryIntegration", stage: Alpha},
-	ReclaimablePods:                                   {name: "ReclaimablePods", stage: Beta, on: true, acted: true},
-	QuotaCheckStrategy:                                {name: "QuotaCheckStrategy", stage: Beta, on: true, acted: true},
-	AdmissionGatedBy:                                  {name: "AdmissionGatedBy", stage: Beta, on: true, acted: true},
-	PriorityBoost:                                     {name: "PriorityBoost", stage: Alpha, acted: true},
-	ConcurrentAdmission:                               {name: "ConcurrentAdmission", stage: Alpha},
-	UnadmittedWorkloadsObservability:                  {name: "UnadmittedWorkloadsObservability", stage: Beta, on: true, acted: true},
-	UnadmittedWorkloadsExplicitStatus:                 {name: "UnadmittedWorkloadsExplicitStatus", stage: Beta, needs: []Gate{UnadmittedWorkloadsObservability}, acted: true},
-	DisableWaitForPodsReady:                           {name: "DisableWaitForPodsReady", stage: Alpha, acted: true},
-	CleanupProvisioningRequestsOnEviction:             {name: "CleanupProvisioningRequestsOnEviction", stage: Beta, on: true},
-	FailureRecoveryPolicy:                             {name: "FailureRecoveryPolicy", stage: Alpha},
-	FairSharingPreemptWithinNominal:                   {name: "FairSharingPreemptWithinNominal", stage: Beta, on: true, acted: true},
-	FairSharingPrioritizeNonBorrowing:                 {name: "FairSharingPrioritizeNonBorrowing", stage: Beta, on: true, acted: true},
-	AdmissionFairSharing:                              {name: "AdmissionFairSharing", stage: Beta, on: true},
-	TopologyAwareScheduling:                           {name: "TopologyAwareScheduling", stage: Beta, on: true},
-	TASProfileMixed:                                   {name: "TASProfileMixed", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASFailedNodeReplacement:                          {name: "TASFailedNodeReplacement", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASFailedNodeReplacementFailFast:                  {name: "TASFailedNodeReplacementFailFast", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling, TASFailedNodeReplacement}},
-	TASReplaceNodeOnPodTermination:                    {name: "TASReplaceNodeOnPodTermination", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling, TASFailedNodeReplacement}},
-	TASReplaceNodeOnNodeTaints:                        {name: "TASReplaceNodeOnNodeTaints", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASReplaceNodeDueToNotReadyOverFixedTime:          {name: "TASReplaceNodeDueToNotReadyOverFixedTime", stage: Deprecated, needs: []Gate{TopologyAwareScheduling, TASFailedNodeReplacement}},
-	TASAssignmentsEncodingByHostnamePrefix:            {name: "TASAssignmentsEncodingByHostnamePrefix", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASMultiLayerTopology:                             {name: "TASMultiLayerTopology", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASHandleOverlappingFlavors:                       {name: "TASHandleOverlappingFlavors", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASRecomputeAssignmentWithinSchedulingCycle:       {name: "TASRecomputeAssignmentWithinSchedulingCycle", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASCacheNodeMatchResults:                          {name: "TASCacheNodeMatchResults", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASCachingRemainingResources:                      {name: "TASCachingRemainingResources", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASCacheTopologyTree:                              {name: "TASCacheTopologyTree", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASValidateWorkloadSliceSize:                      {name: "TASValidateWorkloadSliceSize", stage: Beta, on: true, needs: []Gate{TopologyAwareScheduling}},
-	TASBalancedPlacement:                              {name: "TASBalancedPlacement", stage: Alpha, needs: []Gate{TopologyAwareScheduling}},
-	TASRespectNodeAffinityPreferred:                   {name: "TASRespectNodeAffinityPreferred", stage: Alpha, needs: []Gate{TopologyAwareScheduling}},
-	ElasticJobsViaWorkloadSlices:                      {name: "ElasticJobsViaWorkloadSlices", stage: Beta, on: true, acted: true},
-	ElasticJobsViaWorkloadSlicesWithTAS:               {name: "ElasticJobsViaWorkloadSlicesWithTAS", stage: Alpha, needs: []Gate{ElasticJobsViaWorkloadSlices, TopologyAwareScheduling}},
-	KueueDRAIntegration:                               {name: "KueueDRAIntegration", stage: Beta, on: true},
-	KueueDRAIntegrationExtendedResource:               {name: "KueueDRAIntegrationExtendedResource", stage: Beta, on: true, needs: []Gate{KueueDRAIntegration}},
-	KueueDRAIntegrationPartitionableDevices:           {name: "KueueDRAIntegrationPartitionableDevices", stage: Beta, on: true, needs: []Gate{KueueDRAIntegration}},
-	KueueDRAIntegrationConsumableCapacity:             {name: "KueueDRAIntegrationConsumableCapacity", stage: Alpha, needs: []Gate{KueueDRAIntegration}},
-	KueueDRARejectWorkloadsWhenDRADisabled:            {name: "KueueDRARejectWorkloadsWhenDRADisabled", stage: Beta, on: true, acted: true},
-	ManagedJobsNamespaceSelectorAlwaysRespected:       {name: "ManagedJobsNamespaceSelectorAlwaysRespected", stage: GA, on: true, locked: true, acted: true},
-	SkipReassignmentForPodOwnedWorkloads:              {name: "SkipReassignmentForPodOwnedWorkloads", stage: Beta, on: true, acted: true},
-	RemoveFinalizersWithStrictPatch:                   {name: "RemoveFinalizersWithStrictPatch", stage: Beta, on: true},
-	AssignQueueLabelsForPods:                          {name: "AssignQueueLabelsForPods", stage: Beta, on: true, acted: true},
-	FinishOrphanedWorkloads:                           {name: "FinishOrphanedWorkloads", stage: Beta, on: true, acted: true},
-	WorkloadIdentifierAnnotations:                     {name: "WorkloadIdentifierAnnotations", stage: Beta, on: true, acted: true},
-	WorkloadPriorityClassDefaulting:                   {name: "WorkloadPriorityClassDefaulting", stage: Beta, on: true, acted: true},
-	WorkloadValidateResourcesAreNonNegative:           {name: "WorkloadValidateResourcesAreNonNegative", stage: Beta, on: true, acted: true},
-	WorkloadValidationForPodSetMetadata:               {name: "WorkloadValidationForPodSetMetadata", stage: Beta, on: true, acted: true},
-	WorkloadRequestUseMergePatch:                      {name: "WorkloadRequestUseMergePatch", stage: Alpha},
-	ShortWorkloadNames:                                {name: "ShortWorkloadNames", stage: Alpha, acted: true},
-	SkipAncestorCheckForDeletedWorkloads:              {name: "SkipAncestorCheckForDeletedWorkloads", stage: Beta, on: true, acted: true},
-	PodIntegrationValidateGroupOwner:                  {name: "PodIntegrationValidateGroupOwner", stage: Beta, on: true, acted: true},
-	FastQuotaReleaseInPodIntegration:                  {name: "FastQuotaReleaseInPodIntegration", stage: Alpha, acted: true},
-	LWSImmutableGroupSize:                             {name: "LWSImmutableGroupSize", stage: Beta, on: true, acted: true},
-	DeferRayServiceFinalizationForRedisCleanup:        {name: "DeferRayServiceFinalizationForRedisCleanup", stage: Beta, on: true, acted: true},
-	ValidateRayAndSparkJobUpdates:                     {name: "ValidateRayAndSparkJobUpdates", stage: Beta, on: true, acted: true},
-	SparkApplicationIntegration:                       {name: "SparkApplicationIntegration", stage: Alpha, acted: true},
-	RejectUpdatesToCQWithInvalidOnFlavors:             {name: "RejectUpdatesToCQWithInvalidOnFlavors", stage: Alpha, acted: true},
-	MultiKueue:                                        {name: "MultiKueue", stage: Beta, on: true, acted: true},
-	MultiKueueAdaptersForCustomJobs:                   {name: "MultiKueueAdaptersForCustomJobs", stage: Beta, on: true, acted: true},
-	MultiKueueKubeConfigPathValidation:                {name: "MultiKueueKubeConfigPathValidation", stage: Beta, on: true, acted: true},
-	MultiKueueIncrementalDispatcherConfig:             {name: "MultiKueueIncrementalDispatcherConfig", stage: Beta, on: true, acted: true},
-	MultiKueueIncrementalDispatcherRespectConfigOrder: {name: "MultiKueueIncrementalDispatcherRespectConfigOrder", stage: Beta, on: true, acted: true},
-	MultiKueueRemoteSpecSync:                          {name: "MultiKueueRemoteSpecSync", stage: Beta, on: true, acted: true},
-	MultiKueueClusterProfile:                          {name: "MultiKueueClusterProfile", stage: Alpha, acted: true},
-	MultiKueueOrchestratedPreemption:                  {name: "MultiKueueOrchestratedPreemption", stage: Alpha, acted: true},
-	MultiKueueManagerQuotaAutomation:                  {name: "MultiKueueManagerQuotaAutomation", stage: Alpha, acted: true},
-	VisibilityOnDemand:                                {name: "VisibilityOnDemand", stage: Beta, on: true, acted: true},
-	TLSOptions:                                        {name: "TLSOptions", stage: GA, on: true, locked: true, acted: true},
-	LocalQueueMetrics:                                 {name: "LocalQueueMetrics", stage: Beta, on: true, acted: true},
-	MetricForWorkloadCreationLatency:                  {name: "MetricForWorkloadCreationLatency", stage: Beta, on: true, acted: true},
-	MetricsForCohorts:                                 {name: "MetricsForCohorts", stage: Beta, on: true, acted: true},
-	CustomMetricLabels:                                {name: "CustomMetricLabels", stage: Alpha, acted: true},
-	InPlaceRestart:                                    {name: "InPlaceRestart", stage: Alpha, acted: true},
-	RestartJob:                                        {name: "RestartJob", stage: Alpha, acted: true},
-	ElasticJobSet:                                     {name: "ElasticJobSet", stage: Alpha, acted: true},
-	TrainJobStatus:                                    {name: "TrainJobStatus", stage: Alpha, acted: true},
-	RayServiceUpgradeGating:                           {name: "RayServiceUpgradeGating", stage: Beta, on: true, acted: true},
-	MultiKueueDegradedFrameworks:                      {name: "MultiKueueDegradedFrameworks", stage: Beta, on: true, acted: true},
-	MultiKueueExternalTransforms:                      {name: "MultiKueueExternalTransforms", stage: Beta, on: true, acted: true},
-	RuntimePatchSelectors:                             {name: "RuntimePatchSelectors", stage: Alpha, acted: true},
-}
+// Every gate, by area, with its effect if it is on (spec: 70 §5.7, 10 §5.5, 20 §5.8, 30 §5.6, 40 §5, 50 §5.6, 60 §5.8). They do not change.
+var (
+	// Queueing and scheduling.
+	PartialAdmission                                = gate("PartialAdmission", Beta, on|acted)                                                 // admit with fewer pods, down to minCount
+	FlavorFungibility                               = gate("FlavorFungibility", Beta, on|acted)                                                // try the next flavor before borrowing or preempting, as configured in the queue
+	FlavorFungibilityPreserveScanProgress           = gate("FlavorFungibilityPreserveScanProgress", Beta, on|acted, FlavorFungibility)         // continue the flavor search at the end of the last cycle
+	PrioritySortingWithinCohort                     = gate("PrioritySortingWithinCohort", Beta, on|acted)                                      // order the heads of a cohort by priority
+	SchedulingEquivalenceHashing                    = gate("SchedulingEquivalenceHashing", Beta, on|acted)                                     // evaluate equivalent Workloads once
+	RecomputeAssignmentUponPreemptionTargetsOverlap = gate("RecomputeAssignmentUponPreemptionTargetsOverlap", Beta, on|acted)                  // recompute the assignment if two heads have the same victim
+	PrioritizePreemptorWorkloads                    = gate("PrioritizePreemptorWorkloads", Alpha, acted)                                       // reserve freed quota for the preemptor
+	VectorizedResourceRequests                      = gate("VectorizedResourceRequests", Beta, on)                                             // performance only
+	SchedulerLibraryIntegration                     = gate("SchedulerLibraryIntegration", Alpha, 0)                                            // upstream's use of the Kubernetes scheduler as a library
+	ReclaimablePods                                 = gate("ReclaimablePods", Beta, on|acted)                                                  // release the quota of pods that are done
+	QuotaCheckStrategy                              = gate("QuotaCheckStrategy", Beta, on|acted)                                               // honour resources.quotaCheckStrategy
+	AdmissionGatedBy                                = gate("AdmissionGatedBy", Beta, on|acted)                                                 // honour the annotation that excludes a Workload from its queue
+	PriorityBoost                                   = gate("PriorityBoost", Alpha, acted)                                                      // honour the annotation that raises or lowers a priority
+	ConcurrentAdmission                             = gate("ConcurrentAdmission", Alpha, 0)                                                    // try several flavors of one Workload at once
+	UnadmittedWorkloadsObservability                = gate("UnadmittedWorkloadsObservability", Beta, on|acted)                                 // granular reasons for waiting
+	UnadmittedWorkloadsExplicitStatus               = gate("UnadmittedWorkloadsExplicitStatus", Beta, acted, UnadmittedWorkloadsObservability) // write them from the start
+	DisableWaitForPodsReady                         = gate("DisableWaitForPodsReady", Alpha, acted)                                            // turn waitForPodsReady off
+	CleanupProvisioningRequestsOnEviction           = gate("CleanupProvisioningRequestsOnEviction", Beta, on)                                  // delete ProvisioningRequests of evicted Workloads
+	FailureRecoveryPolicy                           = gate("FailureRecoveryPolicy", Alpha, 0)                                                  // fail pods that hang on dead nodes
+
+	// Fair sharing.
+	FairSharingPreemptWithinNominal   = gate("FairSharingPreemptWithinNominal", Beta, on|acted)   // preempt freely within nominal quota
+	FairSharingPrioritizeNonBorrowing = gate("FairSharingPrioritizeNonBorrowing", Beta, on|acted) // entries that need not borrow come first
+	AdmissionFairSharing              = gate("AdmissionFairSharing", Beta, on)                    // order by past usage
+
+	// Topology.
+	TopologyAwareScheduling                     = gate("TopologyAwareScheduling", Beta, on)                                                                          // place pods close to each other
+	TASProfileMixed                             = gate("TASProfileMixed", Beta, on, TopologyAwareScheduling)                                                         // least free domains for small pod sets
+	TASFailedNodeReplacement                    = gate("TASFailedNodeReplacement", Beta, on, TopologyAwareScheduling)                                                // replace a failed node in an assignment
+	TASFailedNodeReplacementFailFast            = gate("TASFailedNodeReplacementFailFast", Beta, on, TopologyAwareScheduling, TASFailedNodeReplacement)              // evict at once when there is no replacement
+	TASReplaceNodeOnPodTermination              = gate("TASReplaceNodeOnPodTermination", Beta, on, TopologyAwareScheduling, TASFailedNodeReplacement)                // replace as soon as the pods are gone
+	TASReplaceNodeOnNodeTaints                  = gate("TASReplaceNodeOnNodeTaints", Beta, on, TopologyAwareScheduling)                                              // replace nodes with untolerated NoExecute taints
+	TASReplaceNodeDueToNotReadyOverFixedTime    = gate("TASReplaceNodeDueToNotReadyOverFixedTime", Deprecated, 0, TopologyAwareScheduling, TASFailedNodeReplacement) // replace after a fixed time
+	TASAssignmentsEncodingByHostnamePrefix      = gate("TASAssignmentsEncodingByHostnamePrefix", Beta, on, TopologyAwareScheduling)                                  // compact assignments
+	TASMultiLayerTopology                       = gate("TASMultiLayerTopology", Beta, on, TopologyAwareScheduling)                                                   // slices within slices
+	TASHandleOverlappingFlavors                 = gate("TASHandleOverlappingFlavors", Beta, on, TopologyAwareScheduling)                                             // count nodes that two flavors share once
+	TASRecomputeAssignmentWithinSchedulingCycle = gate("TASRecomputeAssignmentWithinSchedulingCycle", Beta, on, TopologyAwareScheduling)                             // place again when an earlier entry took the room
+	TASCacheNodeMatchResults                    = gate("TASCacheNodeMatchResults", Beta, on, TopologyAwareScheduling)                                                // performance only
+	TASCachingRemainingResources                = gate("TASCachingRemainingResources", Beta, on, TopologyAwareScheduling)                                            // performance only
+	TASCacheTopologyTree                        = gate("TASCacheTopologyTree", Beta, on, TopologyAwareScheduling)                                                    // performance only
+	TASValidateWorkloadSliceSize                = gate("TASValidateWorkloadSliceSize", Beta, on, TopologyAwareScheduling)                                            // refuse slice sizes that cannot be placed
+	TASBalancedPlacement                        = gate("TASBalancedPlacement", Alpha, 0, TopologyAwareScheduling)                                                    // spread pods evenly over the chosen domains
+	TASRespectNodeAffinityPreferred             = gate("TASRespectNodeAffinityPreferred", Alpha, 0, TopologyAwareScheduling)                                         // weigh preferred node affinity
+
+	// Elastic jobs and devices.
+	ElasticJobsViaWorkloadSlices            = gate("ElasticJobsViaWorkloadSlices", Beta, on|acted)                                                         // resize running jobs
+	ElasticJobsViaWorkloadSlicesWithTAS     = gate("ElasticJobsViaWorkloadSlicesWithTAS", Alpha, 0, ElasticJobsViaWorkloadSlices, TopologyAwareScheduling) // the same with a topology
+	KueueDRAIntegration                     = gate("KueueDRAIntegration", Beta, on)                                                                        // charge resource claims
+	KueueDRAIntegrationExtendedResource     = gate("KueueDRAIntegrationExtendedResource", Beta, on, KueueDRAIntegration)                                   // charge extended resources backed by devices
+	KueueDRAIntegrationPartitionableDevices = gate("KueueDRAIntegrationPartitionableDevices", Beta, on, KueueDRAIntegration)                               // charge shared counters
+	KueueDRAIntegrationConsumableCapacity   = gate("KueueDRAIntegrationConsumableCapacity", Alpha, 0, KueueDRAIntegration)                                 // charge consumed capacity
+	KueueDRARejectWorkloadsWhenDRADisabled  = gate("KueueDRARejectWorkloadsWhenDRADisabled", Beta, on|acted)                                               // hold Workloads with claims when claims are not charged
+
+	// Jobs and Workloads.
+	ManagedJobsNamespaceSelectorAlwaysRespected = gate("ManagedJobsNamespaceSelectorAlwaysRespected", GA, on|locked|acted) // leave unmanaged namespaces alone
+	SkipReassignmentForPodOwnedWorkloads        = gate("SkipReassignmentForPodOwnedWorkloads", Beta, on|acted)             // do not requeue an evicted single pod
+	RemoveFinalizersWithStrictPatch             = gate("RemoveFinalizersWithStrictPatch", Beta, on)                        // take finalizers off with a precondition
+	AssignQueueLabelsForPods                    = gate("AssignQueueLabelsForPods", Beta, on|acted)                         // put the queue names on pods
+	FinishOrphanedWorkloads                     = gate("FinishOrphanedWorkloads", Beta, on|acted)                          // finish Workloads whose job is gone
+	WorkloadIdentifierAnnotations               = gate("WorkloadIdentifierAnnotations", Beta, on|acted)                    // names that are too long for labels go into annotations
+	WorkloadPriorityClassDefaulting             = gate("WorkloadPriorityClassDefaulting", Beta, on|acted)                  // honour a default priority class
+	WorkloadValidateResourcesAreNonNegative     = gate("WorkloadValidateResourcesAreNonNegative", Beta, on|acted)          // refuse negative requests
+	WorkloadValidationForPodSetMetadata         = gate("WorkloadValidationForPodSetMetadata", Beta, on|acted)              // refuse bad labels in pod sets
+	WorkloadRequestUseMergePatch                = gate("WorkloadRequestUseMergePatch", Alpha, 0)                           // merge patch in place of server-side apply
+	ShortWorkloadNames                          = gate("ShortWorkloadNames", Alpha, acted)                                 // short names for Workloads
+	SkipAncestorCheckForDeletedWorkloads        = gate("SkipAncestorCheckForDeletedWorkloads", Beta, on|acted)             // no owner lookup for deleted objects
+	PodIntegrationValidateGroupOwner            = gate("PodIntegrationValidateGroupOwner", Beta, on|acted)                 // one owner for all pods of a group
+	FastQuotaReleaseInPodIntegration            = gate("FastQuotaReleaseInPodIntegration", Alpha, acted)                   // release the quota of terminating pods at once
+	LWSImmutableGroupSize                       = gate("LWSImmutableGroupSize", Beta, on|acted)                            // refuse a new size for a LeaderWorkerSet group
+	DeferRayServiceFinalizationForRedisCleanup  = gate("DeferRayServiceFinalizationForRedisCleanup", Beta, on|acted)       // wait for Ray's clean-up job
+	ValidateRayAndSparkJobUpdates               = gate("ValidateRayAndSparkJobUpdates", Beta, on|acted)                    // validate updates of Ray and Spark kinds
+	SparkApplicationIntegration                 = gate("SparkApplicationIntegration", Alpha, acted)                        // the framework sparkoperator.k8s.io/sparkapplication
+	RejectUpdatesToCQWithInvalidOnFlavors       = gate("RejectUpdatesToCQWithInvalidOnFlavors", Alpha, acted)              // refuse admission checks on unknown flavors
+
+	// Worker clusters.
+	MultiKueue                                        = gate("MultiKueue", Beta, on|acted)                                        // dispatch to worker clusters
+	MultiKueueAdaptersForCustomJobs                   = gate("MultiKueueAdaptersForCustomJobs", Beta, on|acted)                   // honour multiKueue.externalFrameworks
+	MultiKueueKubeConfigPathValidation                = gate("MultiKueueKubeConfigPathValidation", Beta, on|acted)                // only kubeconfigs below a fixed folder
+	MultiKueueIncrementalDispatcherConfig             = gate("MultiKueueIncrementalDispatcherConfig", Beta, on|acted)             // honour multiKueue.incrementalDispatcherConfig
+	MultiKueueIncrementalDispatcherRespectConfigOrder = gate("MultiKueueIncrementalDispatcherRespectConfigOrder", Beta, on|acted) // nominate in the order of the configuration
+	MultiKueueRemoteSpecSync                          = gate("MultiKueueRemoteSpecSync", Beta, on|acted)                          // copy later changes of a job
+	MultiKueueClusterProfile                          = gate("MultiKueueClusterProfile", Alpha, acted)                            // workers known by a ClusterProfile
+	MultiKueueOrchestratedPreemption                  = gate("MultiKueueOrchestratedPreemption", Alpha, acted)                    // preempt on one worker at a time
+	MultiKueueManagerQuotaAutomation                  = gate("MultiKueueManagerQuotaAutomation", Alpha, acted)                    // quota from the workers' quotas
+
+	// Serving and metrics.
+	VisibilityOnDemand               = gate("VisibilityOnDemand", Beta, on|acted)               // the visibility API
+	TLSOptions                       = gate("TLSOptions", GA, on|locked|acted)                  // honour tls
+	LocalQueueMetrics                = gate("LocalQueueMetrics", Beta, on|acted)                // series for each LocalQueue
+	MetricForWorkloadCreationLatency = gate("MetricForWorkloadCreationLatency", Beta, on|acted) // time from job to Workload
+	MetricsForCohorts                = gate("MetricsForCohorts", Beta, on|acted)                // series for each cohort
+	CustomMetricLabels               = gate("CustomMetricLabels", Alpha, acted)                 // honour metrics.customLabels
+
+	// JobSet and Trainer.
+	InPlaceRestart = gate("InPlaceRestart", Alpha, acted) // restart pods of a JobSet in place
+	RestartJob     = gate("RestartJob", Alpha, acted)     // restart single jobs of a JobSet
+	ElasticJobSet  = gate("ElasticJobSet", Alpha, acted)  // resize a JobSet
+	TrainJobStatus = gate("TrainJobStatus", Alpha, acted) // accept progress reports of training pods
+
+	// Berth's own.
+	RayServiceUpgradeGating      = gate("RayServiceUpgradeGating", Beta, on|acted)      // count both clusters of a RayService upgrade
+	MultiKueueDegradedFrameworks = gate("MultiKueueDegradedFrameworks", Beta, on|acted) // use workers that lack some CRDs
+	MultiKueueExternalTransforms = gate("MultiKueueExternalTransforms", Beta, on|acted) // transforms of external frameworks
+	RuntimePatchSelectors        = gate("RuntimePatchSelectors", Alpha, acted)          // selectors in runtime patches
+
+)

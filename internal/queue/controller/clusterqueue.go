@@ -31,10 +31,7 @@ type clusterQueues struct{ writer }
 func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cq kueue.ClusterQueue
 	return r.inTurn(ctx, req.NamespacedName, &cq, func(turn turn) (ctrl.Result, error) {
-		view, known := state.View{}, false
-		if err := r.engine.Ask(ctx, func(s *state.State) { view, known = s.Queue(cq.Name) }); err != nil {
-			return ctrl.Result{}, err
-		}
+		view, known := r.engine.Model().Queue(cq.Name)
 		if !known {
 			return ctrl.Result{RequeueAfter: delay}, nil // the feed reports it soon
 		}

@@ -10,7 +10,6 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/state"
 )
 
 // cohorts writes the status of Cohorts: their fair share, if there is fair sharing.
@@ -22,11 +21,7 @@ type cohorts struct{ writer }
 func (r *cohorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var cohort kueue.Cohort
 	return r.inTurn(ctx, req.NamespacedName, &cohort, func(turn turn) (ctrl.Result, error) {
-		var share *quota.Share
-		known := false
-		if err := r.engine.Ask(ctx, func(s *state.State) { share, known = s.CohortShare(cohort.Name) }); err != nil {
-			return ctrl.Result{}, err
-		}
+		share, known := r.engine.Model().CohortShare(cohort.Name)
 		if !known {
 			return ctrl.Result{RequeueAfter: delay}, nil // the feed reports it soon
 		}

@@ -25,10 +25,7 @@ type localQueues struct{ writer }
 func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var lq kueue.LocalQueue
 	return r.inTurn(ctx, req.NamespacedName, &lq, func(turn turn) (ctrl.Result, error) {
-		var view state.View
-		if err := r.engine.Ask(ctx, func(s *state.State) { view = s.LocalQueue(lq.Namespace, lq.Name) }); err != nil {
-			return ctrl.Result{}, err
-		}
+		view := r.engine.Model().LocalQueue(lq.Namespace, lq.Name)
 		cq := &kueue.ClusterQueue{}
 		if err := r.client.Get(ctx, types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}, cq); client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
@@ -68,8 +65,8 @@ func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
 // localActive returns the status, reason and message of a LocalQueue's condition Active. spec: 10 §4.13.
 func localActive(lq *kueue.LocalQueue, cq *kueue.ClusterQueue) (metav1.ConditionStatus, string, string) {
 	switch {
-	case lq.Spec.StopPolicy != "" && lq.Spec.StopPolicy != kueue.StopPolicyNone:
-		return metav1.ConditionFalse, kueue.ReasonStopped, "It is stopped (stopPolicy " + string(lq.Spec.StopPolicy) + ")"
+	case convert.StoppedBy(lq.Spec.StopPolicy) != "":
+		return metav1.ConditionFalse, kueue.ReasonStopped, "It is stopped " + convert.StoppedBy(lq.Spec.StopPolicy)
 	case lq.Spec.ClusterQueue == "":
 		return metav1.ConditionFalse, kueue.ReasonClusterQueueDoesNotExist, "It names no ClusterQueue; set spec.clusterQueue"
 	case cq == nil:

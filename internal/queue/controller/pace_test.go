@@ -146,11 +146,11 @@ func TestFiguresAreFresh(t *testing.T) {
 			return int32(cq.Status.FlavorsUsage[0].Resources[0].Total.Value())
 		}
 		for i := range queues {
-			e.Post(func(s *state.State) { s.SetQueue(definition(t, i)) })
+			e.Post(state.SetQueue(definition(t, i)))
 		}
 		for n := range steps {
 			for i := range queues {
-				e.Post(func(s *state.State) { s.SetWorkload(using(i, n+1)) })
+				e.Post(state.SetWorkload(using(i, n+1)))
 			}
 			time.Sleep(step)
 			for i := range queues {

@@ -26,6 +26,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
@@ -161,7 +162,7 @@ func TestRace(t *testing.T) {
 		t.Errorf("outcomes %v, seen %v", outcomes, counted)
 	}
 	job := w.job("lark")
-	w.eventually("the JobSet follows, unless it runs", func() error {
+	wait.Until(w.t, "the JobSet follows, unless it runs", func() error {
 		if got := w.findJobSet("lark"); *got.Spec.Suspend != *job.Spec.Suspend {
 			return fmt.Errorf("suspended %v and %v", *got.Spec.Suspend, *job.Spec.Suspend)
 		}
@@ -379,7 +380,7 @@ func TestPolicyWarn(t *testing.T) {
 	if got := w.jobset("lark", suspendIs(false)).Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["zone"]; got != "b" {
 		t.Errorf("zone %s", got)
 	}
-	w.eventually("the status says who was overridden", func() error {
+	wait.Until(w.t, "the status says who was overridden", func() error {
 		s := w.job("lark").Status.RuntimePatches
 		if len(s) != 2 || s[0].State != trainerv1alpha1.RuntimePatchOverridden || s[0].OverriddenBy[0].Manager != "b.io/y" || s[1].State != trainerv1alpha1.RuntimePatchApplied {
 			return fmt.Errorf("%+v", s)
@@ -413,7 +414,7 @@ func TestSelectors(t *testing.T) {
 	if got := w.jobset("lark", suspendIs(true)).Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector; !cmp.Equal(got, map[string]string{"zone": "a"}) {
 		t.Errorf("node selector %v", got)
 	}
-	w.eventually("it is recorded", func() error {
+	wait.Until(w.t, "it is recorded", func() error {
 		if s := w.job("lark").Status.RuntimePatches; len(s) != 1 || s[0].State != trainerv1alpha1.RuntimePatchApplied || len(s[0].Fields) != 1 {
 			return fmt.Errorf("%+v", s)
 		}
@@ -519,7 +520,7 @@ func TestRecreated(t *testing.T) {
 	w.create(w.newJob("probe", "suspend: true"))
 	probe := w.jobset("probe", suspendIs(true))
 	w.waitQuiet()
-	w.eventually("the policy is in force", func() error {
+	wait.Until(w.t, "the policy is in force", func() error {
 		changed := probe.DeepCopy()
 		changed.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 		if err := w.c.Update(w.ctx, changed, client.DryRunAll); !apierrors.IsInvalid(err) {
@@ -574,7 +575,7 @@ func TestRecreated(t *testing.T) {
 	}))
 	w.jobset("owl", suspendIs(true))
 	w.report("owl", active(1))
-	w.eventually("the manager knows of the pods", func() error {
+	wait.Until(w.t, "the manager knows of the pods", func() error {
 		if s := w.job("owl").Status.JobsStatus; len(s) == 0 || s[0].Active != 1 {
 			return fmt.Errorf("%+v", s)
 		}
@@ -635,14 +636,14 @@ func TestRecord(t *testing.T) {
 		}
 		return nil
 	}
-	w.eventually("both are applied", applied)
+	wait.Until(w.t, "both are applied", applied)
 	var snapshot corev1.ConfigMap
 	w.must(w.c.Get(w.ctx, snapshotKey(w, "lark"), &snapshot))
 	snapshot.Annotations = nil
 	w.must(w.c.Update(w.ctx, &snapshot))
 	// ConfigMaps are not watched: something else wakes the TrainJob.
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Labels = map[string]string{"woken": "yes"} }))
-	w.eventually("the record is found out again", applied)
+	wait.Until(w.t, "the record is found out again", applied)
 
 	w.must(w.change(w.c, "lark", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(true) }))
 	w.jobset("lark", suspendIs(true))
@@ -652,7 +653,7 @@ func TestRecord(t *testing.T) {
 	w.jobset("lark", func(j *jobsetv1alpha2.JobSet) bool {
 		return cmp.Equal(j.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector, map[string]string{"a": "b"})
 	})
-	w.eventually("the queue's entry drops out", func() error {
+	wait.Until(w.t, "the queue's entry drops out", func() error {
 		if s := w.job("lark").Status.RuntimePatches; len(s) != 1 || s[0].Manager != "a.io/x" {
 			return fmt.Errorf("%+v", s)
 		}
@@ -748,7 +749,7 @@ template:
 	fetching.Spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Containers[0].Name = "other"
 	w.must(c.Update(w.ctx, fetching))
 	warned("a runtime that loses its container", "must have a container dataset-initializer")
-	w.eventually("the next TrainJob of it is refused", func() error { // once the cache has seen the change
+	wait.Until(w.t, "the next TrainJob of it is refused", func() error { // once the cache has seen the change
 		second := w.newJob("second", spec)
 		if err := c.Create(w.ctx, second, client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "spec.runtimeRef") {
 			return fmt.Errorf("not refused: %w", err)
@@ -796,7 +797,7 @@ func TestQuotaIsReleased(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
 		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
 	})
-	w.eventually("the policy is in force", func() error {
+	wait.Until(w.t, "the policy is in force", func() error {
 		probe := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: w.namespace}}
 		if err := w.c.Create(w.ctx, probe, client.DryRunAll); !apierrors.IsInvalid(err) {
 			return fmt.Errorf("not refused: %w", err)
@@ -810,7 +811,7 @@ func TestQuotaIsReleased(t *testing.T) {
 	w.hasEvent("free", "Warning TrainJobResourcesCreationFailed")
 	w.hasEvent("queued", "Warning TrainJobResourcesCreationFailed")
 	w.must(w.change(w.c, "queued", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(false) }))
-	w.eventually("the TrainJob has failed", func() error {
+	wait.Until(w.t, "the TrainJob has failed", func() error {
 		c := apimeta.FindStatusCondition(w.job("queued").Status.Conditions, string(trainerv1alpha1.ConditionFailed))
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != trainerv1alpha1.ReasonResourcesCreationFailed || !strings.Contains(c.Message, "no JobSets today") {
 			return fmt.Errorf("conditions %+v", w.job("queued").Status.Conditions)

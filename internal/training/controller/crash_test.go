@@ -13,6 +13,7 @@ import (
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
@@ -23,7 +24,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 		t.Skip("starts dozens of managers")
 	}
 	t.Parallel()
-	embeddedtest.AtEveryWrite(t, 9, 1, func(t *testing.T, m *embeddedtest.Mortal) {
+	embeddedtest.AtEveryWrite(t, 9, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newStoppedWorld(t, nil)
 		plain := w.rest
 		w.rest = rest.CopyConfig(plain)
@@ -46,7 +47,7 @@ func live(t *testing.T, w *world, revive func()) {
 	t.Helper()
 	until := func(what string, check func() error) {
 		t.Helper()
-		w.eventually(what, func() error { revive(); return check() })
+		wait.Until(w.t, what, func() error { revive(); return check() })
 	}
 	runtime := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}, Spec: acmeTorch()}
 	runtime.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{MPI: &trainerv1alpha1.MPIPolicy{}}}

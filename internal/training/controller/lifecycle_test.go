@@ -21,6 +21,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/plan/patch"
@@ -37,7 +38,7 @@ func conditions(job *trainerv1alpha1.TrainJob) []string {
 // has waits until a TrainJob has exactly these conditions.
 func (w *world) has(name string, want ...string) {
 	w.t.Helper()
-	w.eventually("TrainJob "+name+" has its conditions", func() error {
+	wait.Until(w.t, "TrainJob "+name+" has its conditions", func() error {
 		if got := conditions(w.job(name)); !slices.Equal(got, want) {
 			return fmt.Errorf("%q, want %q", got, want)
 		}
@@ -91,7 +92,7 @@ func (w *world) times(name, reason string) (n int32) {
 
 func (w *world) hasEvent(name, want string) {
 	w.t.Helper()
-	w.eventually("TrainJob "+name+" has event "+want, func() error {
+	wait.Until(w.t, "TrainJob "+name+" has event "+want, func() error {
 		if got := w.events(name); !slices.Contains(got, want) {
 			return fmt.Errorf("it has %q", got)
 		}
@@ -135,7 +136,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("defaults: %+v", job.Spec)
 	}
 	w.report("lark", active(1))
-	w.eventually("the counters are mirrored", func() error {
+	wait.Until(w.t, "the counters are mirrored", func() error {
 		if s := w.job("lark").Status; len(s.JobsStatus) != 1 || s.JobsStatus[0].Active != 1 || len(s.Conditions) > 0 {
 			return fmt.Errorf("%+v", s)
 		}
@@ -236,7 +237,7 @@ func TestMPI(t *testing.T) {
 	}
 	hostfile.Data = map[string]string{"hostfile": "nobody"}
 	w.must(w.c.Update(w.ctx, &hostfile))
-	w.eventually("the host file is put right", func() error {
+	wait.Until(w.t, "the host file is put right", func() error {
 		w.must(w.c.Get(w.ctx, hostKey, &hostfile))
 		if hostfile.Data["hostfile"] != hosts {
 			return fmt.Errorf("%q", hostfile.Data)
@@ -244,7 +245,7 @@ func TestMPI(t *testing.T) {
 		return nil
 	})
 	w.must(w.c.Delete(w.ctx, &hostfile))
-	w.eventually("the host file is made again", func() error { return w.c.Get(w.ctx, hostKey, &hostfile) })
+	wait.Until(w.t, "the host file is made again", func() error { return w.c.Get(w.ctx, hostKey, &hostfile) })
 	w.must(w.c.Get(w.ctx, secretKey, &later))
 	if later.ResourceVersion != secret.ResourceVersion {
 		t.Error("the Secret was written again")
@@ -281,7 +282,7 @@ func TestPodGroup(t *testing.T) {
 		w.must(w.c.Update(w.ctx, u))
 	}
 	set(7)
-	w.eventually("the group is put right", func() error {
+	wait.Until(w.t, "the group is put right", func() error {
 		if n := members(); n != 3 {
 			return fmt.Errorf("%d members", n)
 		}
@@ -315,7 +316,7 @@ func TestDeadline(t *testing.T) {
 	if c := w.job("lark"); c.Status.Conditions[0].LastTransitionTime.Sub(c.CreationTimestamp.Time) < 2*time.Second {
 		t.Error("it failed before its deadline")
 	}
-	w.eventually("the JobSet is gone", func() error {
+	wait.Until(w.t, "the JobSet is gone", func() error {
 		if j := w.findJobSet("lark"); j != nil {
 			return fmt.Errorf("%v", j.DeletionTimestamp)
 		}
@@ -406,7 +407,7 @@ func TestNotOurs(t *testing.T) {
 	}
 	w.create(&trainerv1alpha1.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "gone", Finalizers: []string{trainerv1alpha1.ResourceInUseFinalizer}}, Spec: acmeTorch()})
 	w.jobset("gone", suspendIs(false)) // tried again until the runtime is there
-	w.eventually("the old finalizer is removed", func() error {
+	wait.Until(w.t, "the old finalizer is removed", func() error {
 		var r trainerv1alpha1.ClusterTrainingRuntime
 		w.must(w.c.Get(w.ctx, client.ObjectKey{Name: "gone"}, &r))
 		if len(r.Finalizers) > 0 {
@@ -439,7 +440,7 @@ func TestWrites(t *testing.T) {
 		t.Errorf("recorded before it runs: %s", a)
 	}
 	w.report("lark", runs)
-	w.eventually("what it is built from is recorded", func() error {
+	wait.Until(w.t, "what it is built from is recorded", func() error {
 		if snapshotAnnotation(w, "lark") == "" {
 			return errors.New("it is not")
 		}

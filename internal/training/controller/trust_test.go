@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
@@ -29,7 +30,7 @@ func (w *world) image(name string) string {
 func (w *world) recorded(name string) *corev1.ConfigMap {
 	w.t.Helper()
 	var snapshot corev1.ConfigMap
-	w.eventually("the status of "+name+" records its snapshot", func() error {
+	wait.Until(w.t, "the status of "+name+" records its snapshot", func() error {
 		if err := w.c.Get(w.ctx, snapshotKey(w, name), &snapshot); err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func TestForgedSnapshot(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, nil)
 			tc.prepare(w)
-			w.eventually("the forged snapshot is replaced", func() error {
+			wait.Until(w.t, "the forged snapshot is replaced", func() error {
 				var snapshot corev1.ConfigMap
 				if err := w.c.Get(w.ctx, snapshotKey(w, "lark"), &snapshot); err != nil {
 					return err

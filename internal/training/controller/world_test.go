@@ -37,6 +37,7 @@ import (
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/review/reviewtest"
 	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan"
@@ -232,7 +233,7 @@ func (w *world) install() {
 			}}},
 		},
 	})
-	w.eventually("the CRDs are served", func() error {
+	wait.Until(w.t, "the CRDs are served", func() error {
 		groups := &metav1.PartialObjectMetadataList{}
 		groups.SetGroupVersionKind(plan.CoschedulingPodGroup)
 		return errors.Join(w.c.List(w.ctx, &jobsetv1alpha2.JobSetList{}), w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{}),
@@ -267,7 +268,7 @@ func (w *world) start() {
 	w.must(controller.Setup(mgr, w.options))
 	w.must(admission.SetupTraining(mgr, webhook.Options{Plan: w.options.Config, Runtimes: w.options.Runtimes, Now: w.options.Now}, w.queue))
 	stop := embeddedtest.Run(w.t, mgr)
-	w.eventually("the webhooks answer", func() error { return mgr.GetWebhookServer().StartedChecker()(nil) })
+	wait.Until(w.t, "the webhooks answer", func() error { return mgr.GetWebhookServer().StartedChecker()(nil) })
 	forget := w.register(url, ca)
 	w.stop = sync.OnceFunc(func() {
 		forget()
@@ -294,7 +295,7 @@ func (w *world) register(url string, ca []byte) func() {
 	w.create(validating)
 	probe := w.newJob("probe", "")
 	probe.Spec.RuntimeRef.Name = "gone"
-	w.eventually("the API server calls the webhooks", func() error {
+	wait.Until(w.t, "the API server calls the webhooks", func() error {
 		err := w.c.Create(w.ctx, probe.DeepCopy(), client.DryRunAll)
 		if apierrors.IsForbidden(err) {
 			return nil
@@ -316,20 +317,10 @@ func (w *world) must(err error) {
 
 func (w *world) create(o client.Object) { w.t.Helper(); w.must(w.c.Create(w.ctx, o)) }
 
-// eventually waits until check returns no error.
-func (w *world) eventually(what string, check func() error) {
-	w.t.Helper()
-	embeddedtest.Eventually(w.t, what, check)
-}
-
 // waitQuiet waits until the manager has written nothing for a while.
 func (w *world) waitQuiet() {
 	w.t.Helper()
-	for last, since := len(w.traffic.in(w.namespace)), time.Now(); time.Since(since) < 500*time.Millisecond; time.Sleep(20 * time.Millisecond) {
-		if n := len(w.traffic.in(w.namespace)); n != last {
-			last, since = n, time.Now()
-		}
-	}
+	wait.Quiet(w.t, 500*time.Millisecond, func() int { return len(w.traffic.in(w.namespace)) })
 }
 
 // newJob is a TrainJob of acme-torch. more is YAML of its spec.
@@ -366,7 +357,7 @@ func (w *world) findJobSet(name string) *jobsetv1alpha2.JobSet {
 func (w *world) jobset(name string, suits func(*jobsetv1alpha2.JobSet) bool) *jobsetv1alpha2.JobSet {
 	w.t.Helper()
 	var found *jobsetv1alpha2.JobSet
-	w.eventually("JobSet "+name+" is as wanted", func() error {
+	wait.Until(w.t, "JobSet "+name+" is as wanted", func() error {
 		if found = w.findJobSet(name); found == nil || !suits(found) {
 			return fmt.Errorf("%+v", found)
 		}
@@ -382,7 +373,7 @@ func suspendIs(want bool) func(*jobsetv1alpha2.JobSet) bool {
 // report writes the status of a JobSet, as its controller would.
 func (w *world) report(name string, change func(*jobsetv1alpha2.JobSetStatus)) {
 	w.t.Helper()
-	w.eventually("the status of JobSet "+name+" is written", func() error {
+	wait.Until(w.t, "the status of JobSet "+name+" is written", func() error {
 		jobset := w.findJobSet(name)
 		change(&jobset.Status)
 		return w.c.Status().Update(w.ctx, jobset)

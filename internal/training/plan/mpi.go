@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
@@ -36,10 +37,7 @@ func (b *builder) slots(p *trainerv1alpha1.MPIPolicy) int32 {
 	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
 		return *t.NumProcPerNode
 	}
-	n := int32(1)
-	if p.NumProcPerNode != nil {
-		n = *p.NumProcPerNode
-	}
+	n := ptr.Deref(p.NumProcPerNode, 1)
 	r := b.resources()
 	if gpus := b.Config.gpus(&r); n == 1 && gpus > 1 {
 		return gpus

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -250,12 +251,7 @@ func isAncestor(value string) bool {
 	return false
 }
 
-func replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
-	if rj.Replicas == nil {
-		return 1
-	}
-	return *rj.Replicas
-}
+func replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 { return ptr.Deref(rj.Replicas, 1) }
 
 func (b *builder) subdomain() string {
 	if n := b.set.Spec.Network; n != nil && n.Subdomain != "" {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -145,36 +146,13 @@ func (b *builder) concurrentSteps() []*step {
 	return out
 }
 
-// podRequests is what the scheduler reserves for a pod: containers and sidecars, or init containers if they need more, and the overhead. A
-// request for the whole pod replaces the sum.
+// podRequests is what the scheduler reserves for a pod. Without an overhead of its own a pod has that of its RuntimeClass.
 func podRequests(pod *corev1.PodSpec, overheads map[string]corev1.ResourceList) corev1.ResourceList {
-	sum := corev1.ResourceList{}
-	for i := range pod.Containers {
-		addMultiple(sum, pod.Containers[i].Resources.Requests, 1)
+	spec := *pod
+	if spec.Overhead == nil && spec.RuntimeClassName != nil {
+		spec.Overhead = overheads[*spec.RuntimeClassName]
 	}
-	sidecars, starting := corev1.ResourceList{}, corev1.ResourceList{}
-	for i := range pod.InitContainers {
-		c := &pod.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			addMultiple(sum, c.Resources.Requests, 1)
-			addMultiple(sidecars, c.Resources.Requests, 1)
-			raiseTo(starting, sidecars)
-			continue
-		}
-		needs := sidecars.DeepCopy()
-		addMultiple(needs, c.Resources.Requests, 1)
-		raiseTo(starting, needs)
-	}
-	raiseTo(sum, starting)
-	if pod.Resources != nil {
-		maps.Copy(sum, pod.Resources.Requests)
-	}
-	overhead := pod.Overhead
-	if overhead == nil && pod.RuntimeClassName != nil {
-		overhead = overheads[*pod.RuntimeClassName]
-	}
-	addMultiple(sum, overhead, 1)
-	return sum
+	return resourcehelper.PodRequests(&corev1.Pod{Spec: spec}, resourcehelper.PodResourcesOptions{})
 }
 
 func addMultiple(to, from corev1.ResourceList, n int32) {
@@ -186,13 +164,5 @@ func addMultiple(to, from corev1.ResourceList, n int32) {
 		}
 		sum.Add(quantity)
 		to[name] = sum
-	}
-}
-
-func raiseTo(to, other corev1.ResourceList) {
-	for _, name := range slices.Sorted(maps.Keys(other)) {
-		if q, ok := to[name]; !ok || q.Cmp(other[name]) < 0 {
-			to[name] = other[name].DeepCopy()
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -124,10 +125,7 @@ func (v *validation) validateMPI() {
 		return
 	}
 	v.refuseReserved(mpiReserved)
-	nodes := int32(1)
-	if t.NumNodes != nil {
-		nodes = *t.NumNodes
-	}
+	nodes := ptr.Deref(t.NumNodes, 1)
 	if nodes < 2 || !launcherIsNode(v.Runtime.Spec.MLPolicy.MPI) {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/training/plan/patch"
@@ -38,14 +39,7 @@ func NamespacedRuntime(r *trainerv1alpha1.TrainingRuntime) *Runtime {
 
 // RefKind returns the group and kind of a reference, with their defaults.
 func RefKind(ref *trainerv1alpha1.RuntimeRef) (group, kind string) {
-	group, kind = trainerv1alpha1.GroupVersion.Group, trainerv1alpha1.KindClusterTrainingRuntime
-	if ref.APIGroup != nil {
-		group = *ref.APIGroup
-	}
-	if ref.Kind != nil {
-		kind = *ref.Kind
-	}
-	return group, kind
+	return ptr.Deref(ref.APIGroup, trainerv1alpha1.GroupVersion.Group), ptr.Deref(ref.Kind, trainerv1alpha1.KindClusterTrainingRuntime)
 }
 
 // IsSupported reports whether the group and kind of a reference denote training runtimes.

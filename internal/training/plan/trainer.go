@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/job"
@@ -76,9 +77,7 @@ func (b *builder) configureTrainer() {
 			continue
 		}
 		if s.ancestor == trainerv1alpha1.AncestorTrainer {
-			if t.Image != nil {
-				c.Image = *t.Image
-			}
+			c.Image = ptr.Deref(t.Image, c.Image)
 			if t.Command != nil {
 				c.Command = slices.Clone(t.Command)
 			}

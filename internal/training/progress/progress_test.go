@@ -11,7 +11,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -30,6 +29,7 @@ import (
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/progress"
 )
@@ -97,17 +97,9 @@ func (w *world) install() {
 		w.must(yaml.Unmarshal(raw, &crd))
 		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &crd)))
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{})
-		if err == nil {
-			err = w.c.List(w.ctx, &jobsetv1alpha2.JobSetList{})
-		}
-		if err == nil {
-			return
-		} else if time.Now().After(deadline) {
-			w.t.Fatal(err)
-		}
-	}
+	wait.Until(w.t, "the CRDs are served", func() error {
+		return errors.Join(w.c.List(w.ctx, &trainerv1alpha1.TrainJobList{}), w.c.List(w.ctx, &jobsetv1alpha2.JobSetList{}))
+	})
 }
 
 func (w *world) trainJob(name string) *trainerv1alpha1.TrainJob {

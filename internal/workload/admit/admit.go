@@ -90,7 +90,7 @@ func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (agai
 		return !gone
 	}
 	time.AfterFunc(pause, func() {
-		w.Engine.Post(func(s *state.State) { s.AdmissionFailed(d.UID) })
+		w.Engine.Post(state.AdmissionFailed(d.UID))
 	})
 	return false
 }
@@ -145,7 +145,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 		return err
 	}
 	def := convert.Workload(stored, w.Requests)
-	w.Engine.Post(func(s *state.State) { s.AdmissionWritten(def) })
+	w.Engine.Post(state.AdmissionWritten(def))
 	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, d, now))
 	if lifecycle.IsAdmitted(stored) {
 		e := lifecycle.AdmittedNow(stored, now)

@@ -81,10 +81,10 @@ func (p *Preemptor) failed(o order, err error, pause time.Duration) (again bool)
 	if apierrors.IsNotFound(err) {
 		return false // gone, and its quota with it
 	}
-	p.Log.Info("Preempting failed, the preemptor is looked at again",
+	p.Log.Info("Preempting failed, the preemptor is requeued",
 		"victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
 	time.AfterFunc(pause, func() {
-		p.Engine.Post(func(s *state.State) { s.EvictionFailed(o.victim.UID) })
+		p.Engine.Post(state.EvictionFailed(o.victim.UID))
 	})
 	return false
 }
@@ -134,7 +134,7 @@ func (p *Preemptor) ranks(by, victim *kueue.Workload) string {
 
 func (p *Preemptor) post(wl *kueue.Workload) {
 	def := convert.Workload(wl, p.Requests)
-	p.Engine.Post(func(s *state.State) { s.Written(def) })
+	p.Engine.Post(state.Written(def))
 }
 
 func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {

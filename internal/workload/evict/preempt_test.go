@@ -25,6 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
@@ -284,23 +285,21 @@ func TestFailedPreemption(t *testing.T) {
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 4}}}},
 		}
 	}
-	e.Post(func(s *state.State) {
-		s.SetFlavor(flavor.Flavor{Name: "f"})
-		s.SetNamespace("ns", nil)
-		q := state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
-			Resources: []string{"cpu"},
-			Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{
-				{Resource: "cpu", Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit},
-			}}},
-		}}}
-		q.Preemption.Within = preempt.LowerPriority
-		s.SetQueue(q)
-		s.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"})
-		s.SetWorkload(wants("victim", 0))
-	})
+	e.Post(state.SetFlavor(flavor.Flavor{Name: "f"}))
+	e.Post(state.SetNamespace{Name: "ns", Labels: nil})
+	q := state.Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{
+		Resources: []string{"cpu"},
+		Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{
+			{Resource: "cpu", Nominal: 4, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+		}}},
+	}}}
+	q.Preemption.Within = preempt.LowerPriority
+	e.Post(state.SetQueue(q))
+	e.Post(state.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
+	e.Post(state.SetWorkload(wants("victim", 0)))
 	e.Open()
 	settle()
-	e.Post(func(s *state.State) { s.SetWorkload(wants("urgent", 1)) })
+	e.Post(state.SetWorkload(wants("urgent", 1)))
 	settle()
 	d, before := got.last("urgent")
 	if len(d.Evict) != 1 {
@@ -318,7 +317,7 @@ func TestFailedPreemption(t *testing.T) {
 	if p.failed(o, errNotWritten, 0) {
 		t.Error("an order that failed is repeated as it is")
 	}
-	embeddedtest.Eventually(t, "the victim is named again", func() error {
+	wait.Until(t, "the victim is named again", func() error {
 		if again, n := got.last("urgent"); n <= before || len(again.Evict) != 1 {
 			return errors.New("it is not")
 		}

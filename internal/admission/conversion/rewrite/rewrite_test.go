@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -76,7 +77,7 @@ const probe = "probe"
 // make makes a thing in the present storage version.
 func (w *world) make(name string) {
 	w.Helper()
-	embeddedtest.Eventually(w.T, "the CRD is served", func() error {
+	wait.Until(w.T, "the CRD is served", func() error {
 		err := w.c.Create(w.Context(), w.thing(name))
 		return client.IgnoreAlreadyExists(err)
 	})
@@ -104,7 +105,7 @@ func (w *world) version(name string) string {
 // store changes the storage version, and waits until it is in effect.
 func (w *world) store(version string) {
 	w.Helper()
-	embeddedtest.Eventually(w.T, version+" is stored", func() error {
+	wait.Until(w.T, version+" is stored", func() error {
 		crd := w.read()
 		for i := range crd.Spec.Versions {
 			v := &crd.Spec.Versions[i]
@@ -113,7 +114,7 @@ func (w *world) store(version string) {
 		return w.c.Update(w.Context(), crd)
 	})
 	// The API server uses the older version for a moment. A stored object is rewritten by a write without changes only after that.
-	embeddedtest.Eventually(w.T, "the API server stores "+version, func() error {
+	wait.Until(w.T, "the API server stores "+version, func() error {
 		before := w.version(probe)
 		if err := w.c.Patch(w.Context(), w.thing(probe), client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
 			return err
@@ -182,12 +183,12 @@ func TestRewrite(t *testing.T) {
 		t.Errorf("logged:\n%s", all)
 	}
 	// The older version can be removed without loss.
-	embeddedtest.Eventually(t, "v1beta1 is gone", func() error {
+	wait.Until(t, "v1beta1 is gone", func() error {
 		crd := w.read()
 		crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == "v1beta1" })
 		return w.c.Update(t.Context(), crd)
 	})
-	embeddedtest.Eventually(t, "all are read", func() error {
+	wait.Until(t, "all are read", func() error {
 		var list unstructured.UnstructuredList
 		list.SetAPIVersion(w.group + "/v1beta2")
 		list.SetKind("ThingList")

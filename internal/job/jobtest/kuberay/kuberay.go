@@ -40,6 +40,7 @@ type Operator struct {
 
 	mu   sync.Mutex
 	made int
+	busy bool              // the last step made writes
 	idle map[types.UID]int // steps for which clusters have been unused
 }
 
@@ -56,22 +57,30 @@ func GVK(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}
 }
 
-// Begin runs the operator until the returned function is called.
+// Begin runs the operator until the returned function is called. Its steps list everything, so they become rare while there is nothing to do.
 func (k *Operator) Begin(ctx context.Context) (stop func()) {
+	const shortest, longest = 20 * time.Millisecond, 160 * time.Millisecond
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
-		for tick := time.NewTicker(20 * time.Millisecond); ; {
+		for pause := shortest; ; pause = min(2*pause, longest) {
 			select {
 			case <-ctx.Done():
-				tick.Stop()
 				return
-			case <-tick.C:
-				k.Step(ctx)
+			case <-time.After(pause):
+			}
+			if k.Step(ctx); k.wasBusy() {
+				pause = shortest / 2
 			}
 		}
 	})
 	return func() { cancel(); done.Wait() }
+}
+
+func (k *Operator) wasBusy() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.busy
 }
 
 // Trouble changes the disturbances of a running operator.
@@ -102,6 +111,7 @@ type death struct{}
 
 // write makes a write, unless the operator dies before it. The next step retries a failed write.
 func (k *Operator) write(do func() error) {
+	k.busy = true
 	if k.Dies != nil && k.Dies() {
 		panic(death{})
 	}
@@ -112,6 +122,7 @@ func (k *Operator) write(do func() error) {
 func (k *Operator) Step(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.busy = false
 	defer func() {
 		if r := recover(); r != nil {
 			if _, died := r.(death); !died {

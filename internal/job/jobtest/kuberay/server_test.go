@@ -29,6 +29,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/controller"
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
@@ -112,7 +113,7 @@ func (s *server) install() {
 	for _, crd := range crds {
 		must(s.world, client.IgnoreAlreadyExists(s.c.Create(s.ctx, crd)))
 	}
-	embeddedtest.Eventually(s.tb, "the kinds are served", func() error {
+	wait.Until(s.tb, "the kinds are served", func() error {
 		for _, d := range s.descriptors() {
 			if err := s.c.List(s.ctx, view.NewList(d.GVK)); err != nil {
 				return err
@@ -120,7 +121,7 @@ func (s *server) install() {
 		}
 		return s.c.List(s.ctx, &kueue.WorkloadList{})
 	})
-	embeddedtest.Eventually(s.tb, "there is a flavor", func() error {
+	wait.Until(s.tb, "there is a flavor", func() error {
 		return client.IgnoreAlreadyExists(s.c.Create(s.ctx, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}}))
 	})
 }
@@ -131,6 +132,7 @@ func (s *server) start(scheme *runtime.Scheme) {
 	run := func() func() {
 		mgr, err := ctrl.NewManager(s.rest, ctrl.Options{
 			Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+			Cache: embeddedtest.Only(s.op.Namespace), // tests run in parallel
 		})
 		must(s.world, err)
 		must(s.world, controller.Setup(s.ctx, mgr, controller.Options{
@@ -166,7 +168,7 @@ func (s *server) guard() {
 // until runs the engine, and checks that no pod runs without quota.
 func (s *server) until(what string, check func() error) {
 	s.tb.Helper()
-	embeddedtest.Eventually(s.tb, what, func() error {
+	wait.Until(s.tb, what, func() error {
 		s.guard()
 		s.admit()
 		s.succeed()
@@ -179,6 +181,7 @@ func (s *server) until(what string, check func() error) {
 func TestServicesOnAServer(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t, "ChildSuspended")
 			s.rng = rand.New(rand.NewPCG(seed, 7))
 			own := rand.New(rand.NewPCG(seed, 8))
@@ -230,7 +233,7 @@ func BenchmarkGateOpens(b *testing.B) {
 				break
 			}
 		}
-		embeddedtest.Eventually(b, "a slice waits for a cluster that is held", func() error {
+		wait.Until(b, "a slice waits for a cluster that is held", func() error {
 			waits := slices.ContainsFunc(s.live(), func(x *kueue.Workload) bool { return chain.Replaces(x) != "" && !lifecycle.IsReserved(x) })
 			if len(s.op.Objects(s.ctx, "RayCluster")) != 2 || !waits {
 				return fmt.Errorf("none does")

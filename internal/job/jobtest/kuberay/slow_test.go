@@ -19,6 +19,7 @@ import (
 // TestJobsWhosePodsEndSlowly preempts a RayJob, whose status is Suspended while pods of its cluster, and its submitter, still end.
 // Its quota is released when the last of them is gone, and then it can run again.
 func TestJobsWhosePodsEndSlowly(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "ChildSuspended")
 	j := view.New(kuberay.GVK("RayJob"))
 	j.SetName("train")
@@ -50,6 +51,7 @@ func TestJobsWhosePodsEndSlowly(t *testing.T) {
 // TestInteractiveJobIsPreempted preempts a RayJob that waits for a user's submission, which KubeRay does not suspend by itself. Its
 // quota is released, and later the job waits again, on a new cluster.
 func TestInteractiveJobIsPreempted(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "ChildSuspended")
 	j := view.New(kuberay.GVK("RayJob"))
 	j.SetName("notebook")
@@ -78,6 +80,7 @@ func TestInteractiveJobIsPreempted(t *testing.T) {
 // TestHeldPodsArePreempted preempts a service in an upgrade whose pods wait, and whose cluster does not. The slice for the upgrade
 // is finished, and the service restarts with its current spec.
 func TestHeldPodsArePreempted(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "GatedPods")
 	s.quota = 3
 	s.create(manifest(2, "1"))
@@ -103,6 +106,7 @@ func TestHeldPodsArePreempted(t *testing.T) {
 
 // TestPlainServiceIsPreempted preempts a service without the annotation, which is stopped as a whole and restarts unchanged.
 func TestPlainServiceIsPreempted(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "ChildSuspended")
 	o := manifest(2, "1")
 	o.SetAnnotations(nil)

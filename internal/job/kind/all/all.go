@@ -25,7 +25,7 @@ import (
 // describes one kind, or several similar ones. A nil configuration is the default one.
 var kinds = []func(*options.Options) []*plan.Descriptor{
 	one(job.Descriptor),
-	one(pod.Descriptor),
+	pod.Descriptors,
 	one(deployment.Descriptor),
 	one(statefulset.Descriptor),
 	leaderworkerset.Descriptors,

@@ -5,6 +5,7 @@ package deployment
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -59,8 +60,5 @@ func mark(o plan.Object, managed bool, _ *plan.Setting) {
 	template := &d.Spec.Template
 	podgroup.SetParent(template, framework)
 	podgroup.SetQueue(template, d.Labels)
-	if template.Labels == nil {
-		template.Labels = map[string]string{}
-	}
-	template.Labels[kueue.ManagedLabel] = "true"
+	metav1.SetMetaDataLabel(&template.ObjectMeta, kueue.ManagedLabel, "true")
 }

@@ -21,6 +21,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
@@ -91,12 +92,7 @@ func isMarked(job *batchv1.Job) bool { return job.Annotations[kueue.JobStoppingA
 
 func isSuspended(job *batchv1.Job) bool { return suspended(job) && !isMarked(job) }
 
-func parallelism(job *batchv1.Job) int32 {
-	if job.Spec.Parallelism == nil {
-		return 1
-	}
-	return *job.Spec.Parallelism
-}
+func parallelism(job *batchv1.Job) int32 { return ptr.Deref(job.Spec.Parallelism, 1) }
 
 // podCount is the number of concurrent pods.
 func podCount(job *batchv1.Job) int32 {
@@ -200,12 +196,7 @@ func stop(o plan.Object, podSets []kueue.PodSet, _ plan.StopReason) (plan.Step, 
 	}
 }
 
-func mark(job *batchv1.Job) {
-	if job.Annotations == nil {
-		job.Annotations = map[string]string{}
-	}
-	job.Annotations[kueue.JobStoppingAnnotation] = "true"
-}
+func mark(job *batchv1.Job) { podset.Annotate(job, kueue.JobStoppingAnnotation, "true") }
 
 func finished(o plan.Object) (message string, success, done bool) {
 	for _, c := range o.(*batchv1.Job).Status.Conditions {
@@ -236,10 +227,7 @@ func reclaimable(o plan.Object, _ *plan.Setting) []kueue.ReclaimablePod {
 	if parallelism(job) <= 1 || done == 0 || isEnding(job) {
 		return nil
 	}
-	completions := parallelism(job)
-	if job.Spec.Completions != nil {
-		completions = *job.Spec.Completions
-	}
+	completions := ptr.Deref(job.Spec.Completions, parallelism(job))
 	spare := podCount(job) - max(completions-done, 0)
 	if spare <= 0 {
 		return nil
@@ -267,11 +255,7 @@ func terminal(job *batchv1.Job) int32 {
 	if job.Status.FailedIndexes != nil {
 		ranges = append(ranges, parseIndexes(*job.Status.FailedIndexes)...)
 	}
-	limit := int32(math.MaxInt32)
-	if job.Spec.Completions != nil {
-		limit = *job.Spec.Completions
-	}
-	return countBelow(ranges, limit)
+	return countBelow(ranges, ptr.Deref(job.Spec.Completions, math.MaxInt32))
 }
 
 // indexRange is a range of indexes, ends included.

@@ -5,6 +5,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
@@ -70,11 +71,7 @@ func validateCompletions(job *batchv1.Job) field.ErrorList {
 	if job.Spec.CompletionMode == nil || *job.Spec.CompletionMode != batchv1.IndexedCompletion {
 		errs = append(errs, field.Invalid(equalPath, text, "needs spec.completionMode Indexed"))
 	}
-	completions := int32(1)
-	if job.Spec.Completions != nil {
-		completions = *job.Spec.Completions
-	}
-	if completions != parallelism(job) {
+	if completions := ptr.Deref(job.Spec.Completions, 1); completions != parallelism(job) {
 		errs = append(errs, field.Invalid(specPath.Child("completions"), completions, "must equal parallelism while "+kueue.JobCompletionsEqualParallelismAnnotation+" is true"))
 	}
 	return errs

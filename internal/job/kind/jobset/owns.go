@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
@@ -37,13 +38,8 @@ func isOf(child *batchv1.Job, rj map[string]any, index int64) error {
 	if replicas := view.Int(rj, 1, "replicas"); index >= int64(replicas) {
 		return fmt.Errorf("%s has %d replicas", name, replicas)
 	}
-	n := int32(1)
-	if child.Spec.Parallelism != nil {
-		n = *child.Spec.Parallelism
-	}
-	if child.Spec.Completions != nil {
-		n = min(n, *child.Spec.Completions)
-	}
+	n := ptr.Deref(child.Spec.Parallelism, 1)
+	n = min(n, ptr.Deref(child.Spec.Completions, n))
 	if most := pods(rj); n > most {
 		return fmt.Errorf("a Job of %s has %d pods, and not %d", name, most, n)
 	}

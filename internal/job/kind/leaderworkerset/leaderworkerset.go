@@ -79,7 +79,7 @@ func Descriptor() *plan.Descriptor {
 		Default:     mark,
 		Validate:    validateFixed,
 		Sizes:       sizes,
-		Sets:        &plan.Sets{Owner: owner, Parts: parts, Place: place, Frees: true},
+		Sets:        &plan.Sets{Owner: owner, Parts: parts, Place: place, Frees: true, Makers: podgroup.StatefulSets},
 		Remote:      &plan.Remote{Gated: true, Silent: true, OriginUID: true, Workloads: replicas, Scale: scale},
 	}
 }

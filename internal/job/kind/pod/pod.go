@@ -24,13 +24,29 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podgroup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // mainPodSet is the name of the one pod set.
 const mainPodSet = "main"
 
-// Descriptor describes Pod.
-func Descriptor() *plan.Descriptor {
+// Descriptors returns Pod for a manager with the given configuration; nil is the default configuration.
+func Descriptors(o *options.Options) []*plan.Descriptor {
+	gates := feature.Default()
+	if o != nil {
+		gates = o.Gates
+	}
+	return []*plan.Descriptor{descriptor(gates)}
+}
+
+// Descriptor describes Pod in the default configuration.
+func Descriptor() *plan.Descriptor { return descriptor(feature.Default()) }
+
+func descriptor(gates feature.Gates) *plan.Descriptor {
+	rules := podgroup.Rules{
+		Fast: gates.On(feature.FastQuotaReleaseInPodIntegration), OnlyMarked: gates.On(feature.PodIntegrationValidateGroupOwner),
+	}
 	return &plan.Descriptor{
 		Framework:   "pod",
 		GVK:         corev1.SchemeGroupVersion.WithKind("Pod"),
@@ -51,10 +67,10 @@ func Descriptor() *plan.Descriptor {
 		Owns:        owns,
 		Once: &plan.Once{
 			Marked: marked, Finalize: func(o plan.Object) bool { return podgroup.RemoveFinalizer(o.(*corev1.Pod)) }, Alone: true,
-			StatusManager: podgroup.StatusManager, Warn: warn,
+			Requeues: !gates.On(feature.SkipReassignmentForPodOwnedWorkloads), StatusManager: podgroup.StatusManager, Warn: warn,
 		},
 		Open:       &plan.Open{},
-		Groups:     podgroup.Groups(member),
+		Groups:     podgroup.Groups(member, rules),
 		PodLabels:  podLabels,
 		Prebuilt:   true,
 		Remote:     remote(),
@@ -136,7 +152,7 @@ func setDefaults(o plan.Object, managed bool, in *plan.Setting) {
 		return
 	}
 	if !claimed {
-		setLabel(pod, kueue.ManagedLabel, "true")
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, kueue.ManagedLabel, "true")
 		if !slices.Contains(pod.Finalizers, kueue.ManagedFinalizer) {
 			pod.Finalizers = append(pod.Finalizers, kueue.ManagedFinalizer)
 		}
@@ -147,22 +163,12 @@ func setDefaults(o plan.Object, managed bool, in *plan.Setting) {
 	}
 	if pod.Annotations[kueue.RoleHashAnnotation] == "" {
 		if role, err := podgroup.Role(&pod.Spec); err == nil {
-			if pod.Annotations == nil {
-				pod.Annotations = map[string]string{}
-			}
-			pod.Annotations[kueue.RoleHashAnnotation] = role
+			podset.Annotate(pod, kueue.RoleHashAnnotation, role)
 		}
 	}
 	if from := pod.Annotations[kueue.PodGroupPodIndexLabelAnnotation]; from != "" && in.Topology {
-		setLabel(pod, kueue.PodGroupPodIndexLabel, pod.Labels[from])
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, kueue.PodGroupPodIndexLabel, pod.Labels[from])
 	}
-}
-
-func setLabel(pod *corev1.Pod, key, value string) {
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	pod.Labels[key] = value
 }
 
 func addGate(pod *corev1.Pod, name string) {

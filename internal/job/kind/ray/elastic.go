@@ -134,12 +134,10 @@ func annotate(object plan.Object, in *plan.Setting) bool {
 	if live := childOf(o, in); live != nil {
 		generation = strconv.FormatInt(live.GetGeneration(), 10)
 	}
-	annotations := o.GetAnnotations()
-	if annotations[kueue.RayClusterGenerationAnnotation] == generation {
+	if o.GetAnnotations()[kueue.RayClusterGenerationAnnotation] == generation {
 		return false
 	}
-	annotations[kueue.RayClusterGenerationAnnotation] = generation
-	o.SetAnnotations(annotations)
+	podset.Annotate(o, kueue.RayClusterGenerationAnnotation, generation)
 	return true
 }
 

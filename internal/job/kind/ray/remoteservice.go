@@ -10,6 +10,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
@@ -20,10 +21,7 @@ func isRemote(o view.Object) bool {
 
 // forgetClusters removes the mirrored counts of remote clusters: a service that stops, or starts, has none yet.
 func forgetClusters(o view.Object) {
-	if annotations := o.GetAnnotations(); annotations[rayplan.ClustersAnnotation] != "" {
-		delete(annotations, rayplan.ClustersAnnotation)
-		o.SetAnnotations(annotations)
-	}
+	podset.Unannotate(o, rayplan.ClustersAnnotation)
 }
 
 // followService synchronizes a service and its copy on a worker (spec: 30 §4.10.3, Limitation 3). The spec of a gated service is
@@ -52,9 +50,7 @@ func (r *Settings) followService(local, remote plan.Object, by *kueue.Workload, 
 		remoteChanged = lowerReplicas(ours, theirs) || remoteChanged
 	}
 	if counts := s.Counts(); ours.GetAnnotations()[rayplan.ClustersAnnotation] != counts {
-		annotations := maps.Clone(ours.GetAnnotations())
-		annotations[rayplan.ClustersAnnotation] = counts
-		ours.SetAnnotations(annotations)
+		podset.Annotate(ours, rayplan.ClustersAnnotation, counts)
 		localChanged = true
 	}
 	return localChanged, remoteChanged, nil

@@ -351,12 +351,7 @@ func hold(s *rayplan.Service, in *plan.Setting) *plan.Action {
 		return nil
 	}
 	next := childOfService(in, c)
-	annotations := next.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[rayplan.UngatedAnnotation] = note
-	next.SetAnnotations(annotations)
+	podset.Annotate(next, rayplan.UngatedAnnotation, note)
 	a := &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 	if note == rayplan.Reheld {
 		view.Set(next.Object, true, "spec", "suspend")
@@ -397,9 +392,8 @@ func release(s *rayplan.Service, in *plan.Setting) *plan.Action {
 	}
 	next := childOfService(in, c)
 	view.Set(next.Object, false, "spec", "suspend")
-	if annotations := next.GetAnnotations(); !stale && annotations[rayplan.UngatedAnnotation] != "" {
-		delete(annotations, rayplan.UngatedAnnotation)
-		next.SetAnnotations(annotations)
+	if !stale {
+		podset.Unannotate(next, rayplan.UngatedAnnotation)
 	}
 	a := &plan.Action{Verb: plan.PatchChildren, Children: []plan.Object{next}}
 	upgrade := slices.ContainsFunc(s.Clusters, func(x rayplan.Cluster) bool { return x.Rank == rayplan.Active && x.UID != c.UID })

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
@@ -53,9 +54,7 @@ func assemble(app view.Object, name string, overhead bool) (*corev1.PodTemplateS
 	if f.Affinity != nil {
 		s.Affinity = f.Affinity
 	}
-	if f.PriorityClassName != nil {
-		s.PriorityClassName = *f.PriorityClassName
-	}
+	s.PriorityClassName = ptr.Deref(f.PriorityClassName, s.PriorityClassName)
 	if len(f.Tolerations) > 0 {
 		s.Tolerations = f.Tolerations
 	}

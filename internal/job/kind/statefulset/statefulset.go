@@ -10,9 +10,9 @@ package statefulset
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
@@ -51,12 +51,12 @@ func Descriptor() *plan.Descriptor {
 		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
 			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: replicas(o.(*appsv1.StatefulSet))}}
 		},
-		Sets:   &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel},
+		Sets:   &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel, Makers: podgroup.StatefulSets},
 		Remote: &plan.Remote{Gated: true, Silent: true, OriginUID: true},
 	}
 }
 
-var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+var gvk = podgroup.StatefulSets.GVK
 
 // mark makes the pods of a managed StatefulSet wait. Other templates are not changed.
 func mark(o plan.Object, managed bool, _ *plan.Setting) {
@@ -66,17 +66,12 @@ func mark(o plan.Object, managed bool, _ *plan.Setting) {
 }
 
 // replicas is the number of pods that the StatefulSet wants.
-func replicas(s *appsv1.StatefulSet) int32 {
-	if s.Spec.Replicas == nil {
-		return 1
-	}
-	return *s.Spec.Replicas
-}
+func replicas(s *appsv1.StatefulSet) int32 { return ptr.Deref(s.Spec.Replicas, 1) }
 
 // owner is the StatefulSet that controls a pod.
 func owner(pod *corev1.Pod) string {
-	ref := metav1.GetControllerOf(pod)
-	if ref == nil || ref.Kind != gvk.Kind || pod.Annotations[kueue.PodSuspendingParentAnnotation] != framework {
+	ref := podgroup.StatefulSets.Of(pod)
+	if ref == nil || pod.Annotations[kueue.PodSuspendingParentAnnotation] != framework {
 		return ""
 	}
 	return ref.Name

@@ -164,9 +164,10 @@ func TestSinglePod(t *testing.T) {
 		},
 	}
 	for _, again := range []bool{false, true} {
-		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{FinishOrphans: true, ReassignPods: again}, o: &job.Observed{
+		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{FinishOrphans: true}, o: &job.Observed{
 			Job: pod, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100),
 		}}
+		s.d.Once.Requeues = again
 		w := s.workload()
 		s.admit(w)
 		s.evict(w)
@@ -287,21 +288,21 @@ func TestSetsCorners(t *testing.T) {
 		}, []string{"update W in other main:2"}},
 		"an old pod that runs": {func(s *served) {
 			set(s).Status.CurrentRevision, set(s).Status.UpdateRevision = "r1", "r2"
-			s.o.StatefulSets["web"] = set(s)
+			s.o.Makers["web"] = set(s)
 			hold(s)
 			open(member(s))
 			s.runUntilStable()
 		}, nil},
 		"an old pod of an earlier one": {func(s *served) {
 			set(s).Status.CurrentRevision, set(s).Status.UpdateRevision = "r1", "r2"
-			s.o.StatefulSets["web"] = set(s).DeepCopy()
-			s.o.StatefulSets["web"].UID = "uid-0"
+			s.o.Makers["web"] = set(s).DeepCopy()
+			s.o.Makers["web"].SetUID("uid-0")
 			hold(s)
 			member(s)
 		}, []string{"stamp web-0"}},
 		"no roll-out yet": {func(s *served) {
 			set(s).Status.UpdateRevision = "r2"
-			s.o.StatefulSets["web"] = set(s)
+			s.o.Makers["web"] = set(s)
 			hold(s)
 			delete(member(s).Labels, "controller-revision-hash")
 		}, []string{"stamp web-0"}},

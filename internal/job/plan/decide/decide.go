@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -244,12 +245,7 @@ func (s *decider) ending(w *kueue.Workload) *job.Action {
 	return &a
 }
 
-func orNothing(a *job.Action) job.Action {
-	if a == nil {
-		return job.Action{}
-	}
-	return *a
-}
+func orNothing(a *job.Action) job.Action { return ptr.Deref(a, job.Action{}) }
 
 // workloadFinished (step 7) releases a finished Workload.
 func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
@@ -398,7 +394,7 @@ func (s *decider) followsEviction(w *kueue.Workload) bool {
 // release releases the quota of an evicted Workload.
 func (s *decider) release(w *kueue.Workload) job.Action {
 	next := w.DeepCopy()
-	s.cfg.Lifecycle.Release(next, s.runsAlone() && !s.cfg.ReassignPods && !s.isDelegated(w), s.o.Now)
+	s.cfg.Lifecycle.Release(next, s.runsAlone() && !s.d.Once.Requeues && !s.isDelegated(w), s.o.Now)
 	return job.Action{Verb: job.WriteStatus, Workload: next}
 }
 

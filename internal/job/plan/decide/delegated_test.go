@@ -92,7 +92,7 @@ func TestDelegatedSets(t *testing.T) {
 	s := newServed(statefulset.Descriptor(), set)
 	s.runUntilStable()
 	set.Status.CurrentRevision, set.Status.UpdateRevision = "1", "2"
-	s.o.StatefulSets["web"] = set
+	s.o.Makers["web"] = set
 	s.pod("web-0", "web", map[string]string{appsv1.StatefulSetRevisionLabel: "1"}, nil)
 	s.runUntilStable() // it gets its group
 	s.pod("web-1", "web", map[string]string{appsv1.StatefulSetRevisionLabel: "1", kueue.PodGroupNameLabel: "g"}, map[string]string{kueue.PodGroupNameLabel: "g"})
@@ -162,7 +162,7 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 				Status: corev1.PodStatus{Phase: corev1.PodPending},
 			}
 			w.OwnerReferences = append(w.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
-			groups := podgroup.Groups(func(o job.Object, cfg *job.Config) string { return cfg.GroupName(o) })
+			groups := podgroup.Groups(func(o job.Object, cfg *job.Config) string { return cfg.GroupName(o) }, podgroup.Rules{})
 			group := &scene{d: groups.Jobs, cfg: &job.Config{AnnotationIdentifiers: true}, o: &job.Observed{
 				Verdict: job.Verdict{Mode: job.Managed}, Now: at(100), Delegated: s.o.Delegated, Workloads: []*kueue.Workload{w},
 			}}

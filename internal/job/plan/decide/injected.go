@@ -15,20 +15,12 @@ func (s *decider) noteInjected(o job.Object, before []kueue.PodSet, infos []job.
 		return
 	}
 	if text := podset.Injected(before, infos); text != "" {
-		annotations := podset.Clone(o.GetAnnotations())
-		annotations[job.InjectedAnnotation] = text
-		o.SetAnnotations(annotations)
+		podset.Annotate(o, job.InjectedAnnotation, text)
 	}
 }
 
 // forgetInjected removes the annotation.
-func forgetInjected(o metav1.Object) {
-	if _, ok := o.GetAnnotations()[job.InjectedAnnotation]; ok {
-		annotations := podset.Clone(o.GetAnnotations())
-		delete(annotations, job.InjectedAnnotation)
-		o.SetAnnotations(podset.OrNil(annotations))
-	}
-}
+func forgetInjected(o metav1.Object) { podset.Unannotate(o, job.InjectedAnnotation) }
 
 // toRestore returns the pod sets to restore: the Workload's, or else the job's own less the injected values. Nil: nothing is known.
 func (s *decider) toRestore(w *kueue.Workload) []kueue.PodSet {

@@ -26,7 +26,7 @@ func TestEvictedPodIsReleasedFirst(t *testing.T) {
 		want   []string
 	}{
 		"evicted":                     {func(s *scene) { s.evict(s.o.Workloads[0]) }, []string{fmt.Sprintf(released, "False"), orphaned}},
-		"evicted, and may come again": {func(s *scene) { s.evict(s.o.Workloads[0]); s.cfg.ReassignPods = true }, []string{fmt.Sprintf(released, "True"), orphaned}},
+		"evicted, and may come again": {func(s *scene) { s.evict(s.o.Workloads[0]); s.d.Once.Requeues = true }, []string{fmt.Sprintf(released, "True"), orphaned}},
 		"evicted, and gone":           {func(s *scene) { s.evict(s.o.Workloads[0]); s.o.Job = nil }, []string{fmt.Sprintf(released, "False"), orphaned}},
 		"deleted by its user":         {func(*scene) {}, []string{orphaned}},
 		"its workload is deleted":     {func(s *scene) { s.evict(s.o.Workloads[0]); s.o.Workloads[0].DeletionTimestamp = new(at(40)) }, nil},

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,13 +20,13 @@ type ObservedSets struct {
 	job.Observed
 	// Pods are the pods of the object, by name.
 	Pods []*corev1.Pod
-	// StatefulSets are the StatefulSets that control pods; nil for one that does not exist.
-	StatefulSets map[string]*appsv1.StatefulSet
+	// Makers are the objects of the kind's Makers that control pods; nil for one that does not exist.
+	Makers map[string]job.Object
 }
 
 // Sets returns the next write for an object with groups: an action, or pods to be patched to be as returned.
 func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*corev1.Pod) {
-	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, sets: o.StatefulSets}
+	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, makers: o.Makers}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
 		if freed := s.ungateOrphans(); len(freed) > 0 {
 			return job.Action{}, freed
@@ -54,8 +53,8 @@ func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*c
 // setsDecider is one decision being made about an object with groups.
 type setsDecider struct {
 	decider
-	pods []*corev1.Pod
-	sets map[string]*appsv1.StatefulSet
+	pods   []*corev1.Pod
+	makers map[string]job.Object
 }
 
 // serve synchronizes the Workloads with the object, then its pods.
@@ -360,26 +359,25 @@ func (s *setsDecider) holdsUpRollout(pod *corev1.Pod) bool {
 
 // isOutdated reports whether a pod is of a revision that is being replaced.
 func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
-	ref := metav1.GetControllerOf(pod)
-	if ref == nil || s.sets[ref.Name] == nil || s.sets[ref.Name].UID != ref.UID {
+	ref := s.d.Sets.Makers.Of(pod)
+	if ref == nil || s.makers[ref.Name] == nil || s.makers[ref.Name].GetUID() != ref.UID {
 		return false
 	}
-	current, update := s.sets[ref.Name].Status.CurrentRevision, s.sets[ref.Name].Status.UpdateRevision
-	return current != "" && update != "" && current != update && pod.Labels[appsv1.StatefulSetRevisionLabel] == current
+	return s.d.Sets.Makers.Outdated(s.makers[ref.Name], pod)
 }
 
 // anyDelegated reports whether pods of the object run on another cluster, so that no local one may.
 func (s *setsDecider) anyDelegated() bool { return slices.ContainsFunc(s.o.Workloads, s.isDelegated) }
 
-// ungateOrphans ungates pods that no group will admit: their object, or their StatefulSet, is gone.
+// ungateOrphans ungates pods that no group will admit: their object, or what makes them, is gone.
 func (s *setsDecider) ungateOrphans() []*corev1.Pod {
 	if !s.d.Sets.Frees || s.anyDelegated() {
 		return nil
 	}
 	var out []*corev1.Pod
 	for _, pod := range s.pods {
-		ref := metav1.GetControllerOf(pod)
-		orphan := s.job == nil || (ref != nil && ref.Kind == "StatefulSet" && s.sets[ref.Name] == nil)
+		ref := s.d.Sets.Makers.Of(pod)
+		orphan := s.job == nil || (ref != nil && s.makers[ref.Name] == nil)
 		if !orphan || job.PodIsOver(pod) || pod.DeletionTimestamp != nil || !job.PodIsGated(pod) {
 			continue
 		}

@@ -38,7 +38,7 @@ func newServed(d *job.Descriptor, owner job.Object) *served {
 				Job: owner, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100),
 				Classes: job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{"gold": {ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Value: 9}}},
 			},
-			StatefulSets: map[string]*appsv1.StatefulSet{},
+			Makers: map[string]job.Object{},
 		},
 	}
 }
@@ -211,7 +211,7 @@ func TestStatefulSetRollsOut(t *testing.T) {
 	set := newStatefulSet(2)
 	set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
 	s := newServed(statefulset.Descriptor(), set)
-	s.o.StatefulSets["web"] = set
+	s.o.Makers["web"] = set
 	parent := map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}
 	s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, parent)
 	s.pod("web-1", "web", map[string]string{"controller-revision-hash": "r2"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
@@ -241,7 +241,7 @@ func TestOldRevisionIsOpened(t *testing.T) {
 			set := newStatefulSet(1)
 			set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
 			s := newServed(statefulset.Descriptor(), set)
-			s.o.StatefulSets["web"] = set
+			s.o.Makers["web"] = set
 			tc.change(s, set)
 			s.pod("web-0", "web", map[string]string{"controller-revision-hash": "r1"}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
 			pod := s.o.Pods[0]
@@ -345,7 +345,7 @@ func TestLeaderWorkerSet(t *testing.T) {
 	}
 	index := map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": "0"}
 	for _, owner := range []string{"llm", "llm-0"} {
-		s.o.StatefulSets[owner] = newStatefulSet(1)
+		s.o.Makers[owner] = newStatefulSet(1)
 	}
 	s.pod("llm-0", "llm", index, parent())
 	s.pod("llm-0-1", "llm-0", map[string]string{"leaderworkerset.sigs.k8s.io/name": "llm"}, parent("leaderworkerset.sigs.k8s.io/leader-name"))
@@ -360,7 +360,7 @@ func TestLeaderWorkerSet(t *testing.T) {
 	}
 	_ = unstructured.SetNestedField(set.Object, int64(2), "spec", "replicas")
 	check("one less", "update "+name(2)+" in lq leader:1 worker:3 let go", "delete "+name(2))
-	s.o.StatefulSets["llm-0"] = nil
+	s.o.Makers["llm-0"] = nil
 	check("the StatefulSet of the worker is gone", "open llm-0-1")
 	s.o.Job = nil
 	check("all is gone", "open llm-0", "update "+name(0)+" in lq leader:1 worker:3 let go", "update "+name(1)+" in lq leader:1 worker:3 let go")

@@ -88,14 +88,11 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	switch {
 	case s.prebuiltName() != "":
 		return s.adoptTogether(c, w)
-	case s.cfg.GroupsOwnWorkloads && w.Annotations[kueue.IsGroupWorkloadAnnotation] == "":
+	case s.d.Once != nil && s.d.Once.OnlyMarked && w.Annotations[kueue.IsGroupWorkloadAnnotation] == "":
 		return nil, s.nameTaken(c, w)
 	case s.hasLeft(w) && !s.finished:
 		return nil, s.requeueTogether(w)
-	case lifecycle.IsFinished(w) || w.DeletionTimestamp != nil:
-		return w, nil
-	}
-	if s.finished {
+	case lifecycle.IsFinished(w), w.DeletionTimestamp != nil, s.finished:
 		return w, nil
 	}
 	if a := s.handOver(c, w); a != nil {

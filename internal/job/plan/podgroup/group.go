@@ -33,8 +33,17 @@ import (
 // StatusManager is the field manager of the manager's writes to the status of a pod.
 const StatusManager = "kueue"
 
+// Rules are the rules of groups that feature gates choose.
+type Rules struct {
+	Fast       bool // a deleted pod needs no quota, also while it ends
+	OnlyMarked bool // see job.Once
+}
+
 // Groups describes groups of pods. member returns the group of a queued pod, or "".
-func Groups(member func(job.Object, *job.Config) string) *job.Groups {
+func Groups(member func(job.Object, *job.Config) string, rules Rules) *job.Groups {
+	join := func(name string, members []job.Object, cfg *job.Config, now time.Time) job.Object {
+		return join(name, members, cfg, rules.Fast, now)
+	}
 	return &job.Groups{Member: member, Join: join, Jobs: &job.Descriptor{
 		Framework:   "pod",
 		GVK:         corev1.SchemeGroupVersion.WithKind("Pod"),
@@ -54,7 +63,7 @@ func Groups(member func(job.Object, *job.Config) string) *job.Groups {
 		Reclaimable: reclaimable,
 		Once: &job.Once{
 			Marked:   func(job.Object, *job.Config) bool { return true }, // unmarked pods are not members
-			Finalize: finalize, StatusManager: StatusManager,
+			Finalize: finalize, OnlyMarked: rules.OnlyMarked, StatusManager: StatusManager,
 		},
 		Prebuilt: true,
 	}}
@@ -67,15 +76,16 @@ type Group struct {
 	// Pods are the members, the oldest first.
 	Pods []*corev1.Pod
 
-	cfg *job.Config
-	now time.Time
+	cfg  *job.Config
+	fast bool
+	now  time.Time
 }
 
 var _ job.Composite = (*Group)(nil)
 
 // join returns the group of its members, at least one, as of now.
-func join(name string, members []job.Object, cfg *job.Config, now time.Time) job.Object {
-	g := &Group{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Pods: podsOf(members), cfg: cfg, now: now}
+func join(name string, members []job.Object, cfg *job.Config, fast bool, now time.Time) job.Object {
+	g := &Group{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Pods: podsOf(members), cfg: cfg, fast: fast, now: now}
 	slices.SortFunc(g.Pods, func(a, b *corev1.Pod) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 			return c

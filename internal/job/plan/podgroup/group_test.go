@@ -11,6 +11,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // TestGroup is the life of groups: each step changes the world and states the consequences.
@@ -151,7 +152,7 @@ func TestGroup(t *testing.T) {
 		}},
 		"a workload that nobody marked, where that is not asked for": {newWorld, []step{
 			{func(x *world) {
-				x.cfg.GroupsOwnWorkloads = false
+				x.set(feature.PodIntegrationValidateGroupOwner, false)
 				x.add(1, "a:A")
 			}, []string{"create A:1 of a, CreatedWorkload"}},
 			{func(x *world) {

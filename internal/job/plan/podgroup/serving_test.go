@@ -12,6 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -90,13 +91,13 @@ func TestLetThrough(t *testing.T) {
 func TestQuotaUntilPodsEnd(t *testing.T) {
 	for _, fast := range []bool{false, true} {
 		x := running()
-		x.cfg.FastQuotaRelease = fast
+		x.set(feature.FastQuotaReleaseInPodIntegration, fast)
 		x.evict()
 		x.runUntilStable()
 		if got := lifecycle.IsReserved(x.w); got == fast {
 			t.Errorf("fast %v: reserved is %v while pods end", fast, got)
 		}
-		if a := decide.Next(x.cfg, x.d, x.observed()); !fast && (a.After <= 0 || a.After > 30*time.Second) {
+		if a := decide.Next(x.cfg, x.of.Jobs, x.observed()); !fast && (a.After <= 0 || a.After > 30*time.Second) {
 			t.Errorf("looks again after %s", a.After)
 		}
 		x.now = metav1.NewTime(x.now.Add(30 * time.Second))

@@ -180,7 +180,7 @@ func (g *Group) inactiveAt(p *corev1.Pod) time.Time {
 		return time.Time{}
 	case p.DeletionTimestamp == nil:
 		return never
-	case g.cfg.FastQuotaRelease:
+	case g.fast:
 		return time.Time{}
 	}
 	at := p.DeletionTimestamp.Time

@@ -15,13 +15,15 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	podkind "github.com/berth-project/berth/internal/job/kind/pod"
 	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // world is a group, its Workload, and an API server of sorts: deleted objects stay while they have finalizers.
 type world struct {
 	cfg  *job.Config
-	d    *job.Descriptor
+	of   *job.Groups
 	pods []*corev1.Pod
 	w    *kueue.Workload
 	now  metav1.Time
@@ -34,9 +36,14 @@ type world struct {
 
 func newWorld() *world {
 	return &world{
-		cfg: &job.Config{AnnotationIdentifiers: true, GroupsOwnWorkloads: true, ReclaimablePods: true, AdmissionGatedBy: true, WaitForPodsReady: true},
-		d:   podkind.Descriptor().Groups.Jobs, now: metav1.NewTime(time.Unix(1_800_000_000, 0)),
+		cfg: &job.Config{AnnotationIdentifiers: true, ReclaimablePods: true, AdmissionGatedBy: true, WaitForPodsReady: true},
+		of:  podkind.Descriptor().Groups, now: metav1.NewTime(time.Unix(1_800_000_000, 0)),
 	}
+}
+
+// set sets a feature gate.
+func (x *world) set(gate feature.Gate, on bool) {
+	x.of = podkind.Descriptors(&options.Options{Gates: feature.Default().With(gate, on)})[0].Groups
 }
 
 func (x *world) tick() { x.now = metav1.NewTime(x.now.Add(time.Second)) }
@@ -142,7 +149,7 @@ func (x *world) observed() *job.Observed {
 		members = append(members, p)
 	}
 	if len(members) > 0 {
-		o.Job = podkind.Descriptor().Groups.Join("g", members, x.cfg, x.now.Time)
+		o.Job = x.of.Join("g", members, x.cfg, x.now.Time)
 	}
 	return o
 }
@@ -150,7 +157,7 @@ func (x *world) observed() *job.Observed {
 // step makes one decision and its write, and reports whether there was one.
 func (x *world) step() bool {
 	x.tick()
-	a := decide.Next(x.cfg, x.d, x.observed())
+	a := decide.Next(x.cfg, x.of.Jobs, x.observed())
 	var names []string
 	for _, m := range membersOf(a.Job) {
 		if x.keeps == nil || x.keeps(m.GetName()) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -178,6 +179,24 @@ func Restore(template, from *corev1.PodTemplateSpec, keep ...string) bool {
 	template.Spec.NodeSelector = OrNil(Clone(from.Spec.NodeSelector))
 	template.Spec.Tolerations = slices.Clone(from.Spec.Tolerations)
 	template.Spec.SchedulingGates = slices.Clone(from.Spec.SchedulingGates)
+	return true
+}
+
+// Annotate sets an annotation of an object. The annotations are copied first, since the object may share them with a cache.
+func Annotate(o metav1.Object, key, value string) {
+	annotations := Clone(o.GetAnnotations())
+	annotations[key] = value
+	o.SetAnnotations(annotations)
+}
+
+// Unannotate removes an annotation of an object as Annotate sets it, and reports whether there was one.
+func Unannotate(o metav1.Object, key string) bool {
+	if _, ok := o.GetAnnotations()[key]; !ok {
+		return false
+	}
+	annotations := Clone(o.GetAnnotations())
+	delete(annotations, key)
+	o.SetAnnotations(OrNil(annotations))
 	return true
 }
 

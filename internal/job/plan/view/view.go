@@ -80,8 +80,6 @@ type Kind struct {
 	Validate func(job, old Object, roles []Role, in *job.Setting) field.ErrorList
 	// Groups allows pod sets to be placed together by podset-group-name (spec: 30 §3.3).
 	Groups bool
-	// KeepLabels are labels of the templates that a restore does not change.
-	KeepLabels []string
 	// NoPrebuilt refuses jobs that name a Workload.
 	NoPrebuilt bool
 }
@@ -216,7 +214,7 @@ func (k Kind) restore(o job.Object, podSets []kueue.PodSet) bool {
 	changed := false
 	for i := range roles {
 		template, err := roles[i].template()
-		if err == nil && podset.Restore(template, &podSets[i].Template, k.KeepLabels...) {
+		if err == nil && podset.Restore(template, &podSets[i].Template) {
 			changed = Directives(roles[i].Template, template) == nil || changed
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -99,9 +100,7 @@ func mergeMap(to *map[string]string, from map[string]string) {
 
 func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, schedules bool) {
 	p := original.DeepCopy() // the parts of which become parts of the pod
-	if p.ServiceAccountName != nil {
-		pod.ServiceAccountName = *p.ServiceAccountName
-	}
+	pod.ServiceAccountName = ptr.Deref(p.ServiceAccountName, pod.ServiceAccountName)
 	if p.TerminationGracePeriodSeconds != nil {
 		pod.TerminationGracePeriodSeconds = p.TerminationGracePeriodSeconds
 	}

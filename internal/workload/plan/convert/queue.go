@@ -48,12 +48,16 @@ func weight(f *kueue.FairSharing) *resource.Amount {
 func LocalQueue(lq *kueue.LocalQueue) state.LocalQueue {
 	return state.LocalQueue{
 		Namespace: lq.Namespace, Name: lq.Name, Queue: string(lq.Spec.ClusterQueue),
-		Stopped: lq.DeletionTimestamp != nil || stopped(lq.Spec.StopPolicy),
+		Stopped: lq.DeletionTimestamp != nil || lifecycle.IsStopped(lq.Spec.StopPolicy),
 	}
 }
 
-func stopped(p kueue.StopPolicy) bool {
-	return p == kueue.StopPolicyHold || p == kueue.StopPolicyHoldAndDrain
+// StoppedBy names a policy that stops a queue, as in (stopPolicy Hold); "" for one that does not.
+func StoppedBy(p kueue.StopPolicy) string {
+	if !lifecycle.IsStopped(p) {
+		return ""
+	}
+	return "(stopPolicy " + string(p) + ")"
 }
 
 // Queue converts a ClusterQueue. Problems close it.
@@ -153,8 +157,8 @@ func Problems(cq *kueue.ClusterQueue, known Known) []Problem {
 	if cq.DeletionTimestamp != nil {
 		out = append(out, Problem{kueue.ReasonTerminating, "it is being deleted"})
 	}
-	if stopped(cq.Spec.StopPolicy) {
-		out = append(out, Problem{kueue.ReasonStopped, "it is stopped (stopPolicy " + string(cq.Spec.StopPolicy) + ")"})
+	if by := StoppedBy(cq.Spec.StopPolicy); by != "" {
+		out = append(out, Problem{kueue.ReasonStopped, "it is stopped " + by})
 	}
 	var missing, unplaced []string
 	for _, g := range cq.Spec.ResourceGroups {

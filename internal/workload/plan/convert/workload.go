@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -83,9 +84,7 @@ func (r *Requests) claims(w *kueue.Workload) string {
 
 // Priority returns the priority of the spec, and the boost of the annotation. spec: 10 §4.14.
 func (r *Requests) Priority(w *kueue.Workload) (base, boost int64) {
-	if w.Spec.Priority != nil {
-		base = int64(*w.Spec.Priority)
-	}
+	base = int64(ptr.Deref(w.Spec.Priority, 0))
 	if text, has := w.Annotations[kueue.PriorityBoostAnnotation]; has && r.Boost {
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil { // the webhook refuses any other
 			boost = n
@@ -177,9 +176,7 @@ func (r *Requests) held(w *kueue.Workload, a *kueue.PodSetAssignment) []state.He
 			count, want = ps.Count, ps.Count-min(r.reclaimable(w, ps.Name), ps.Count)
 		}
 	}
-	if a.Count != nil {
-		count = *a.Count
-	}
+	count = ptr.Deref(a.Count, count)
 	var out []state.Held
 	//berth:unordered sorted below
 	for name, q := range a.ResourceUsage {

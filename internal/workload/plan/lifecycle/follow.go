@@ -51,14 +51,12 @@ type Event struct {
 // Followed is the result of Follow: at most one write, in the order of the fields, after which the Workload is
 // reconciled again.
 type Followed struct {
-	Status      bool // its status was changed
-	Deactivate  bool // spec.active is to be false
-	Unfinalize  bool // the finalizer is to be removed
-	Delete      bool // it is to be deleted
-	Events      []Event
-	Wake        time.Time // when to requeue, without an event; zero is never
-	EndedReason string    // the reason of an eviction that began here, and its cause
-	EndedCause  string
+	Status     bool // its status was changed
+	Deactivate bool // spec.active is to be false
+	Unfinalize bool // the finalizer is to be removed
+	Delete     bool // it is to be deleted
+	Events     []Event
+	Wake       time.Time // when to requeue, without an event; zero is never
 }
 
 // follower is one run of Follow.
@@ -122,7 +120,6 @@ func (f *follower) ended(reason, cause, message string, changed bool) {
 	if !f.changed(changed) {
 		return
 	}
-	f.out.EndedReason, f.out.EndedCause = reason, cause
 	if f.w.Status.Admission != nil {
 		f.tell(false, "EvictedDueTo"+FullReason(reason, cause), message)
 	}
@@ -268,14 +265,15 @@ func (f *follower) inactive() {
 // restart (steps 7 and 8) requeues Workloads that were evicted when their queue stopped, once it runs again.
 func (f *follower) restart() {
 	switch reason := f.blocked(); {
-	case reason == kueue.ReasonLocalQueueStopped && f.LocalQueue != nil && !stopped(f.LocalQueue.Spec.StopPolicy):
+	case reason == kueue.ReasonLocalQueueStopped && f.LocalQueue != nil && !IsStopped(f.LocalQueue.Spec.StopPolicy):
 		f.changed(f.Requeue(f.w, kueue.ReasonLocalQueueRestarted, "The LocalQueue runs again", f.now))
-	case reason == kueue.ReasonClusterQueueStopped && f.ClusterQueue != nil && !stopped(f.ClusterQueue.Spec.StopPolicy):
+	case reason == kueue.ReasonClusterQueueStopped && f.ClusterQueue != nil && !IsStopped(f.ClusterQueue.Spec.StopPolicy):
 		f.changed(f.Requeue(f.w, kueue.ReasonClusterQueueRestarted, "The ClusterQueue runs again", f.now))
 	}
 }
 
-func stopped(p kueue.StopPolicy) bool { return p != "" && p != kueue.StopPolicyNone }
+// IsStopped reports whether the policy of a LocalQueue or ClusterQueue admits nothing: Hold and HoldAndDrain (spec: 10 §4.12).
+func IsStopped(p kueue.StopPolicy) bool { return p != "" && p != kueue.StopPolicyNone }
 
 // gate (step 7) keeps a Workload out of its queue as long as its annotation names gates.
 func (f *follower) gate() {

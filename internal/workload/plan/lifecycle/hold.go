@@ -63,7 +63,7 @@ func (f *follower) localQueue() bool {
 	switch lq := f.LocalQueue; {
 	case lq == nil:
 		return f.queueGone("LocalQueue", string(f.w.Spec.QueueName), "doesn't exist")
-	case stopped(lq.Spec.StopPolicy):
+	case IsStopped(lq.Spec.StopPolicy):
 		return f.queueStopped("LocalQueue", lq.Name, lq.Spec.StopPolicy, kueue.ReasonLocalQueueStopped)
 	case lq.DeletionTimestamp != nil:
 		return f.queueGone("LocalQueue", lq.Name, "is being deleted")
@@ -79,7 +79,7 @@ func (f *follower) clusterQueue() bool {
 			name = f.w.Status.Admission.ClusterQueue
 		}
 		return f.queueGone("ClusterQueue", string(name), "doesn't exist")
-	case stopped(cq.Spec.StopPolicy):
+	case IsStopped(cq.Spec.StopPolicy):
 		return f.queueStopped("ClusterQueue", cq.Name, cq.Spec.StopPolicy, kueue.ReasonClusterQueueStopped)
 	case cq.DeletionTimestamp != nil:
 		return f.queueGone("ClusterQueue", cq.Name, "is being deleted")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -46,10 +47,7 @@ func fold(into, from *kueue.PodSet) {
 	for i := range p.InitContainers {
 		raise(&p.InitContainers[i], &q.InitContainers[i])
 	}
-	if into.Template.Annotations == nil {
-		into.Template.Annotations = map[string]string{}
-	}
-	into.Template.Annotations[foldedAnnotation] = strings.Join(slices.Compact(all), ",")
+	metav1.SetMetaDataAnnotation(&into.Template.ObjectMeta, foldedAnnotation, strings.Join(slices.Compact(all), ","))
 }
 
 // raise raises the requests and limits of a container to another's.

@@ -1,4 +1,4 @@
-package wire
+package reload
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/berth-project/berth/internal/inflight"
+	_ "github.com/berth-project/berth/internal/job/kind/all" // the frameworks that a configuration may name
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -25,7 +26,7 @@ func TestReload(t *testing.T) {
 	}
 	var said []string
 	limit := inflight.NewThrottle(o.Client.QPS, o.Client.Burst)
-	r := newReloader(&Config{Options: o, Reload: load, limit: limit, Log: funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{})})
+	r := New(&o, load, limit, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
 	for _, step := range []struct {
 		what, text, want string
 		kept             time.Duration // 0: no new rules
@@ -57,7 +58,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: %v requests a second, want %v", step.what, limit.QPS(), want)
 		}
 		select {
-		case rules := <-r.rules:
+		case rules := <-r.Rules:
 			if rules.KeepFinished == nil || *rules.KeepFinished != step.kept {
 				t.Errorf("%s: finished Workloads are kept %v, want %s", step.what, rules.KeepFinished, step.kept)
 			}
@@ -68,7 +69,7 @@ func TestReload(t *testing.T) {
 		}
 		jobs := ""
 		select {
-		case kept := <-r.deactivated:
+		case kept := <-r.Deactivated:
 			if jobs = "for ever"; kept != nil {
 				jobs = kept.String()
 			}

@@ -1,4 +1,5 @@
-package wire
+// Package reload follows the configuration file while a manager runs: it applies the fields that need no restart, and logs the others.
+package reload
 
 import (
 	"context"
@@ -15,8 +16,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// reloadEvery is the interval between reads of the configuration file: not all systems notify of changes of a mounted ConfigMap.
-const reloadEvery = 5 * time.Second
+// every is the interval between reads of the configuration file: not all systems notify of changes of a mounted ConfigMap.
+const every = 5 * time.Second
 
 // takesEffect are the fields whose changes apply to a running manager. All others need a restart. spec: 70 §6 #5.
 var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", afterDeactivated, afterFinished}
@@ -26,16 +27,16 @@ const (
 	afterFinished    = "objectRetentionPolicies.workloads.afterFinished"
 )
 
-// reloader is a runnable that follows the configuration file on every replica.
-type reloader struct {
-	// load reads the file, with the flags of the start.
+// Reloader is a runnable that follows the configuration file on every replica.
+type Reloader struct {
+	// Rules receives changed rules of Workloads, Deactivated the changed retention of deactivated jobs. They are nil without a file.
+	Rules       chan lifecycle.Rules
+	Deactivated chan *time.Duration
+
 	load    func() (options.Options, error)
 	started options.Options
-	// rules receives changed rules of Workloads, deactivated the changed retention of deactivated jobs; limit is the rate of requests.
-	rules       chan lifecycle.Rules
-	deactivated chan *time.Duration
-	limit       inflight.Throttle
-	log         logr.Logger
+	limit   inflight.Throttle
+	log     logr.Logger
 
 	last   []string // the fields that needed a restart at the last read
 	kept   options.Retention
@@ -43,22 +44,25 @@ type reloader struct {
 	failed string // the error of the last read, empty for none
 }
 
-func newReloader(cfg *Config) *reloader {
-	if cfg.Reload == nil {
-		return nil
+// New returns a Reloader of a manager that was started with some options. load reads the file again, with the flags of the start; nil
+// is no file. limit is the rate of the manager's requests.
+func New(started *options.Options, load func() (options.Options, error), limit inflight.Throttle, log logr.Logger) *Reloader {
+	r := &Reloader{load: load, started: *started, kept: started.Retention, client: started.Client, limit: limit, log: log}
+	if load != nil {
+		r.Rules, r.Deactivated = make(chan lifecycle.Rules, 1), make(chan *time.Duration, 1)
 	}
-	return &reloader{
-		load: cfg.Reload, started: cfg.Options, kept: cfg.Options.Retention, client: cfg.Options.Client, limit: cfg.limit,
-		rules: make(chan lifecycle.Rules, 1), deactivated: make(chan *time.Duration, 1), log: cfg.Log.WithName("options"),
-	}
+	return r
 }
 
 // NeedLeaderElection is false: standbys follow the file, too.
-func (r *reloader) NeedLeaderElection() bool { return false }
+func (r *Reloader) NeedLeaderElection() bool { return false }
 
 // Start follows the file until ctx ends.
-func (r *reloader) Start(ctx context.Context) error {
-	tick := time.NewTicker(reloadEvery)
+func (r *Reloader) Start(ctx context.Context) error {
+	if r.load == nil {
+		return nil
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
@@ -70,7 +74,7 @@ func (r *reloader) Start(ctx context.Context) error {
 	}
 }
 
-func (r *reloader) reload() {
+func (r *Reloader) reload() {
 	now, err := r.load()
 	if err != nil {
 		if r.failed != err.Error() {
@@ -101,17 +105,17 @@ func (r *reloader) reload() {
 	}
 }
 
-func (r *reloader) retain(now options.Retention) {
+func (r *Reloader) retain(now options.Retention) {
 	before := r.kept
 	r.kept = now
 	if !sameDuration(now.Finished, before.Finished) {
 		with := r.started
 		with.Retention = now
-		replace(r.rules, lookup.Rules(&with))
+		replace(r.Rules, lookup.Rules(&with))
 		r.logApplied(afterFinished)
 	}
 	if !sameDuration(now.Deactivated, before.Deactivated) {
-		replace(r.deactivated, now.Deactivated)
+		replace(r.Deactivated, now.Deactivated)
 		r.logApplied(afterDeactivated)
 		if now.Deactivated != nil {
 			r.log.Info("Jobs are deleted some time after their Workload was deactivated by the manager", "after", now.Deactivated.String())
@@ -128,7 +132,7 @@ func replace[T any](into chan T, value T) {
 	into <- value
 }
 
-func (r *reloader) logApplied(field string) {
+func (r *Reloader) logApplied(field string) {
 	r.log.Info("The configuration file was changed, which takes effect now", "field", field)
 }
 

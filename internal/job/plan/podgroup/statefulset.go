@@ -4,11 +4,25 @@ import (
 	"fmt"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/berth-project/berth/internal/job"
 )
+
+// StatefulSets are the makers of pods of kinds whose pods StatefulSets control.
+var StatefulSets = &job.PodMakers{
+	GVK:      appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	New:      func() job.Object { return &appsv1.StatefulSet{} },
+	Template: func(o job.Object) *corev1.PodTemplateSpec { return &o.(*appsv1.StatefulSet).Spec.Template },
+	Outdated: func(o job.Object, pod *corev1.Pod) bool {
+		st := &o.(*appsv1.StatefulSet).Status
+		return st.CurrentRevision != "" && st.UpdateRevision != "" && st.CurrentRevision != st.UpdateRevision &&
+			pod.Labels[appsv1.StatefulSetRevisionLabel] == st.CurrentRevision
+	},
+}
 
 // revision is the usual number of digits of the hash of a StatefulSet's revision.
 const revision = 8

@@ -1,0 +1,136 @@
+package cycle
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Work is counted in evaluations. An evaluation that visits many candidates for preemption counts as several.
+const candidatesPerUnit = 64
+
+// Step runs cycles until no head has anything new to try, or the work exceeds the budget: only a cycle that has begun goes on.
+// Admitted workloads are charged at once, as if their admission were written already; Release undoes that.
+//
+// Trees are independent, and share the budget: each runs its part of what is left before the next one begins, which keeps its data
+// in the processor's cache, and a step begins with the tree at which the last one ended. So the decisions about a tree are the same
+// whatever the budget is. They are ordered by cycle, and within one cycle by tree. With BlockAdmission trees depend on each other,
+// and run together.
+//
+// A later step may retract the admissions of this one, until SettleAdmissions. spec: design §4.
+func (w *World) Step(now workload.Instant, budget int) Result {
+	w.applyEdits()
+	w.checkNominations()
+	var r Result
+	w.expireNominations(now)
+	r.Next = w.wakeEdited(now)
+	w.round.now, w.treeCycles, w.work = now, w.treeCycles[:0], 0
+	slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
+	if w.BlockAdmission {
+		w.run(&w.touched, budget)
+	} else {
+		w.runInTurn(budget)
+	}
+	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
+	r.Work, r.More = w.work, len(w.touched) > 0
+	if !r.More {
+		w.endCycles()
+	}
+	r.Next = earlier(r.Next, w.expireNominations(now))
+	w.inOrder(&r)
+	r.Retracted, w.revoked = w.revoked, nil
+	return r
+}
+
+// runInTurn runs the touched trees one after another until none has anything to try, or the budget is spent.
+func (w *World) runInTurn(budget int) {
+	first, _ := slices.BinarySearchFunc(w.touched, w.next, func(t *tree, name string) int { return strings.Compare(t.name, name) })
+	for left := len(w.touched); left > 0; {
+		trees := left
+		left = 0
+		for i := range w.touched {
+			t := w.touched[(first+i)%len(w.touched)]
+			if !t.touched {
+				continue
+			}
+			if w.work >= budget {
+				w.next = t.name
+				return
+			}
+			alone := []*tree{t}
+			w.run(&alone, w.work+max(1, (budget-w.work)/trees))
+			if t.touched {
+				left++
+			}
+		}
+	}
+	w.next = ""
+}
+
+// run runs cycles of trees, together, until none has anything to try, or the work of the step reaches an amount. The trees with
+// something to try stay touched.
+func (w *World) run(trees *[]*tree, until int) {
+	for {
+		queues := w.ready(*trees)
+		if len(queues) == 0 || w.work >= until {
+			for _, t := range *trees {
+				if t.touched = len(queues) > 0; !t.touched {
+					t.runSince = 0
+				}
+			}
+			return
+		}
+		for _, t := range *trees {
+			if t.ran++; t.ran == 1 {
+				w.ran = append(w.ran, t)
+			}
+		}
+		visited := w.victims.Visited
+		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
+		w.work += len(queues) + (w.victims.Visited-visited)/candidatesPerUnit
+	}
+}
+
+// cycle is the number of the last cycle of a tree. Cycles of trees count as if the trees had run side by side, also when a budget
+// has divided them into several steps.
+func (w *World) cycle(t *tree) uint64 { return w.cycles + uint64(t.ran) }
+
+// endCycles counts the cycles since the last step that left nothing to do.
+func (w *World) endCycles() {
+	most := 0
+	for _, t := range w.ran {
+		most, t.ran = max(most, t.ran), 0
+	}
+	clear(w.ran)
+	w.cycles, w.ran = w.cycles+uint64(most), w.ran[:0]
+}
+
+// treeCycle is the decisions of one cycle of a tree.
+type treeCycle struct {
+	cycle     int
+	decisions []Decision
+}
+
+// inOrder adds the decisions to the result, by cycle, and counts the cycles.
+func (w *World) inOrder(r *Result) {
+	slices.SortStableFunc(w.treeCycles, func(a, b treeCycle) int { return cmp.Compare(a.cycle, b.cycle) })
+	n, last, admitted := 0, 0, 0 // the last cycle, and the last one that admitted
+	for _, t := range w.treeCycles {
+		n += len(t.decisions)
+		if t.cycle != last {
+			last = t.cycle
+			r.Cycles++
+		}
+		if t.cycle != admitted && slices.ContainsFunc(t.decisions, Decision.admits) {
+			admitted = t.cycle
+			r.Admitting++
+		}
+	}
+	r.Decisions = make([]Decision, 0, n)
+	for _, t := range w.treeCycles {
+		r.Decisions = append(r.Decisions, t.decisions...)
+	}
+	clear(w.treeCycles)
+}

@@ -1,0 +1,280 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/order"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// entry is what a workload adds to the figures of its queues. It is immutable; of wl only the fields that State.intern sets are read
+// by others than the engine.
+type entry struct {
+	wl           *workload.Workload
+	lq           *localQueue // others read its name only
+	created      workload.Instant
+	usage        *resource.Vector // of its reservation
+	waits, holds int32            // the queues of its place in line and of its reservation; noQueue for none
+	flags
+}
+
+const noQueue = -1
+
+type flags uint8
+
+const (
+	inLine    flags = 1 << iota // it is in the line of its queue
+	alone                       // and inadmissible without its class
+	resting                     // it would be in line but for its backoff
+	backedOff                   // so, and it has no reservation that is being written
+	admitted                    // it is admitted
+	own                         // its LocalQueue leads to the queue of its reservation
+)
+
+func (f flags) has(o flags) bool { return f&o != 0 }
+
+// figures are the counts of a queue or LocalQueue.
+type figures struct {
+	inLine, resting, reserved, admitted int32
+	sums                                *sums // nil without any; of the views as well if it is shared
+	shared                              bool
+}
+
+// sums are the amounts of a queue or LocalQueue. Shared ones are not changed.
+type sums struct {
+	held  []tally // by FR
+	asked []total // by resource.ID: the requests of the workloads in line
+}
+
+// tally is the usage of one FR.
+type tally struct {
+	*resource.Pair
+	fr                resource.FR
+	holders, admitted int32
+	reserved, used    total
+}
+
+// total is a sum of amounts that are not negative. It is exact, so that an amount can be taken off again.
+type total struct{ low, high uint64 }
+
+func (t *total) add(a resource.Amount, sign int32) {
+	before := t.low
+	if sign > 0 {
+		if t.low += uint64(a); t.low < before {
+			t.high++
+		}
+		return
+	}
+	if t.low -= uint64(a); t.low > before {
+		t.high--
+	}
+}
+
+// amount returns the sum as saturating additions give it.
+func (t total) amount() resource.Amount {
+	if t.high > 0 || t.low > uint64(resource.Unlimited) {
+		return resource.Unlimited
+	}
+	return resource.Amount(t.low)
+}
+
+func compareEntries(a, b *entry) int { return order.Compare(a.wl, b.wl) }
+
+// entryOf returns the entry of a record.
+func (s *State) entryOf(r *record) entry {
+	e := entry{wl: r.wl, lq: r.lq, created: r.def.Created, waits: noQueue, holds: noQueue}
+	var to *queue // where its LocalQueue leads to
+	if r.lq.exists {
+		to = s.queues[r.lq.def.Queue]
+	}
+	here := to != nil && r.in == to.q
+	e.hold(r, here)
+	if to != nil && !r.lq.def.Stopped && r.def.rests() {
+		e.waits, e.flags = to.q.Index, e.flags|resting
+		if r.in == nil {
+			e.flags |= backedOff
+		}
+	}
+	if here && !r.wl.Reserved {
+		e.waits, e.flags = to.q.Index, e.flags|inLine
+		if to.q.Pending.IsAlone(r.wl) {
+			e.flags |= alone
+		}
+	}
+	if here && r.assumed() && !r.def.Reserved {
+		e.waits = to.q.Index
+	}
+	return e
+}
+
+// hold sets what the entry adds to the figures of the queue of its reservation, if there is one. here: its LocalQueue leads to that queue.
+func (e *entry) hold(r *record, here bool) {
+	if r.in == nil || !r.wl.Reserved {
+		return
+	}
+	e.holds, e.usage = r.in.Index, &r.wl.Usage.Quota
+	if r.def.Admitted {
+		e.flags |= admitted
+	}
+	if here {
+		e.flags |= own
+	}
+}
+
+// same reports whether two entries add the same to the figures, given that the second is newer.
+func (e *entry) same(o *entry) bool {
+	if e.usage == nil || o.usage == nil {
+		return *e == *o
+	}
+	plain := *o
+	plain.usage = e.usage
+	return *e == plain && slices.Equal(*e.usage, *o.usage)
+}
+
+// updateEntry replaces the entry of a record number, which may have no record or another one now.
+func (s *State) updateEntry(number int32) {
+	p := s.read
+	for int(number) >= len(p.entries) {
+		p.entries = append(p.entries, nil)
+	}
+	old := p.entries[number]
+	var e *entry
+	if r := s.byNumber.All[number]; r != nil {
+		r.noted = false
+		if r.wl != nil && r.lq != nil {
+			now := s.entryOf(r)
+			if old != nil && old.same(&now) {
+				return
+			}
+			if now.waits != noQueue || now.holds != noQueue {
+				e = new(now)
+			}
+		}
+	}
+	if e != nil && e.usage != nil {
+		e.usage = new(*e.usage) // that of a workload is replaced
+	}
+	if old != nil {
+		s.count(old, -1)
+	}
+	if e != nil {
+		s.count(e, 1)
+	}
+	p.entries[number] = e
+	s.moveInLines(old, e)
+}
+
+// moveInLines replaces an entry in the sets of its queues; nil is none.
+func (s *State) moveInLines(old, e *entry) {
+	swap := func(of func(*entry) int32, set func(*queue) *sorted[*entry]) {
+		from, to := int32(noQueue), int32(noQueue)
+		if old != nil {
+			from = of(old)
+		}
+		if e != nil {
+			to = of(e)
+		}
+		if from != noQueue && (from != to || compareEntries(old, e) != 0) {
+			in := set(s.byIndex[from])
+			*in = in.drop(old, compareEntries)
+		}
+		if to != noQueue {
+			in := set(s.byIndex[to])
+			*in = in.put(e, compareEntries)
+		}
+	}
+	swap(func(e *entry) int32 { return e.waits }, func(q *queue) *sorted[*entry] { return &q.line })
+	swap(func(e *entry) int32 { return e.holds }, func(q *queue) *sorted[*entry] { return &q.held })
+}
+
+// count adds an entry to the figures of its queues, or takes it off.
+func (s *State) count(e *entry, sign int32) {
+	s.read.see(&e.lq.seen)
+	if e.waits != noQueue {
+		q := s.byIndex[e.waits]
+		s.read.see(&q.seen)
+		for _, f := range [...]*figures{&q.figures, &e.lq.figures} {
+			if e.has(resting) {
+				f.resting += sign
+			}
+			if e.has(inLine) {
+				f.inLine += sign
+			}
+		}
+		if e.has(inLine) {
+			q.figures.ask(e.wl, sign)
+		}
+	}
+	if e.holds != noQueue {
+		q := s.byIndex[e.holds]
+		s.read.see(&q.seen)
+		q.figures.hold(s.world.Table, e, sign)
+		if e.has(own) {
+			e.lq.figures.hold(s.world.Table, e, sign)
+		}
+		for name := q.def.Cohort; name != ""; name = s.parentOf(name) {
+			if _, noted := s.read.cohorts[name]; noted {
+				break
+			}
+			s.read.cohorts[name] = false
+		}
+	}
+}
+
+// writable returns the sums, which no view shares.
+func (f *figures) writable() *sums {
+	switch {
+	case f.sums == nil:
+		f.sums = &sums{}
+	case f.shared:
+		f.sums = &sums{slices.Clone(f.sums.held), slices.Clone(f.sums.asked)}
+	}
+	f.shared = false
+	return f.sums
+}
+
+// publish returns the sums for a view.
+func (f *figures) publish() *sums {
+	f.shared = true
+	return f.sums
+}
+
+func (f *figures) ask(w *workload.Workload, sign int32) {
+	to := f.writable()
+	for i := range w.PodSets {
+		for _, r := range w.PodSets[i].Requests {
+			for int(r.Resource) >= len(to.asked) {
+				to.asked = append(to.asked, total{})
+			}
+			to.asked[r.Resource].add(r.Amount, sign)
+		}
+	}
+}
+
+func (f *figures) hold(names *resource.Table, e *entry, sign int32) {
+	f.reserved += sign
+	if e.has(admitted) {
+		f.admitted += sign
+	}
+	if len(*e.usage) == 0 {
+		return
+	}
+	to := f.writable()
+	for _, u := range *e.usage {
+		i, known := slices.BinarySearchFunc(to.held, u.FR, func(t tally, fr resource.FR) int { return int(t.fr) - int(fr) })
+		if !known {
+			to.held = slices.Insert(to.held, i, tally{Pair: names.Ref(u.FR), fr: u.FR})
+		}
+		t := &to.held[i]
+		t.holders += sign
+		t.reserved.add(u.Amount, sign)
+		if e.has(admitted) {
+			t.admitted += sign
+			t.used.add(u.Amount, sign)
+		}
+		if t.holders == 0 {
+			to.held = slices.Delete(to.held, i, i+1)
+		}
+	}
+}

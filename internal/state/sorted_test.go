@@ -1,0 +1,68 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A set equals a sorted list after any changes, its depth stays logarithmic, and no change is seen in the sets before.
+func TestSorted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type version struct {
+			set  sorted[int]
+			list []int
+		}
+		var now version
+		var past []version
+		ordered := rapid.Bool().Draw(t, "in order")
+		for i := range rapid.IntRange(0, 400).Draw(t, "changes") {
+			x := i
+			if !ordered {
+				x = rapid.IntRange(0, 120).Draw(t, "item")
+			}
+			past = append(past, version{now.set, slices.Clone(now.list)})
+			at, has := slices.BinarySearch(now.list, x)
+			if rapid.IntRange(0, 2).Draw(t, "drop") > 0 {
+				if now.set = now.set.put(x, cmp.Compare[int]); !has {
+					now.list = slices.Insert(now.list, at, x)
+				}
+				continue
+			}
+			if now.set = now.set.drop(x, cmp.Compare[int]); has {
+				now.list = slices.Delete(now.list, at, at+1)
+			}
+		}
+		for i, v := range append(past, now) {
+			if got := slices.Collect(v.set.all()); !slices.Equal(got, v.list) || v.set.Len() != len(v.list) {
+				t.Fatalf("version %d: %v, want %v", i, got, v.list)
+			}
+		}
+		for _, x := range []int{-1, 0, 7, 60, 400} {
+			at, has := slices.BinarySearch(now.list, x)
+			if _, before, found := now.set.find(func(y int) int { return cmp.Compare(y, x) }); before != at || found != has {
+				t.Fatalf("%d is at %d (%v), want %d (%v)", x, before, found, at, has)
+			}
+		}
+		checkBalance(t, now.set.branch)
+		again := sortedOf(now.list)
+		if got := slices.Collect(again.all()); !slices.Equal(got, now.list) {
+			t.Fatalf("made of %v it has %v", now.list, got)
+		}
+		checkBalance(t, again.branch)
+	})
+}
+
+func checkBalance(t *rapid.T, b *branch[int]) {
+	if b == nil {
+		return
+	}
+	l, r := b.left.count(), b.right.count()
+	if b.size != l+r+1 || l+r > 1 && (l > heavier*r || r > heavier*l) {
+		t.Fatalf("%d items: %d on the left, %d on the right", b.size, l, r)
+	}
+	checkBalance(t, b.left)
+	checkBalance(t, b.right)
+}

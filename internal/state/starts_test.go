@@ -1,0 +1,109 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/trace"
+)
+
+// checkStarts: none of these decisions evicts a workload that another one admits.
+func checkStarts(t *rapid.T, decisions []cycle.Decision) {
+	admitted := map[string]bool{}
+	for _, d := range decisions {
+		if d.Admitted != nil {
+			if admitted[d.Workload.UID] {
+				t.Fatalf("%s was admitted twice", d.Workload.Key)
+			}
+			admitted[d.Workload.UID] = true
+		}
+	}
+	for _, d := range decisions {
+		for _, v := range d.Evict {
+			if admitted[v.Workload.UID] {
+				t.Fatalf("%s starts in vain: %s", v.Workload.Key, d.Look)
+			}
+		}
+	}
+}
+
+// TestNoStartInVain: no workload is admitted and then preempted by one that was pending all the
+// while, whether one step makes the decisions or several do. Slices are included.
+func TestNoStartInVain(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMachine(rt)
+		for range rapid.IntRange(0, 8).Draw(rt, "running") {
+			m.reservedOutside(rt)
+		}
+		for range rapid.IntRange(0, 5).Draw(rt, "slices") {
+			m.slice(rt)
+		}
+		s := m.rebuilt(nil)
+		var all []cycle.Decision
+		for more, steps := true, 0; more; steps++ {
+			if steps > 10_000 {
+				rt.Fatal("no end")
+			}
+			r := s.Step(100, rapid.SampledFrom([]int{1000, 0, 1, 2, 3}).Draw(rt, "budget"))
+			all, more = append(all, r.Decisions...), r.More
+		}
+		checkStarts(rt, all)
+		for _, r := range s.records {
+			if r.in != nil && !r.wl.Reserved && r.said != nil && r.said.verdict == trace.Admitted {
+				rt.Fatalf("%s is pending, and its last decision is an admission", r.first.Key)
+			}
+		}
+		if again := s.Step(101, 1000); again.Cycles > 0 || len(again.Decisions) > 0 {
+			rt.Fatalf("a settled world had something left to decide: %v", again)
+		}
+	})
+}
+
+// interrupted makes steps that their budget ends, with events in between, until nothing is left
+// to do. An admission may be on its way out of the state meanwhile.
+func (m *machine) interrupted(t *rapid.T) {
+	told := map[string]bool{}
+	for uid, r := range m.s.records {
+		told[uid] = r.wl.Evicting
+	}
+	for more := true; more; {
+		r := m.s.Step(m.tick(), rapid.IntRange(0, 3).Draw(t, "budget"))
+		for i := range r.Decisions {
+			m.decided(t, &r.Decisions[i], told)
+		}
+		if more = r.More; !more {
+			break
+		}
+		var pending []*object
+		for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
+			if o := m.objects[uid]; o.def.Queueable && !o.def.Reserved && o.admission == nil {
+				pending = append(pending, o)
+			}
+		}
+		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "delete", "finish", "priority"}).Draw(t, "event"); {
+		case event == "submit":
+			m.submit(t)
+		case event == "queue":
+			m.editQueue(t)
+		case event == "" || len(pending) == 0:
+		default:
+			o := rapid.SampledFrom(pending).Draw(t, "pending")
+			switch event {
+			case "delete":
+				delete(m.objects, o.def.UID)
+				m.s.Apply(DeleteWorkload(o.def.UID))
+			case "finish":
+				o.def.Queueable = false
+				m.set(o)
+			case "priority":
+				o.def.Priority = rapid.Int64Range(0, 3).Draw(t, "priority")
+				m.set(o)
+			}
+		}
+	}
+	m.checkSettled(t)
+}

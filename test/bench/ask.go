@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// ask: the costs of readers. publish_us is the time of the engine for the read model after a turn of one event of the steady world, and
+// position_us its time for the explanation of one workload of 100,000 in one queue, with its position. The rest is time of readers: the
+// first 100 of that line, and the statistics of a scrape of the steady world.
+func (b *bench) ask() error {
+	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
+	if err != nil {
+		return err
+	}
+	y.s.Publish()
+	const events = 5000
+	y.prepare(events)
+	if err := b.measuring(); err != nil {
+		return err
+	}
+	var published time.Duration
+	for range events {
+		y.event()
+		from := spent()
+		y.s.Publish()
+		published += spent() - from
+	}
+	b.figure("ask.publish_us", micros(published, events))
+	began := spent()
+	for range 10 {
+		y.s.Publish().Statistics(state.Asked{Classes: true})
+	}
+	b.figure("ask.statistics_us", micros(spent()-began, 10))
+	return b.askOneQueue()
+}
+
+func (b *bench) askOneQueue() error {
+	s := newState(cycle.Defaults())
+	addQueues(s, 1, queueSpec{nominal: gpus(8), borrow: quota.NoLimit, lend: quota.NoLimit})
+	defs := arrivals(1, many)
+	for i := range defs {
+		s.Apply(state.SetWorkload(defs[i]))
+	}
+	s.Step(start+many*millis, math.MaxInt)
+	line, _ := s.Publish().Waiting(queueName(0))
+	if err := b.measuring(); err != nil {
+		return err
+	}
+	rnd := rand.New(rand.NewPCG(7, 8))
+	var took []float64
+	for range 10_000 {
+		uid := defs[rnd.IntN(many)].UID
+		from := spent()
+		look, place := s.LookNow(uid)
+		passed := spent() - from
+		if look == nil {
+			return fmt.Errorf("%s is unknown", uid)
+		}
+		if place >= 0 {
+			took = append(took, micros(passed, 1))
+		}
+	}
+	b.figure("ask.position_us", percentile(took, 50))
+	b.figure("ask.position_p99_us", percentile(took, 99))
+	began := spent()
+	for range 100 {
+		if page := line.Page(nil, 0, 100); len(page) != 100 {
+			return fmt.Errorf("the page has %d workloads", len(page))
+		}
+	}
+	b.figure("ask.page_us", micros(spent()-began, 100))
+	return nil
+}
+
+// micros is the time of one of n, in microseconds.
+func micros(all time.Duration, n int) float64 { return float64(all) / float64(n) / 1e3 }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// turns: the world of steady behind an engine, whose decisions are written at once. 20,000 running workloads finish one after another,
+// each followed by an arrival; in the middle 100,000 workloads arrive at once. A turn is what an event may have to wait for.
+func (b *bench) turns() error {
+	const events, finishes = 20_000, 4 // workloads that finish at a time
+	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
+	if err != nil {
+		return err
+	}
+	if err := b.measuring(); err != nil {
+		return err
+	}
+	// Times are processor time of the engine's thread. As in a manager, the garbage collector has another core.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	e := engine.New(y.s, func() time.Time { return time.Unix(0, int64(y.now)).Add(spentByThread()) })
+	w := &turnWriter{engine: e, y: y}
+	e.AddWriter(w)
+	var took []float64 // milliseconds
+	e.OnTurn(func(turn *engine.Turn) {
+		took = append(took, (turn.Apply+turn.Decide+turn.Dispatch).Seconds()*1000)
+	})
+	e.Open()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		ended <- e.Run(ctx)
+	}()
+	idle := func() error { return e.Ask(ctx, func(*state.State) {}) }
+	for i := range events / finishes {
+		if i == events/finishes/2 {
+			for _, def := range y.burst(many) {
+				e.Post(state.SetWorkload(def))
+			}
+		}
+		for range finishes {
+			if done, next, ok := y.replace(); ok {
+				e.Post(state.DeleteWorkload(done), state.SetWorkload(next))
+			}
+		}
+		if err := idle(); err != nil {
+			return err
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		return err
+	}
+	if w.written < events/2 {
+		return fmt.Errorf("only %d workloads were admitted", w.written)
+	}
+	b.figure("turn.p50_ms", percentile(took, 50))
+	b.figure("turn.p99_ms", percentile(took, 99))
+	b.figure("turn.p999_ms", percentile(took, 99.9))
+	b.figure("turn.max_ms", percentile(took, 100))
+	return nil
+}
+
+// spentByThread is the processor time of this thread so far.
+func spentByThread() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err) // only its arguments can be wrong
+	}
+	return time.Duration(t.Nano())
+}
+
+// turnWriter writes admissions at once, in the engine's goroutine.
+type turnWriter struct {
+	engine  *engine.Engine
+	y       *yard
+	written int
+}
+
+func (w *turnWriter) Write(d engine.Decision) {
+	if d.Grant == nil {
+		return
+	}
+	w.written++
+	n := w.y.job(d.UID)
+	j := &w.y.jobs[n]
+	j.at = int32(len(w.y.running))
+	w.y.running = append(w.y.running, n)
+	j.def.Version++
+	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.ReservedAt = true, true, d.Queue, w.y.now
+	j.def.Held = d.Grant.PodSets[0].Held
+	w.engine.Post(state.AdmissionWritten(j.def))
+}
+
+// burst makes workloads that arrive at once.
+func (y *yard) burst(n int) []state.Workload {
+	defs := make([]state.Workload, n)
+	for i := range defs {
+		q := y.busy[i%len(y.busy)]
+		y.now += millis
+		defs[i] = arrival(len(y.slots), q, y.priority(), y.now, y.shapes[q][y.rnd.IntN(len(y.shapes[q]))].podSets("main"))
+		y.slots = append(y.slots, int32(len(y.jobs)))
+		y.jobs = append(y.jobs, job{def: defs[i], at: -1})
+	}
+	return defs
+}
+
+// replace ends a random running workload, and returns its UID and the arrival that takes its place; false if none runs.
+func (y *yard) replace() (done string, next state.Workload, ok bool) {
+	if len(y.running) == 0 {
+		return "", next, false
+	}
+	n := y.running[y.rnd.IntN(len(y.running))]
+	j := &y.jobs[n]
+	y.stopped(j)
+	done = j.def.UID
+	y.now += millis
+	j.def.UID, j.def.Name = identity(len(y.slots))
+	y.slots = append(y.slots, n)
+	j.def.Version, j.def.Created, j.def.Since = 1, y.now, y.now
+	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.Held, j.def.ReservedAt = false, false, "", nil, 0
+	return done, j.def, true
+}
+
+// copies: what a checkpoint of the world of steady costs its owner, how long a fork of it takes beside, and what the recorder keeps
+// beside that world after so many events that its record is full.
+func (b *bench) copies() error {
+	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
+	if err != nil {
+		return err
+	}
+	if err := b.measuring(); err != nil {
+		return err
+	}
+	var pauses, forks []float64
+	for range 9 {
+		began := spent()
+		c := y.s.Checkpoint()
+		pauses = append(pauses, (spent()-began).Seconds()*1000)
+		began = spent()
+		fork, err := c.Fork()
+		if err != nil {
+			return err
+		}
+		forks = append(forks, (spent()-began).Seconds()*1000)
+		runtime.KeepAlive(fork)
+	}
+	b.figure("snapshot.pause_ms", median(pauses))
+	b.figure("fork.ready_ms", median(forks))
+	for range 6 {
+		if _, err := y.play(b, recorded, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	full := heap()
+	y.s.Record(recorded) // which drops the record
+	empty := heap()
+	c := y.s.Checkpoint()
+	b.figure("recorder.bytes", full-empty+(heap()-empty)) // the record has as large a checkpoint now
+	runtime.KeepAlive(y)
+	runtime.KeepAlive(c)
+	return nil
+}
+
+// recorded is how many events a manager records at least.
+const recorded = 5000
