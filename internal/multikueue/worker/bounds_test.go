@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,17 +56,17 @@ func connectTo(t *testing.T, lists http.HandlerFunc) (*Connection, error) {
 
 // TestAnswerWithoutEnd: an answer without an end does not exhaust the memory of the manager.
 func TestAnswerWithoutEnd(t *testing.T) {
-	sent := 0
+	var sent atomic.Int64 // the handler may write on after the connection was given up
 	_, err := connectTo(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[`)
-		for text := strings.Repeat(" ", 1<<20); r.Context().Err() == nil && sent < 4*maxAnswer; sent += len(text) {
+		for text := strings.Repeat(" ", 1<<20); r.Context().Err() == nil && sent.Load() < 4*maxAnswer; sent.Add(int64(len(text))) {
 			if _, err := io.WriteString(w, text); err != nil {
 				return
 			}
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") || sent > 2*maxAnswer {
-		t.Errorf("after %d bytes: %v", sent, err)
+	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") || sent.Load() > 2*maxAnswer {
+		t.Errorf("after %d bytes: %v", sent.Load(), err)
 	}
 }
 
