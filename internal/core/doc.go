@@ -22,6 +22,11 @@
 //   - Ledger: the charges of all workloads, in every dimension; what charges, releases, asks
 //     what fits or speculates does so there.
 //   - Dimension: a kind of capacity that the ledger counts. Quota is the first one.
+//   - Measure: an amount of a dimension besides quota, by which a refused workload is woken;
+//     numbered like an FR, below 0.
+//   - Share capacity: of cohort trees whose queues use the same nodes. They run their cycles
+//     together.
+//   - Places: the nodes, or domains of a topology, that the pods of a workload get.
 //   - Usage: everything that a workload holds or asks for: its quota, and a part of every other
 //     dimension that it needs.
 //   - Charge, release: add usage to a node, in quota past what the node guarantees to itself
@@ -40,8 +45,9 @@
 //   - Inadmissible alone: without its class, for a reason of its own instead of quota.
 //   - Want, offer, clause: an amount of one FR that a flavor requires; all of them for one
 //     flavor; the flavors that are alternatives. An inadmissible class waits for its clauses.
-//   - Wake condition: enough of one FR is available for a want of an inadmissible class.
-//   - Wake index: the wake conditions on one FR, by amount.
+//   - Wake condition: enough of one FR, or of one measure, is available for a want of an
+//     inadmissible class.
+//   - Wake index: the wake conditions on one FR or measure, by amount.
 //   - Tried: inadmissible, and evaluated since the last release; its wake conditions do not
 //     count before the next one.
 //   - Filed: inadmissible, and its wake conditions count.

@@ -1,114 +1,255 @@
 package cycle
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/ledger/ledgertest"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// seated is a world of three queues with more quota than anything needs, and four seats, of which
-// a workload of the first queue holds three.
-type seated struct {
-	w       *World
-	racks   *ledgertest.Racks
-	key     ledger.Key
-	a, b, c *Queue
-	holder  *workload.Workload
+// TestMain draws the same worlds every time. Flags override that.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.checks": "200", "rapid.seed": "1"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }
 
-func newSeated() *seated {
-	s := &seated{w: NewWorld(Defaults()), racks: &ledgertest.Racks{Free: []resource.Amount{4}}}
-	s.key = s.w.Extend(s.racks)
-	cohort := s.w.Quota.Add("all", true)
-	s.a, s.b, s.c = addQueue(s.w, "a", cohort, 10), addQueue(s.w, "b", cohort, 10), addQueue(s.w, "c", cohort, 10)
-	s.holder = &workload.Workload{UID: "holder", Key: "default/holder", Queue: s.a.Index}
-	s.holder.Usage = s.with(ledger.Usage{Quota: resource.Vector{{FR: 0, Amount: 1}}}, 3)
-	s.w.Reserve(s.holder)
-	s.w.Step(1, 10)
+// seats places each pod on one seat of the first rack that has seats for all pods of a workload:
+// a dimension that no package but ledger knows.
+type seats struct {
+	*ledgertest.Racks
+	in   *ledger.Ledger
+	key  ledger.Key
+	size resource.Amount // of a rack
+}
+
+func count(podSets []workload.PodSet, groups []flavor.PlaceGroup) (n resource.Amount) {
+	for _, g := range groups {
+		for _, i := range g.PodSets {
+			n += resource.Amount(podSets[i].Count)
+		}
+	}
+	return n
+}
+
+func (s *seats) rack(n resource.Amount) int {
+	return slices.IndexFunc(s.Free, func(free resource.Amount) bool { return free >= n })
+}
+
+func (s *seats) Now(podSets []workload.PodSet, groups []flavor.PlaceGroup) bool {
+	return s.rack(count(podSets, groups)) >= 0
+}
+
+func (s *seats) Ever(podSets []workload.PodSet, groups []flavor.PlaceGroup) bool {
+	return count(podSets, groups) <= s.size
+}
+
+func (s *seats) Why([]workload.PodSet, []flavor.PlaceGroup) string {
+	return "no rack has seats for all"
+}
+
+// Wants waits for the rack with the most free seats, which is the only measure.
+func (s *seats) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) []workload.Want {
+	like.FR = s.in.Measure(ledger.MeasureID{Of: s.key})
+	like.Least = count(podSets, []flavor.PlaceGroup{g})
+	return append(into, like)
+}
+
+func (s *seats) Measure(int) resource.Amount { return slices.Max(s.Free) }
+
+func (s *seats) Raises(ledger.Part, int) bool { return true }
+
+func (s *seats) Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, bool) {
+	n, rack := count(podSets, groups), 0
+	if empty {
+		return u.With(s.key, ledgertest.Seats{n}), n <= s.size
+	}
+	if rack = s.rack(n); rack < 0 {
+		return u, false
+	}
+	taken := make(ledgertest.Seats, rack+1)
+	taken[rack] = n
+	return u.With(s.key, taken), true
+}
+
+// seated is a world with more quota than anything needs and some racks of four seats; queues a and
+// b are in one tree, and c in another one.
+type seated struct {
+	*World
+	seats   *seats
+	a, b, c *Queue
+}
+
+func newSeated(racks int, policy preempt.Policy) *seated {
+	w := NewWorld(Defaults())
+	s := &seated{World: w, seats: &seats{Racks: &ledgertest.Racks{}, in: w.Ledger, size: 4}}
+	for range racks {
+		s.seats.Free = append(s.seats.Free, s.seats.size)
+	}
+	s.seats.key = w.Extend(s.seats)
+	w.Places = s.seats
+	cohort := w.Quota.Add("all", true)
+	s.a, s.b, s.c = addQueue(w, "a", cohort, 100), addQueue(w, "b", cohort, 100), addQueue(w, "c", quota.None, 100)
+	for _, q := range []*Queue{s.a, s.b, s.c} {
+		q.Shares, q.Preemption = true, policy
+		q.Groups[0].Offers[0].Flavor.Levels = []string{"rack"}
+	}
+	w.Step(1, 1000)
 	return s
 }
 
-func (s *seated) with(u ledger.Usage, seats resource.Amount) ledger.Usage {
-	return u.With(s.key, ledgertest.Seats{seats})
+// arrive adds a pending workload of some pods, one GPU each.
+func (s *seated) arrive(q *Queue, name string, class, pods int32, priority int64) *workload.Workload {
+	wl := &workload.Workload{UID: name, Key: "default/" + name, Queue: q.Index, Class: class, Priority: priority, PodSets: []workload.PodSet{{
+		Name: "main", Count: pods, Requests: []workload.Request{{Resource: s.Table.ID("gpu"), Amount: resource.Amount(pods)}},
+	}}}
+	s.Enqueue(wl)
+	return wl
 }
 
-// nominate is the nomination of a head that also needs seats, as the search for a place would add
-// them. It begins the turn of the head.
-func (s *seated) nominate(q *Queue, wl *workload.Workload, seats resource.Amount) *entry {
-	e := s.w.entry(q, wl)
-	s.w.nominate(e)
-	e.got.Usage = s.with(e.got.Usage, seats)
-	return e
-}
-
-func (s *seated) wantFree(t *testing.T, when string, want resource.Amount) {
+func (s *seated) wantVerdicts(t *testing.T, when string, want ...string) {
 	t.Helper()
-	if got := s.racks.Free[0]; got != want {
-		t.Fatalf("%s: %d seats are free, want %d", when, got, want)
+	r := s.Step(2, 1000)
+	s.SettleAdmissions(2, r.More)
+	if diff := cmp.Diff(want, verdicts(r)); diff != "" {
+		t.Fatalf("%s (-want +got):\n%s", when, diff)
 	}
 }
 
-// TestDimension: a head waits for a dimension that no package but ledger knows, is evaluated again
-// once some of it is released, holds it when admitted, and gives it back.
+func (s *seated) wantFree(t *testing.T, when string, want ...resource.Amount) {
+	t.Helper()
+	if diff := cmp.Diff(want, s.seats.Free); diff != "" {
+		t.Fatalf("%s, free seats (-want +got):\n%s", when, diff)
+	}
+}
+
+// TestDimension: a workload waits for a dimension that no package but ledger knows, whatever quota
+// is released, is woken by a release in another tree that helps it, and by no other.
 func TestDimension(t *testing.T) {
-	s := newSeated()
-	s.wantFree(t, "at first", 1)
-	wl := enqueue(s.w, s.b, "head", 1, 2)
-	admit := func() Decision {
-		t.Helper()
-		c := &s.w.round
-		c.decisions, c.skipped = nil, nil
-		s.b.evaluated, s.b.evaluatedVersion = wl, s.b.tree.version
-		c.admit(s.nominate(s.b, wl, 2))
-		return c.decisions[0]
+	s := newSeated(2, preempt.Policy{})
+	three, two := s.arrive(s.a, "three", 1, 3, 0), s.arrive(s.c, "two", 1, 2, 0)
+	s.wantVerdicts(t, "at first", "three admitted", "two admitted")
+	s.wantFree(t, "at first", 1, 2)
+	four := s.arrive(s.b, "four", 1, 4, 0)
+	r := s.Step(2, 1000)
+	look := r.Decisions[0].Look
+	if look.Reason != trace.TopologyPlacementFailed || look.Sentence() != "pod set main: no rack has seats for all" {
+		t.Fatalf("with too few seats, %s: %s", look.Reason, look.Sentence())
 	}
-	if d := admit(); d.Look.Verdict != trace.Waits || wl.Reserved {
-		t.Fatalf("with too few seats free, it %s", d.Look.Verdict)
+	s.seats.Free[0]-- // a seat breaks
+	s.Release(three)
+	s.wantVerdicts(t, "a rack has three seats")
+	s.Release(two)
+	s.wantVerdicts(t, "a rack has four", "four admitted")
+	s.wantFree(t, "with the admission", 3, 0)
+	s.RemoveQueue(s.b)
+	s.wantFree(t, "without its queue", 3, 4)
+	if four.Reserved {
+		t.Error("it holds its reservation without its queue")
 	}
-	if queues := s.w.ready([]*tree{s.b.tree}); len(queues) > 0 {
-		t.Fatal("it is evaluated again although nothing has changed")
-	}
-	s.w.Release(s.holder)
-	s.wantFree(t, "after the release", 4)
-	if queues := s.w.ready([]*tree{s.b.tree}); len(queues) != 1 || queues[0] != s.b {
-		t.Fatal("it is not evaluated again after seats were released")
-	}
-	if d := admit(); d.Look.Verdict != trace.Admitted || !wl.Usage.Equal(s.with(ledger.Usage{Quota: resource.Vector{{FR: 0, Amount: 2}}}, 2)) {
-		t.Fatalf("it %s with %v", d.Look.Verdict, wl.Usage)
-	}
-	s.wantFree(t, "with the head admitted", 2)
-	s.w.RemoveQueue(s.b)
-	s.wantFree(t, "without its queue", 4)
 }
 
-// TestDimensionOfPreemptor: seats of a victim are held for its preemptor, and nothing is left of
-// that when the cycle ends.
+// TestCapacityChanged: capacity that comes from outside wakes as a release does.
+func TestCapacityChanged(t *testing.T) {
+	s := newSeated(1, preempt.Policy{})
+	s.seats.Free[0] = 2
+	s.arrive(s.a, "three", 1, 3, 0)
+	s.wantVerdicts(t, "at first", "three waits")
+	s.seats.Free[0] = 3
+	s.CapacityChanged(s.seats.key)
+	s.wantVerdicts(t, "with another seat", "three admitted")
+}
+
+// TestDimensionOfPreemptor: seats of victims are held for their preemptor, from heads of other trees
+// as well, until the victims have left.
 func TestDimensionOfPreemptor(t *testing.T) {
-	s := newSeated()
-	first, second := enqueue(s.w, s.b, "preemptor", 1, 2), enqueue(s.w, s.c, "other", 2, 2)
-	c := &s.w.round
-	c.decisions, c.skipped = nil, nil
-	e := s.nominate(s.b, first, 4)
-	e.targets = []preempt.Victim{{Workload: s.holder, Node: s.a.Node}}
-	c.preempt(e)
-	s.wantFree(t, "with its seats held for the preemptor", 0)
-	usage, _, _ := s.b.Nomination()
-	if !usage.Equal(e.got.Usage) || !s.holder.Evicting {
-		t.Fatalf("%v is held, want %v; its victim is evicted: %v", usage, e.got.Usage, s.holder.Evicting)
+	s := newSeated(1, preempt.Policy{Within: preempt.LowerPriority})
+	first := s.arrive(s.a, "first", 1, 2, 0)
+	s.wantVerdicts(t, "at first", "first admitted")
+	s.arrive(s.a, "urgent", 2, 3, 9)
+	s.wantVerdicts(t, "a more urgent one", "urgent preempts")
+	s.arrive(s.c, "other", 3, 2, 0)
+	s.wantVerdicts(t, "a head of another tree", "other waits")
+	s.wantFree(t, "before the victim has left", 2)
+	s.Release(first)
+	s.wantVerdicts(t, "after that", "urgent admitted", "other waits", "other waits")
+	s.wantFree(t, "after that", 1)
+}
+
+// TestPlaceAgain: of two heads of one cycle that choose the same seats the second one gets others.
+func TestPlaceAgain(t *testing.T) {
+	s := newSeated(2, preempt.Policy{})
+	s.arrive(s.a, "first", 1, 3, 1)
+	s.arrive(s.c, "second", 2, 3, 0)
+	s.wantVerdicts(t, "both", "first admitted", "second admitted")
+	s.wantFree(t, "both", 1, 1)
+}
+
+// TestDelayed: a queue that delays placements reserves quota without places.
+func TestDelayed(t *testing.T) {
+	s := newSeated(1, preempt.Policy{})
+	s.a.DelayAll = true
+	wl := s.arrive(s.a, "later", 1, 9, 0)
+	s.wantVerdicts(t, "more pods than seats", "later admitted")
+	s.wantFree(t, "no seat is taken", 4)
+	if wl.Usage.Shares() {
+		t.Errorf("it holds seats: %v", wl.Usage)
 	}
-	c.admit(s.nominate(s.c, second, 1))
-	if d := c.decisions[1]; d.Look.Verdict != trace.Waits {
-		t.Fatalf("another head %s with seats that are held", d.Look.Verdict)
-	}
-	c.undo()
-	s.wantFree(t, "after the cycle", 1)
-	if s.w.leaving(s.b, first, usage) == nil {
-		t.Error("the eviction of its victim is not sufficient any more")
-	}
-	s.wantFree(t, "after another question", 1)
+}
+
+// TestAwake: after any sequence of arrivals, departures and changes from outside, no workload is
+// inadmissible that an evaluation would admit.
+func TestAwake(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSeated(rapid.IntRange(1, 3).Draw(t, "racks"), preempt.Policy{})
+		var all []*workload.Workload
+		queues := []*Queue{s.a, s.b, s.c}
+		for i := range rapid.IntRange(1, 40).Draw(t, "events") {
+			switch rapid.IntRange(0, 3).Draw(t, "event") {
+			case 0, 1:
+				pods := int32(rapid.IntRange(1, 5).Draw(t, "pods"))
+				q := queues[rapid.IntRange(0, 2).Draw(t, "queue")]
+				all = append(all, s.arrive(q, fmt.Sprint("w", i), 10*q.Index+pods, pods, 0))
+			case 2:
+				rack := rapid.IntRange(0, len(s.seats.Free)-1).Draw(t, "rack")
+				s.seats.Free[rack] = max(0, s.seats.Free[rack]+resource.Amount(rapid.IntRange(-1, 2).Draw(t, "seats")))
+				s.CapacityChanged(s.seats.key)
+			default:
+				if len(all) > 0 {
+					at := rapid.IntRange(0, len(all)-1).Draw(t, "workload")
+					s.Release(all[at])
+					s.Dequeue(all[at])
+					all = slices.Delete(all, at, at+1)
+				}
+			}
+			r := s.Step(2, 1000)
+			s.SettleAdmissions(2, r.More)
+			for _, q := range queues {
+				for _, wl := range q.Pending.All() {
+					if look := s.Explain(wl); len(look.Refusals) == 0 {
+						t.Fatalf("%s would be admitted, and waits: %v are free", wl.Key, s.seats.Free)
+					}
+				}
+			}
+			if slices.Min(s.seats.Free) < 0 {
+				t.Fatalf("a rack holds more than it has: %v are free", s.seats.Free)
+			}
+		}
+	})
 }

@@ -16,10 +16,11 @@ import (
 // world with the memory of another one decides exactly as that one would. Workloads are named
 // by UID. Names in JSON are the ones in stored flight records.
 type Memory struct {
-	Cycles uint64
-	Trees  []TreeMemory
-	Queues []QueueMemory
-	Scans  []ScanMemory
+	Cycles   uint64
+	Measures []ledger.MeasureID `json:",omitempty"` // see ledger.Ledger.Measures
+	Trees    []TreeMemory
+	Queues   []QueueMemory
+	Scans    []ScanMemory
 }
 
 // TreeMemory is about the tree that a queue belongs to.
@@ -89,7 +90,7 @@ type Checkpoint struct {
 // to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
-	c := &Checkpoint{memory: Memory{Cycles: w.cycles}}
+	c := &Checkpoint{memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures()}}
 	for _, q := range w.Queues {
 		if q == nil {
 			continue
@@ -160,6 +161,9 @@ func uid(wl *workload.Workload) string {
 func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error {
 	w.applyEdits()
 	w.cycles = m.Cycles
+	for _, id := range m.Measures {
+		w.Ledger.Measure(id)
+	}
 	queues := map[string]*Queue{}
 	for _, q := range w.Queues {
 		if q != nil {
@@ -223,6 +227,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	for _, p := range m.Inadmissible {
 		if member := get(p.Member); member != nil {
 			q.Pending.Restore(order.InadmissibleClass{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, &q.now)
+			w.watchMeasures(q, p.Wants)
 		}
 	}
 	q.Pending.SetReleased(m.Released)

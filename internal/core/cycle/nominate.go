@@ -109,7 +109,10 @@ func (w *World) aimSearch(q *Queue) {
 	if !q.Preemption.Allows() {
 		s.NoPreemption = &noPreemption
 	}
-	s.Resume, s.Only, s.Pins = nil, nil, nil
+	s.Resume, s.Only, s.Pins, s.Places = nil, nil, nil, nil
+	if q.Shares && w.Places != nil {
+		s.Places, s.Delayed = w.Places, q.Delayed
+	}
 }
 
 // withoutReplaced runs search in a forest without the usage of the slice that the head replaces.
@@ -141,6 +144,7 @@ func (w *World) assign(e *entry) {
 		if w.fallback.Mode == flavor.Fit {
 			e.got, w.fallback = w.fallback, e.got
 			e.got.Refusals, e.note = e.got.Refusals[:0], "" // they belong to a search without preemption
+			w.place(e, e.wl.PodSets)
 			return
 		}
 	}
@@ -150,14 +154,20 @@ func (w *World) assign(e *entry) {
 // attempt finds flavors and victims for the given pod sets.
 func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 	e.targets, e.note = nil, ""
-	w.answers = w.answers[:0]
+	w.answers, w.podSetsAt = w.answers[:0], podSets
 	w.flavors.Assign(podSets, &e.got)
-	if e.got.Mode == flavor.NoFit || e.got.Mode == flavor.Fit {
+	switch e.got.Mode {
+	case flavor.NoFit:
 		return
+	case flavor.Fit:
+		w.place(e, podSets)
+		return
+	case flavor.NoCandidates, flavor.Preempt, flavor.Reclaim, trace.Held:
 	}
-	if e.targets = w.leaving(e.q, e.wl, e.got.Usage); e.targets == nil && w.flavors.NoPreemption == nil {
+	if e.targets = w.leavingWithPlaces(e); e.targets == nil && w.flavors.NoPreemption == nil {
 		w.frs = e.got.Needs(w.frs)
-		e.targets = w.preemption(e, e.got.Usage, w.frs).victims
+		e.targets = w.preemption(e, e.got.Usage, w.frs, e.got.Placed).victims
+		w.placeWithout(e, podSets)
 	}
 }
 
@@ -222,7 +232,7 @@ type answer struct {
 
 // preemption searches for victims, or returns the answer found before in the attempt: the
 // question about the flavor picked last is about the whole assignment.
-func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR) *answer {
+func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR, placed []flavor.PlaceGroup) *answer {
 	for i := range w.answers {
 		if a := &w.answers[i]; a.requests.Equal(requests) && slices.Equal(a.need, need) {
 			return a
@@ -234,6 +244,7 @@ func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR) 
 	a.requests, a.need = requests.Copy(a.requests), append(a.need[:0], need...)
 	s := &w.victims
 	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, a.requests, a.need
+	s.Places = w.fitsWithPlaces(e.q, w.podSetsAt, placed)
 	a.victims, a.reach = s.Targets()
 	return a
 }
@@ -241,7 +252,7 @@ func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR) 
 // oracle runs the whole preemption search for a flavor. spec: 10 §4.6.3, §6 #30.
 func (w *World) oracle(q *flavor.Question) (flavor.Mode, trace.Reach) {
 	e := w.at
-	a := w.preemption(e, q.Requests, q.Need)
+	a := w.preemption(e, q.Requests, q.Need, q.Placed)
 	if len(a.victims) == 0 {
 		return flavor.NoCandidates, a.reach
 	}

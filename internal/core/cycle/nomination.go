@@ -80,17 +80,25 @@ func (w *World) expireNominations(now workload.Instant) (next workload.Instant) 
 	return next
 }
 
-// bookNominations books the quota of every preemptor in the trees of the cycle. It follows the
-// nominations of the cycle: those are made as if no quota were held, and then find it taken.
-// It appends entries for head reservations and for expired nominations: these heads were
+// bookNominations books what is held for every preemptor in the trees of the cycle, and in all
+// trees that share capacity if one of the cycle does. It follows the nominations of the cycle:
+// these are made as if no quota were held, and then find it taken. It appends entries for head reservations and for expired nominations: these heads were
 // evaluated before, nothing changed, and in their turn they keep quota from later ones.
 func (c *round) bookNominations(queues []*Queue) {
 	for _, q := range queues {
-		if q.tree.holding == 0 || slices.Contains(c.trees, q.tree) {
-			continue
+		if q.tree.holding > 0 && !slices.Contains(c.trees, q.tree) {
+			c.trees = append(c.trees, q.tree)
 		}
-		c.trees = append(c.trees, q.tree)
-		for _, o := range q.tree.queues {
+	}
+	if slices.ContainsFunc(queues, func(q *Queue) bool { return q.tree.shares }) {
+		for _, t := range c.w.touched {
+			if t.shares && t.holding > 0 && !slices.Contains(c.trees, t) {
+				c.trees = append(c.trees, t)
+			}
+		}
+	}
+	for _, t := range c.trees {
+		for _, o := range t.queues {
 			if o.nomination != nil && !o.nomination.expired {
 				c.takeOut(o.nomination.victims, o)
 				c.book(o, o.nomination.usage, o.nomination.replaces)
@@ -327,7 +335,7 @@ func (c *round) reserve(e *entry) {
 			usage = usage.Plus(u.FR, amount)
 		}
 	}
-	c.book(e.q, ledger.Usage{Quota: usage}, nil)
+	c.book(e.q, e.got.Usage.WithQuota(usage), nil)
 }
 
 // reservable is how much of u a waiting head may keep: its own quota or, if it borrows, all

@@ -26,6 +26,9 @@ type Options struct {
 	// RecomputeOverlap: a head whose victims are leaving for another preemptor is nominated anew
 	// as if they had left.
 	RecomputeOverlap bool
+	// PlaceAgain: a head that lost its places on nodes to an earlier head of the cycle gets others, if
+	// there are any, in the same cycle. spec: 20 §4.7.3.
+	PlaceAgain bool
 	// KeepScan: a head that lost its flavor to another head resumes with the next flavor.
 	KeepScan bool
 	// FungibilityOff: queues' preferences among flavors are ignored.
@@ -46,7 +49,7 @@ type Options struct {
 // Defaults returns the options of an installation that configures nothing.
 func Defaults() Options {
 	return Options{
-		NonBorrowingFirst: true, PriorityInCohort: true, RecomputeOverlap: true, KeepScan: true, PartialAdmission: true,
+		NonBorrowingFirst: true, PriorityInCohort: true, RecomputeOverlap: true, PlaceAgain: true, KeepScan: true, PartialAdmission: true,
 		ClaimTimeout: workload.Instant(10 * time.Minute), EditWindow: workload.Instant(time.Second),
 	}
 }

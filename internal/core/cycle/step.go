@@ -99,6 +99,7 @@ type scratch struct {
 	first      flavor.Assignment
 	wants      []workload.Want
 	scaled     []workload.PodSet
+	podSetsAt  []workload.PodSet // of the attempt at work
 	frs        []resource.FR
 	answers    []answer    // of the attempt at work
 	treeCycles []treeCycle // of the step
@@ -291,6 +292,7 @@ func (c *round) process(e *entry) {
 
 // waitWithoutVictims refuses a head that would have to preempt and has no victims.
 func (c *round) waitWithoutVictims(e *entry) {
+	c.w.placeEmpty(e)
 	if c.searchContinues(e) {
 		if !e.q.Strict {
 			c.reserve(e)
@@ -366,7 +368,7 @@ func (c *round) gate(e *entry) {
 	record.Verdict, record.Reason = trace.Waits, trace.PendingEvaluation
 	record.Note = fmt.Sprintf("it would have to preempt %d of the workloads in its way, and one of its preemption gates is closed", len(e.targets))
 	if !e.q.Strict {
-		e.q.Pending.SetInadmissible(e.wl, c.w.wanted(e))
+		c.w.setInadmissible(e.q, e.wl, c.w.wanted(e))
 	}
 	c.decide(e, Decision{Gated: true, Look: record})
 }
@@ -379,7 +381,7 @@ func (c *round) setInadmissible(e *entry, reason trace.Reason, note string) {
 	wants := c.w.wanted(e)
 	c.w.wakesOn(record, wants)
 	if !e.q.Strict {
-		e.q.Pending.SetInadmissible(e.wl, wants)
+		c.w.setInadmissible(e.q, e.wl, wants)
 	}
 	c.decide(e, Decision{Look: record})
 }
@@ -441,7 +443,7 @@ func (c *round) setSkippedInadmissible(l skippedHead) bool {
 		return false
 	}
 	c.w.wakesOn(l.record, wants)
-	l.q.Pending.SetInadmissible(l.wl, wants)
+	c.w.setInadmissible(l.q, l.wl, wants)
 	l.wl.Scan = nil
 	c.w.nominate(l.entry)
 	l.record.Refusals, l.record.Note = c.w.refusals.clone(l.got.Refusals), l.note
@@ -454,7 +456,7 @@ func (c *round) setSkippedInadmissible(l skippedHead) bool {
 // admit charges the head, if its quota is free: neither held for a preemptor, nor still in use
 // by a victim.
 func (c *round) admit(e *entry) {
-	if !c.fits(e.q, e.got.Usage, e.replaces) || !c.fitsForReal(e) {
+	if (!c.fits(e.q, e.got.Usage, e.replaces) || !c.fitsForReal(e)) && !c.placeAgain(e) {
 		c.skip(e, "quota was given to another workload first")
 		return
 	}

@@ -17,6 +17,7 @@ type tree struct {
 	touched bool     // it is in World.touched
 	ran     int      // cycles since the last step that left nothing to do
 	holding int      // how many of its queues hold quota: nominations and head reservations
+	shares  bool     // some of its queues share capacity with other trees
 
 	// A run is the cycles until no head has anything new to try.
 	runSince  workload.Instant // the end of the first step that interrupted it; 0 is none
@@ -153,6 +154,7 @@ func (w *World) collectQueues(n quota.Node, to []*Queue) []*Queue {
 }
 
 func (w *World) markEdited(t *tree) {
+	t.shares = slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Shares })
 	if !t.edited {
 		t.edited = true
 		w.due = append(w.due, t)

@@ -16,8 +16,8 @@ const candidatesPerUnit = 64
 //
 // Trees are independent, and share the budget: each runs its part of what is left before the next one begins, which keeps its data
 // in the processor's cache, and a step begins with the tree at which the last one ended. So the decisions about a tree are the same
-// whatever the budget is. They are ordered by cycle, and within one cycle by tree. With BlockAdmission trees depend on each other,
-// and run together.
+// whatever the budget is. They are ordered by cycle, and within one cycle by tree. Trees that share capacity depend on each other, and
+// with BlockAdmission all do: these run together.
 //
 // A later step may retract the admissions of this one, until SettleAdmissions. spec: design §4.
 func (w *World) Step(now workload.Instant, budget int) Result {
@@ -27,6 +27,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	w.expireNominations(now)
 	r.Next = w.wakeEdited(now)
 	w.round.now, w.treeCycles, w.work = now, w.treeCycles[:0], 0
+	w.touchSharing()
 	slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
 	if w.BlockAdmission {
 		w.run(&w.touched, budget)
@@ -47,20 +48,24 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 // runInTurn runs the touched trees one after another until none has anything to try, or the budget is spent.
 func (w *World) runInTurn(budget int) {
 	first, _ := slices.BinarySearchFunc(w.touched, w.next, func(t *tree, name string) int { return strings.Compare(t.name, name) })
+	sharing := w.sharing()
 	for left := len(w.touched); left > 0; {
 		trees := left
 		left = 0
 		for i := range w.touched {
 			t := w.touched[(first+i)%len(w.touched)]
-			if !t.touched {
+			if !t.touched || (t.shares && t != sharing[0]) {
 				continue
 			}
 			if w.work >= budget {
 				w.next = t.name
 				return
 			}
-			alone := []*tree{t}
-			w.run(&alone, w.work+max(1, (budget-w.work)/trees))
+			group := []*tree{t}
+			if t.shares {
+				group = sharing
+			}
+			w.run(&group, w.work+max(1, (budget-w.work)/trees))
 			if t.touched {
 				left++
 			}

@@ -33,6 +33,8 @@ type World struct {
 	// the workload; nil if there is none. It has to wait while another slice of the job has a
 	// reservation and is not admitted yet. It is called for workloads with MayReplace only.
 	ReplacedSlice func(*workload.Workload) (replaces *workload.Workload, pins []workload.Pin, waits bool)
+	// Places places pods on nodes; nil in a world without topologies.
+	Places Placer
 
 	byNode []*Queue // by quota.Node
 	trees  []*tree  // by the quota.Node of the root
@@ -43,6 +45,7 @@ type World struct {
 	due      []*tree  // edited, and not evaluated since
 	holders  []*Queue // a superset of the queues with nominations that can expire
 	patterns order.Patterns
+	watchers [][]*Queue // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
 
 	unready int     // number of workloads with a reservation that are not ready
 	changes uint64  // grows with every change that can alter a decision
@@ -70,6 +73,12 @@ type Queue struct {
 	Groups     []flavor.Group
 	Policy     flavor.Fungibility
 	Preemption preempt.Policy
+	// Shares: its workloads may need capacity that queues of other trees use as well: of another
+	// dimension than quota.
+	Shares bool
+	// DelayAll, or DelayFlavors for some flavors, delays the placement of pods: see Delayed.
+	DelayAll     bool
+	DelayFlavors []string
 
 	Pending         order.Pending
 	holders         preempt.Holders
@@ -133,8 +142,12 @@ func (f *figures) Available(fr resource.FR) resource.Amount {
 	return f.w.Ledger.Available(f.q.Node, fr)
 }
 
-// Winnable reports whether preemption might make least of fr available to a workload.
+// Winnable reports whether preemption might make least of fr available to a workload. Of a measure
+// it might in any case: no bound is known.
 func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource.Amount) bool {
+	if fr < 0 {
+		return true
+	}
 	s := &f.w.victims
 	s.Node, s.Policy, s.Preemptor = f.q.Node, f.q.Preemption, wl
 	return s.Could(fr, least)
@@ -178,6 +191,9 @@ func (w *World) Reserve(wl *workload.Workload) {
 	q.holders.Add(wl)
 	w.Ledger.Charge(q.Node, wl.Usage)
 	w.changed(q)
+	if wl.Usage.Shares() {
+		w.changedSharing() // heads elsewhere that lost a place to it are evaluated again
+	}
 }
 
 // Release releases the usage of a workload, and evaluates the wake conditions on it.
@@ -193,9 +209,10 @@ func (w *World) Release(wl *workload.Workload) {
 	w.Ledger.Return(q.Node, wl.Usage, q.usages)
 	w.changed(q)
 	w.wake(q.tree, wl.Usage)
+	w.wakeSharing(wl.Usage)
 }
 
-// wake evaluates the wake conditions of the whole tree after a release.
+// wake evaluates the wake conditions on quota in the whole tree after a release.
 func (w *World) wake(t *tree, released ledger.Usage) {
 	for _, q := range t.queues {
 		if q.Pending.Inadmissible() == 0 {

@@ -38,6 +38,12 @@ type Search struct {
 	Only *Holding
 	// Pins are the flavors that a slice has to stay on. spec: 20 §4.11.
 	Pins []workload.Pin
+	// Places answers for the places of pods on nodes; nil where the queue has no flavor with a
+	// topology.
+	Places Places
+	// Delayed reports whether the pods of some groups get their places later, so that free ones do
+	// not matter now. spec: 20 §4.7.4.
+	Delayed func([]PlaceGroup) bool
 
 	// The state of the current assignment.
 	podSets      []workload.PodSet
@@ -53,6 +59,8 @@ type Search struct {
 	texts        map[detail]text
 	nodes        []nodeText   // by node
 	reach        *trace.Reach // the last one of the Oracle; shared by refusals
+	placed       []PlaceGroup // of the groups of pod sets before
+	trial        []PlaceGroup // with that of the flavor tried last, if it has one
 }
 
 // ask is the request of a group of pod sets for one resource, and its assignment.
@@ -88,9 +96,9 @@ type span struct {
 func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 	*into = Assignment{
 		PodSets: into.PodSets[:0], Mode: Fit, Usage: into.Usage.Blank(), Refusals: into.Refusals[:0],
-		Tried: into.Tried[:0], flat: into.flat[:0],
+		Tried: into.Tried[:0], Placed: into.Placed[:0], flat: into.flat[:0],
 	}
-	s.into, s.needs = into, s.needs[:0]
+	s.into, s.needs, s.placed = into, s.needs[:0], s.placed[:0]
 	groups := s.prepare(podSets)
 	for number := range groups {
 		if !s.assignGroup(number) {
@@ -103,6 +111,7 @@ func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 			into.PodSets = append(into.PodSets, trace.PodSet{Name: podSets[i].Name, Count: podSets[i].Count, Resources: into.flat[at.from:at.to:at.to]})
 		}
 	}
+	into.Placed = append(into.Placed[:0], s.placed...)
 	s.into, s.podSets = nil, nil
 }
 
@@ -172,6 +181,9 @@ func (s *Search) assignGroup(number int16) bool {
 		if !s.contradicted {
 			s.into.Tried = s.into.Tried[:tried]
 		}
+		return false
+	}
+	if s.Places != nil && !s.endGroup(number) {
 		return false
 	}
 	s.assignPodSets(number)

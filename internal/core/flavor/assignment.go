@@ -28,6 +28,9 @@ type Assignment struct {
 	// refusals are not about all flavors then.
 	Resumed bool
 
+	// Placed is the groups of pod sets that need places, with their flavors.
+	Placed []PlaceGroup
+
 	flat []trace.Choice // of all pod sets
 }
 

@@ -23,6 +23,11 @@ const (
 	notNominated
 	notPinned
 	uncovered
+	placesOnly
+	noTopology
+	noLevel
+	noPlaces
+	otherPlaces
 )
 
 // detail is the text of a refusal as data. Most details repeat in every cycle, so a search
@@ -55,6 +60,16 @@ func (d detail) String() string {
 		return fmt.Sprintf("flavor %s is not the one that the running slice has", d.flavor)
 	case uncovered:
 		return fmt.Sprintf("no resource group of the ClusterQueue covers %s", d.other)
+	case placesOnly:
+		return fmt.Sprintf("flavor %s has a topology, and the pods request none", d.flavor)
+	case noTopology:
+		return fmt.Sprintf("flavor %s has no topology, which the pods request", d.flavor)
+	case noLevel:
+		return fmt.Sprintf("the topology of flavor %s has no level %s", d.flavor, d.key)
+	case noPlaces:
+		return "no flavor with a topology covers what the pods request"
+	case otherPlaces:
+		return fmt.Sprintf("flavor %s has a topology, and the pods are placed by flavor %s", d.flavor, d.other)
 	}
 	return ""
 }

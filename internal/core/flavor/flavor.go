@@ -14,6 +14,8 @@ type Flavor struct {
 	Taints      []workload.Taint
 	Tolerations []workload.Toleration // given to the pods that start on it
 	Missing     bool                  // named by a queue, but there is no such object
+	// Levels are the label keys of its topology, the broadest first; none if it has no topology.
+	Levels []string
 }
 
 // Group is a set of resources that get their flavors together.
@@ -39,9 +41,15 @@ func (s *Search) obstacle(number int16, group int, o *Offer) (podSet int, d deta
 		if d.kind == matches {
 			d = o.Flavor.mismatch(s.podSets[i].Constraints)
 		}
+		if d.kind == matches {
+			d = s.misplaced(&s.podSets[i], group, o.Flavor)
+		}
 		if d.kind != matches {
 			return i, d
 		}
+	}
+	if one := s.pickedPlaces(); one != nil && len(o.Flavor.Levels) > 0 && one != o.Flavor {
+		return s.first(number), detail{kind: otherPlaces, flavor: o.Flavor.Name, other: one.Name}
 	}
 	return s.inconsistent(number, group, o.Flavor)
 }

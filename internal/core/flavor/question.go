@@ -24,6 +24,8 @@ type Question struct {
 	// Short is the part of Need that is of the flavor. The mode is about the victims that hold
 	// some of it: victims for earlier picks make no flavor worse than another.
 	Short []resource.FR
+	// Placed is the groups of pod sets that need places, with the flavor.
+	Placed []PlaceGroup
 	// Levels is how far up the preemptor borrows of each in Short once the victims are gone.
 	Levels []int
 }
@@ -61,7 +63,7 @@ func (s *Search) preempt(number int16, group int) grade {
 func (s *Search) pose(group int) {
 	q := &s.question
 	q.Requests = s.into.Usage.Copy(q.Requests)
-	q.Need = append(q.Need[:0], s.needs...)
+	q.Need, q.Placed = append(q.Need[:0], s.needs...), s.trial
 	q.Short, q.Levels = q.Short[:0], q.Levels[:0]
 	for i := range s.asks {
 		a := &s.asks[i]
@@ -134,7 +136,7 @@ func (s *Search) outlook(number int16, group, from int) outlook {
 		if _, d := s.obstacle(number, group, &offers[i]); d.kind != matches {
 			continue
 		}
-		if g, fits := s.unaided(group, &offers[i]); fits {
+		if g, fits := s.unaided(group, &offers[i]); fits && (s.Places == nil || s.fitsPlaces(number, offers[i].Flavor)) {
 			rest.stops = s.Policy.stop(g)
 			if s.Policy.preferred(g, rest.best) {
 				rest.best = g

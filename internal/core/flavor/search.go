@@ -94,6 +94,9 @@ func (s *Search) search(number int16, group int) trace.Reason {
 			continue
 		}
 		t := s.try(group, o)
+		if s.Places != nil {
+			s.tryPlaces(number, group, o, &t)
+		}
 		if t.open && s.idle(number, group, i, t, bestGrade, &rest) {
 			s.shortfalls(number, group)
 			continue

@@ -371,7 +371,7 @@ func (w *world) bruteGroup(number int, members []workload.PodSet, so soFar, out 
 			for _, s := range severity[from:] {
 				least = min(least, s)
 			}
-			return []trace.Reason{"", trace.WaitingForQuota, trace.ExceedsMaxQuota, trace.NoMatchingFlavor}[least]
+			return []trace.Reason{"", trace.TopologyPlacementFailed, trace.WaitingForQuota, trace.ExceedsMaxQuota, trace.NoMatchingFlavor}[least]
 		}
 		if last < len(grades)-1 && !w.Policy.Off {
 			tried = append(tried, fmt.Sprint(workload.Tried{PodSets: int16(number), Group: int16(gi), Next: int32(last + 1)}))

@@ -59,7 +59,7 @@ func (s *Search) clause(number int16, group int, clause uint8, into []workload.W
 	for offer := range s.Groups[group].Offers {
 		o := &s.Groups[group].Offers[offer]
 		from := len(into)
-		if !s.usable(number, o.Flavor) {
+		if !s.usable(number, group, o.Flavor) {
 			continue
 		}
 		for i := range s.asks {
@@ -76,14 +76,17 @@ func (s *Search) clause(number int16, group int, clause uint8, into []workload.W
 			w.Winnable = s.winnable(w)
 			into = append(into, w)
 		}
+		if s.Places != nil && len(into) > from {
+			into = s.wantPlaces(number, o, clause, offer, into)
+		}
 	}
 	return into
 }
 
-// usable reports whether all pod sets of a group can use a flavor.
-func (s *Search) usable(number int16, f *Flavor) bool {
+// usable reports whether all pod sets of a group can use a flavor of a resource group.
+func (s *Search) usable(number int16, group int, f *Flavor) bool {
 	for i := range s.podSets {
-		if s.numbers[i] == number && f.mismatch(s.podSets[i].Constraints).kind != matches {
+		if s.numbers[i] == number && (f.mismatch(s.podSets[i].Constraints).kind != matches || s.misplaced(&s.podSets[i], group, f).kind != matches) {
 			return false
 		}
 	}

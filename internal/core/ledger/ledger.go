@@ -27,14 +27,17 @@ type Ledger struct {
 	// Quota is the nodes, their quota, and the questions about it. It charges nothing.
 	Quota *quota.Forest
 
-	quota quota.Dimension
-	rest  []Dimension // the dimensions besides quota, by Key
-	log   []undo      // of rest
+	quota    quota.Dimension
+	rest     []Dimension // the dimensions besides quota, by Key
+	log      []undo      // of rest
+	table    *resource.Table
+	measures []MeasureID // by −1−FR
+	known    map[MeasureID]resource.FR
 }
 
 // New returns an empty ledger that counts the FRs of t.
 func New(t *resource.Table) *Ledger {
-	l := &Ledger{quota: quota.NewDimension(t)}
+	l := &Ledger{quota: quota.NewDimension(t), table: t}
 	l.Quota = &l.quota.Forest
 	return l
 }
@@ -81,8 +84,11 @@ func (l *Ledger) Fits(n quota.Node, u Usage) bool {
 }
 
 // Available returns how much quota of fr a workload of n can still take, own and borrowed, never
-// below 0, and nothing below a cycle. spec: 10 §4.3.2.
+// below 0, and nothing below a cycle; or the amount of a measure. spec: 10 §4.3.2.
 func (l *Ledger) Available(n quota.Node, fr resource.FR) resource.Amount {
+	if fr < 0 {
+		return l.measure(fr)
+	}
 	return l.quota.Available(n, fr)
 }
 

@@ -33,6 +33,9 @@ func (u Usage) With(key Key, p Part) Usage {
 	return u
 }
 
+// WithQuota returns u with another amount of quota.
+func (u Usage) WithQuota(v resource.Vector) Usage { return Usage{Quota: v, rest: u.rest} }
+
 // Part returns the part of a dimension, nil for none.
 func (u Usage) Part(key Key) Part {
 	if u.rest == nil || int(key) >= len(*u.rest) {
@@ -68,6 +71,9 @@ func (u Usage) Beyond(o Usage) Usage {
 	}
 	return out
 }
+
+// Shares reports whether u is more than quota: capacity that other cohort trees use as well.
+func (u Usage) Shares() bool { return u.rest != nil }
 
 // IsZero reports whether u is nothing, in any dimension.
 func (u Usage) IsZero() bool { return len(u.Quota) == 0 && u.rest == nil }

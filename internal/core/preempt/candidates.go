@@ -112,15 +112,14 @@ func (s *Search) fits(borrow bool) bool {
 	if !s.Ledger.Fits(s.Node, s.Requests) {
 		return false
 	}
-	if borrow {
-		return true
-	}
-	for _, e := range s.Requests.Quota {
-		if s.Quota.Nominal(s.Node, e.FR) < s.Quota.Usage(s.Node, e.FR).Add(e.Amount) {
-			return false
+	if !borrow {
+		for _, e := range s.Requests.Quota {
+			if s.Quota.Nominal(s.Node, e.FR) < s.Quota.Usage(s.Node, e.FR).Add(e.Amount) {
+				return false
+			}
 		}
 	}
-	return true
+	return s.Places == nil || s.Places()
 }
 
 // takeVictim releases the usage of w and adds it to taken.

@@ -62,6 +62,10 @@ type Search struct {
 	Requests  ledger.Usage       // all its requests, less the usage of the slice that it Replaces
 	Need      []resource.FR      // the FRs of it that are short
 
+	// Places reports whether the preemptor, which fits in quota now, has places for its pods as
+	// well; nil without a need for any.
+	Places func() bool
+
 	Visited int // candidates that all searches so far have visited, taken ones twice
 
 	reach      trace.Reach

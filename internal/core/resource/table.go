@@ -8,7 +8,8 @@ import (
 // ID is an interned resource name.
 type ID int32
 
-// FR is an interned (flavor, resource) pair: the unit that quota is counted in.
+// FR is an interned (flavor, resource) pair: the unit that quota is counted in. A number below 0
+// is a measure: an amount of another dimension of capacity than quota, see Table.AddMeasure.
 type FR int32
 
 // Pair is the names of an FR.
@@ -19,11 +20,12 @@ type Pair struct {
 // Table interns resource names and (flavor, resource) pairs. Numbers are given in
 // order of first use and never taken back, so they can index dense arrays.
 type Table struct {
-	ids   map[string]ID
-	names []string
-	frs   map[Pair]FR
-	pairs []Pair // by FR
-	of    []ID   // the resource of each pair
+	ids      map[string]ID
+	names    []string
+	frs      map[Pair]FR
+	pairs    []Pair // by FR
+	of       []ID   // the resource of each pair
+	measures []Pair // the names of the measures, by −1−FR
 }
 
 // NewTable returns an empty table.
@@ -61,6 +63,13 @@ func (t *Table) FR(flavor, resource string) FR {
 	return fr
 }
 
+// AddMeasure returns the number of a new measure with a name for texts. Package ledger knows the
+// amounts.
+func (t *Table) AddMeasure(name Pair) FR {
+	t.measures = append(t.measures, name)
+	return FR(-len(t.measures))
+}
+
 // Names returns the resource names in the order of their numbers. It never changes, and must not be modified.
 func (t *Table) Names() []string { return slices.Clip(t.names) }
 
@@ -68,10 +77,15 @@ func (t *Table) Names() []string { return slices.Clip(t.names) }
 func (t *Table) Pairs() []Pair { return slices.Clip(t.pairs) }
 
 // Ref is Pair without a copy: not to be modified, and always valid.
-func (t *Table) Ref(fr FR) *Pair { return &t.pairs[fr] }
+func (t *Table) Ref(fr FR) *Pair {
+	if fr < 0 {
+		return &t.measures[-1-fr]
+	}
+	return &t.pairs[fr]
+}
 
-// Pair returns the pair of fr.
-func (t *Table) Pair(fr FR) Pair { return t.pairs[fr] }
+// Pair returns the pair of fr, the name of a measure.
+func (t *Table) Pair(fr FR) Pair { return *t.Ref(fr) }
 
 // ResourceOf returns the number of fr's resource: pairs of one resource share it.
 func (t *Table) ResourceOf(fr FR) ID { return t.of[fr] }

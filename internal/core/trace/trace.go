@@ -18,6 +18,7 @@ type Reason string
 
 // The reasons, as clients compare them.
 const (
+	TopologyPlacementFailed      Reason = "TopologyPlacementFailed"
 	WaitingForQuota              Reason = "WaitingForQuota"
 	ExceedsMaxQuota              Reason = "ExceedsMaxQuota"
 	NoMatchingFlavor             Reason = "NoMatchingFlavor"
@@ -33,12 +34,14 @@ const (
 // severe, requirements their most severe. spec: 10 §4.6.7.
 func (r Reason) Severity() int {
 	switch r {
-	case WaitingForQuota:
+	case TopologyPlacementFailed:
 		return 1
-	case ExceedsMaxQuota:
+	case WaitingForQuota:
 		return 2
-	case NoMatchingFlavor:
+	case ExceedsMaxQuota:
 		return 3
+	case NoMatchingFlavor:
+		return 4
 	case WaitingForPreemptedWorkloads, WaitingForPodsReady, Misconfigured, Suspended, PendingEvaluation, Inactive:
 	}
 	return 0
@@ -58,13 +61,17 @@ type Refusal struct {
 	// Node is the bottleneck of the tree, and Limited reports that its borrowing limit binds.
 	Node    string
 	Limited bool
+	// Placement: Detail is why the nodes of the flavor have no places for the pods.
+	Placement bool
 	// Reach, unless nil, is the reach of a failed search for victims.
 	Reach *Reach // shared
 }
 
-// Reason is one of the three that a search can end with.
+// Reason is one of the four that a search can end with.
 func (r *Refusal) Reason() Reason {
 	switch {
+	case r.Placement:
+		return TopologyPlacementFailed
 	case r.Detail != "":
 		return NoMatchingFlavor
 	case r.Asked > r.Potential:
@@ -106,7 +113,7 @@ func (r *Reach) String() string {
 func (r *Refusal) String() string {
 	amount := func(a resource.Amount) string { return a.Format(r.Resource) }
 	switch reason := r.Reason(); {
-	case reason == NoMatchingFlavor:
+	case reason == NoMatchingFlavor || reason == TopologyPlacementFailed:
 		return r.Detail
 	case reason == ExceedsMaxQuota:
 		return fmt.Sprintf("%s in flavor %s: %s requested, at most %s can ever be had here",

@@ -102,6 +102,45 @@ type PodSet struct {
 	Group       string    // pod sets of one group get the same flavors; "" is a group of its own
 	Requests    []Request // of all Count pods together, sorted by resource name
 	Constraints *Constraints
+	// PerPod is the usage of one pod on its node: one of the resource pods, and its requests before
+	// transformations. Topology is the request for places; nil is none. Both matter only on flavors
+	// with a topology. spec: 20 §4.5.
+	PerPod   []Request
+	Topology *Topology
+}
+
+// Topology is an explicit request for places. At most one of Required and Preferred is set; without
+// both, any places will do. spec: 20 §2.3.
+type Topology struct {
+	Required, Preferred string       // the level in one of whose domains all pods have to be, or should be
+	Slices              []SliceLayer // the outermost first
+	Affinity            []WeightedTerm
+}
+
+// SliceLayer cuts the pods into groups of a size, each in one domain of a level.
+type SliceLayer struct {
+	Level string
+	Size  int32
+}
+
+// WeightedTerm is a preference for nodes.
+type WeightedTerm struct {
+	Weight int32
+	Term   Term
+}
+
+// Levels returns the levels that a flavor must have.
+func (t *Topology) Levels() []string {
+	var levels []string
+	for _, level := range []string{t.Required, t.Preferred} {
+		if level != "" {
+			levels = append(levels, level)
+		}
+	}
+	for _, l := range t.Slices {
+		levels = append(levels, l.Level)
+	}
+	return levels
 }
 
 // Scaled is the pod set with another number of pods: each request is divided by the old

@@ -3,6 +3,7 @@
 package ledgertest
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/ledger"
@@ -43,6 +44,20 @@ func (r *Racks) Fits(_ quota.Node, p ledger.Part) bool {
 
 // Restore sets the free seats of a rack.
 func (r *Racks) Restore(rack int, was resource.Amount) { r.Free[rack] = was }
+
+// Measure returns the free seats of a rack.
+func (r *Racks) Measure(rack int) resource.Amount { return r.Free[rack] }
+
+// MeasureName names a rack.
+func (r *Racks) MeasureName(rack int) resource.Pair {
+	return resource.Pair{Flavor: "racks", Resource: fmt.Sprint("seats-", rack)}
+}
+
+// Raises reports whether any of the seats are in the rack.
+func (r *Racks) Raises(p ledger.Part, rack int) bool {
+	seats := p.(Seats)
+	return rack < len(seats) && seats[rack] > 0
+}
 
 // Beyond returns the seats past the ones of o.
 func (s Seats) Beyond(o ledger.Part) ledger.Part {

@@ -1,0 +1,108 @@
+package cycle
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Quota belongs to one cohort tree. Capacity of other dimensions is shared: a node serves queues of
+// several trees. So the trees with queues that Share run their cycles together, a release in one of
+// them wakes workloads of the others, and a cycle keeps what the preemptors of all of them hold.
+
+// setInadmissible makes the class of a workload inadmissible until wants may be met.
+func (w *World) setInadmissible(q *Queue, wl *workload.Workload, wants []workload.Want) {
+	q.Pending.SetInadmissible(wl, wants)
+	w.watchMeasures(q, wants)
+}
+
+// watchMeasures notes the measures among the wants of a queue's inadmissible class.
+func (w *World) watchMeasures(q *Queue, wants []workload.Want) {
+	for i := range wants {
+		if wants[i].FR >= 0 {
+			continue
+		}
+		at := int(-1 - wants[i].FR)
+		for len(w.watchers) <= at {
+			w.watchers = append(w.watchers, nil)
+		}
+		place, known := slices.BinarySearchFunc(w.watchers[at], q, func(a, b *Queue) int { return int(a.Index) - int(b.Index) })
+		if !known {
+			w.watchers[at] = slices.Insert(w.watchers[at], place, q)
+		}
+	}
+}
+
+// raise evaluates the wake conditions on a measure that may have grown, in all trees.
+func (w *World) raise(fr resource.FR) {
+	at := int(-1 - fr)
+	if at >= len(w.watchers) {
+		return
+	}
+	w.watchers[at] = slices.DeleteFunc(w.watchers[at], func(q *Queue) bool {
+		if w.Queues[q.Index] == nil || q.Pending.Inadmissible() == 0 {
+			return true
+		}
+		if q.Pending.Release(fr, &q.now) {
+			w.activate(q)
+		}
+		return false
+	})
+}
+
+// wakeSharing evaluates the wake conditions of all trees after a release of shared capacity.
+func (w *World) wakeSharing(released ledger.Usage) {
+	if !released.Shares() {
+		return
+	}
+	for fr := range w.Ledger.Raised(released) {
+		w.raise(fr)
+	}
+	w.changedSharing()
+}
+
+// CapacityChanged evaluates all wake conditions on a dimension whose capacity has changed from
+// outside: its nodes, or the workloads on them that no queue admits.
+func (w *World) CapacityChanged(of ledger.Key) {
+	w.applyEdits()
+	for i, id := range w.Ledger.Measures() {
+		if id.Of == of {
+			w.raise(resource.FR(-1 - i))
+		}
+	}
+	w.changedSharing()
+}
+
+// changedSharing notes that decisions in the trees that share capacity may change.
+func (w *World) changedSharing() {
+	for _, t := range w.trees {
+		if t != nil && t.shares {
+			w.changes++
+			t.version = w.changes
+			w.touch(t)
+		}
+	}
+}
+
+// touchSharing touches all trees that share capacity if one of them is touched: they run together.
+func (w *World) touchSharing() {
+	if slices.ContainsFunc(w.touched, func(t *tree) bool { return t.shares }) {
+		for _, t := range w.trees {
+			if t != nil && t.shares {
+				w.touch(t)
+			}
+		}
+	}
+}
+
+// sharing returns the touched trees that share capacity.
+func (w *World) sharing() (trees []*tree) {
+	for _, t := range w.touched {
+		if t.shares {
+			trees = append(trees, t)
+		}
+	}
+	return trees
+}
