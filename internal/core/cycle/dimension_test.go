@@ -65,27 +65,27 @@ func (s *seats) Why([]workload.PodSet, []flavor.PlaceGroup) string {
 }
 
 // Wants waits for the rack with the most free seats, which is the only measure.
-func (s *seats) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) []workload.Want {
+func (s *seats) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) ([]workload.Want, bool) {
 	like.FR = s.in.Measure(ledger.MeasureID{Of: s.key})
 	like.Least = count(podSets, []flavor.PlaceGroup{g})
-	return append(into, like)
+	return append(into, like), true
 }
 
 func (s *seats) Measure(int) resource.Amount { return slices.Max(s.Free) }
 
 func (s *seats) Raises(ledger.Part, int) bool { return true }
 
-func (s *seats) Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, bool) {
+func (s *seats) Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, []*trace.Placement, bool) {
 	n, rack := count(podSets, groups), 0
 	if empty {
-		return u.With(s.key, ledgertest.Seats{n}), n <= s.size
+		return u.With(s.key, ledgertest.Seats{n}), make([]*trace.Placement, len(podSets)), n <= s.size
 	}
 	if rack = s.rack(n); rack < 0 {
-		return u, false
+		return u, nil, false
 	}
 	taken := make(ledgertest.Seats, rack+1)
 	taken[rack] = n
-	return u.With(s.key, taken), true
+	return u.With(s.key, taken), make([]*trace.Placement, len(podSets)), true
 }
 
 // seated is a world with more quota than anything needs and some racks of four seats; queues a and

@@ -18,6 +18,7 @@ import (
 type Memory struct {
 	Cycles   uint64
 	Measures []ledger.MeasureID `json:",omitempty"` // see ledger.Ledger.Measures
+	Swept    int                `json:",omitempty"` // World.sweptMeasures
 	Trees    []TreeMemory
 	Queues   []QueueMemory
 	Scans    []ScanMemory
@@ -54,6 +55,7 @@ type NominationMemory struct {
 	Preemptor string `json:"Heir"`
 	Replaces  string `json:"Before"`
 	ledger.Usage
+	Rest    [][]ledger.Item `json:",omitempty"` // of the Usage, see ledger.Ledger.Remember
 	Victims []VictimMemory
 	Level   int
 	Since   workload.Instant
@@ -69,6 +71,7 @@ type HeadReservationMemory struct {
 	Replaces string `json:"Before"`
 	Level    int
 	ledger.Usage
+	Rest [][]ledger.Item `json:",omitempty"`
 }
 
 // ScanMemory is about where a search for flavors resumes.
@@ -90,7 +93,7 @@ type Checkpoint struct {
 // to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
-	c := &Checkpoint{memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures()}}
+	c := &Checkpoint{memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures(), Swept: w.sweptMeasures}}
 	for _, q := range w.Queues {
 		if q == nil {
 			continue
@@ -131,7 +134,7 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 		m.InadmissibleAlone = append(m.InadmissibleAlone, wl.UID)
 	}
 	if c := q.nomination; c != nil {
-		m.Nomination = &NominationMemory{Preemptor: c.preemptor.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired}
+		m.Nomination = &NominationMemory{Preemptor: c.preemptor.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired, Rest: w.Ledger.Remember(c.usage)}
 		if c.replaces != nil && c.replaces.Reserved {
 			m.Nomination.Replaces = c.replaces.UID
 		}
@@ -140,7 +143,7 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 		}
 	}
 	if s := q.headReservation; s != nil {
-		m.HeadReservation = &HeadReservationMemory{UID: s.wl.UID, Level: s.level, Usage: s.usage}
+		m.HeadReservation = &HeadReservationMemory{UID: s.wl.UID, Level: s.level, Usage: s.usage, Rest: w.Ledger.Remember(s.usage)}
 		if s.replaces != nil && s.replaces.Reserved {
 			m.HeadReservation.Replaces = s.replaces.UID
 		}
@@ -161,9 +164,8 @@ func uid(wl *workload.Workload) string {
 func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error {
 	w.applyEdits()
 	w.cycles = m.Cycles
-	for _, id := range m.Measures {
-		w.Ledger.Measure(id)
-	}
+	w.Ledger.RestoreMeasures(m.Measures)
+	w.sweptMeasures = m.Swept
 	queues := map[string]*Queue{}
 	for _, q := range w.Queues {
 		if q != nil {
@@ -236,7 +238,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	}
 	var c *nomination
 	if m.Nomination != nil {
-		c = &nomination{preemptor: get(m.Nomination.Preemptor), replaces: get(m.Nomination.Replaces), usage: m.Nomination.Usage, level: m.Nomination.Level, since: m.Nomination.Since, expired: m.Nomination.Expired}
+		c = &nomination{preemptor: get(m.Nomination.Preemptor), replaces: get(m.Nomination.Replaces), usage: w.Ledger.Recall(m.Nomination.Usage, m.Nomination.Rest), level: m.Nomination.Level, since: m.Nomination.Since, expired: m.Nomination.Expired}
 		for _, v := range m.Nomination.Victims {
 			if wl := get(v.UID); wl != nil {
 				c.victims = append(c.victims, preempt.Victim{Workload: wl, Node: w.Queues[wl.Queue].Node, Reason: v.Reason})
@@ -245,7 +247,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	}
 	var s *headReservation
 	if m.HeadReservation != nil {
-		s = &headReservation{get(m.HeadReservation.UID), m.HeadReservation.Level, m.HeadReservation.Usage, get(m.HeadReservation.Replaces)}
+		s = &headReservation{get(m.HeadReservation.UID), m.HeadReservation.Level, w.Ledger.Recall(m.HeadReservation.Usage, m.HeadReservation.Rest), get(m.HeadReservation.Replaces)}
 	}
 	if missing != nil {
 		return missing

@@ -14,9 +14,10 @@ import (
 // for flavors sees it. spec: 20 §4.7.
 type Placer interface {
 	flavor.Places
-	// Place returns u with the places of all groups as its part of the dimension: in what is free now
-	// or, with empty, in what would be without the workloads that hold quota. false is no room.
-	Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, bool)
+	// Place returns u with the places of all groups as its part of the dimension, and the placement
+	// of each pod set: in what is free now or, with empty, on nodes without workloads that hold quota.
+	// false is no room.
+	Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, []*trace.Placement, bool)
 }
 
 // placed reports whether the nomination of a head needs places now.
@@ -34,12 +35,20 @@ func (w *World) place(e *entry, podSets []workload.PodSet) {
 	if !w.placed(e) {
 		return
 	}
-	usage, ok := w.Places.Place(podSets, e.got.Placed, e.got.Usage, false)
+	usage, placements, ok := w.Places.Place(podSets, e.got.Placed, e.got.Usage, false)
 	if !ok {
 		e.got.Mode, e.got.Reason = flavor.NoFit, trace.TopologyPlacementFailed
 		return
 	}
+	e.setPlaces(usage, placements)
+}
+
+// setPlaces sets the places of a nomination.
+func (e *entry) setPlaces(usage ledger.Usage, placements []*trace.Placement) {
 	e.got.Usage = usage
+	for i := range e.got.PodSets {
+		e.got.PodSets[i].Placement = placements[i]
+	}
 }
 
 // placeWithout is place as if the victims of the head had left; without room it drops them.
@@ -52,12 +61,12 @@ func (w *World) placeWithout(e *entry, podSets []workload.PodSet) {
 	for _, v := range e.targets {
 		w.Ledger.Release(v.Node, v.Workload.Usage)
 	}
-	usage, ok := w.Places.Place(podSets, e.got.Placed, e.got.Usage, false)
+	usage, placements, ok := w.Places.Place(podSets, e.got.Placed, e.got.Usage, false)
 	if !ok {
 		e.targets = nil
 		return
 	}
-	e.got.Usage = usage
+	e.setPlaces(usage, placements)
 }
 
 // placeEmpty adds the places that a head without victims keeps from later heads of the cycle: its
@@ -66,7 +75,7 @@ func (w *World) placeEmpty(e *entry) {
 	if !w.placed(e) || e.got.Usage.Shares() {
 		return
 	}
-	if usage, ok := w.Places.Place(w.podSetsOf(e), e.got.Placed, e.got.Usage, true); ok {
+	if usage, _, ok := w.Places.Place(w.podSetsOf(e), e.got.Placed, e.got.Usage, true); ok {
 		e.got.Usage = usage
 	}
 }
@@ -77,7 +86,9 @@ func (c *round) placeAgain(e *entry) bool {
 	if !c.w.PlaceAgain || !c.w.placed(e) {
 		return false
 	}
-	usage, ok := e.got.Usage, false
+	var usage ledger.Usage
+	var placements []*trace.Placement
+	ok := false
 	func() {
 		mark := c.w.Ledger.Mark()
 		defer c.w.Ledger.Rollback(mark)
@@ -85,11 +96,11 @@ func (c *round) placeAgain(e *entry) bool {
 			c.w.Ledger.Charge(v.Node, v.Workload.Usage)
 		}
 		c.w.withoutReplaced(e, func() {
-			usage, ok = c.w.Places.Place(c.w.podSetsOf(e), e.got.Placed, ledger.Usage{Quota: e.got.Usage.Quota}, false)
+			usage, placements, ok = c.w.Places.Place(c.w.podSetsOf(e), e.got.Placed, ledger.Usage{Quota: e.got.Usage.Quota}, false)
 		})
 	}()
 	if ok {
-		e.got.Usage = usage
+		e.setPlaces(usage, placements)
 	}
 	return ok && c.fits(e.q, usage, e.replaces) && c.fitsForReal(e)
 }

@@ -52,6 +52,30 @@ func (w *World) raise(fr resource.FR) {
 	})
 }
 
+// fewMeasures is the number of measures up to which none is forgotten.
+const fewMeasures = 256
+
+// sweepMeasures forgets the measures that no workload waits for, once there are twice as many as
+// there were after the last time.
+func (w *World) sweepMeasures() {
+	if w.Ledger.KnownMeasures() <= max(fewMeasures, 2*w.sweptMeasures) {
+		return
+	}
+	live := map[resource.FR]bool{}
+	for _, q := range w.Queues {
+		if q != nil {
+			q.Pending.Measures(func(fr resource.FR) { live[fr] = true })
+		}
+	}
+	w.Ledger.ForgetMeasures(func(fr resource.FR) bool { return live[fr] })
+	for at := range w.watchers {
+		if !live[resource.FR(-1-at)] {
+			w.watchers[at] = nil
+		}
+	}
+	w.sweptMeasures = w.Ledger.KnownMeasures()
+}
+
 // wakeSharing evaluates the wake conditions of all trees after a release of shared capacity.
 func (w *World) wakeSharing(released ledger.Usage) {
 	if !released.Shares() {
@@ -67,10 +91,8 @@ func (w *World) wakeSharing(released ledger.Usage) {
 // outside: its nodes, or the workloads on them that no queue admits.
 func (w *World) CapacityChanged(of ledger.Key) {
 	w.applyEdits()
-	for i, id := range w.Ledger.Measures() {
-		if id.Of == of {
-			w.raise(resource.FR(-1 - i))
-		}
+	for fr := range w.Ledger.MeasuresOf(of) {
+		w.raise(fr)
 	}
 	w.changedSharing()
 }

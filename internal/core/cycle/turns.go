@@ -38,6 +38,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	r.Work, r.More = w.work, len(w.touched) > 0
 	if !r.More {
 		w.endCycles()
+		w.sweepMeasures()
 	}
 	r.Next = earlier(r.Next, w.expireNominations(now))
 	w.inOrder(&r)

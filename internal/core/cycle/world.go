@@ -46,6 +46,8 @@ type World struct {
 	holders  []*Queue // a superset of the queues with nominations that can expire
 	patterns order.Patterns
 	watchers [][]*Queue // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
+	// sweptMeasures is how many measures there were after the last sweep.
+	sweptMeasures int
 
 	unready int     // number of workloads with a reservation that are not ready
 	changes uint64  // grows with every change that can alter a decision

@@ -19,9 +19,9 @@ type Places interface {
 	Ever(podSets []workload.PodSet, groups []PlaceGroup) bool
 	// Why is why Now does not, as a clause.
 	Why(podSets []workload.PodSet, groups []PlaceGroup) string
-	// Wants appends what has to be available for a group to have places. Each want has the clause and
-	// the offer of like, and is Winnable only if that is.
-	Wants(podSets []workload.PodSet, group PlaceGroup, like workload.Want, into []workload.Want) []workload.Want
+	// Wants appends the measures that have to grow for a group to have places. Each want has the clause
+	// and the offer of like, and is Winnable only if that is. It returns false if none would help.
+	Wants(podSets []workload.PodSet, group PlaceGroup, like workload.Want, into []workload.Want) ([]workload.Want, bool)
 }
 
 // PlaceGroup is pod sets that are placed together on the nodes of a flavor, by their indexes.
@@ -172,11 +172,12 @@ func (s *Search) endGroup(number int16) bool {
 	return true
 }
 
-// wantPlaces appends what a group wants of the nodes of a flavor, beside quota.
-func (s *Search) wantPlaces(number int16, o *Offer, clause uint8, offer int, into []workload.Want) []workload.Want {
+// wantPlaces appends the wants of a group on the nodes of a flavor, beside quota; false if the
+// flavor can never have places for it.
+func (s *Search) wantPlaces(number int16, o *Offer, clause uint8, offer int, into []workload.Want) ([]workload.Want, bool) {
 	at, needs := s.placeGroup(number, o.Flavor)
-	if !needs {
-		return into
+	if !needs || s.Delayed([]PlaceGroup{at}) {
+		return into, true
 	}
 	like := workload.Want{Clause: clause, Offer: uint16(offer), Winnable: s.NoPreemption == nil && s.Quota.Root(s.Node) != quota.None}
 	return s.Places.Wants(s.podSets, at, like, into)

@@ -77,7 +77,10 @@ func (s *Search) clause(number int16, group int, clause uint8, into []workload.W
 			into = append(into, w)
 		}
 		if s.Places != nil && len(into) > from {
-			into = s.wantPlaces(number, o, clause, offer, into)
+			var ok bool
+			if into, ok = s.wantPlaces(number, o, clause, offer, into); !ok {
+				into = into[:from]
+			}
 		}
 	}
 	return into

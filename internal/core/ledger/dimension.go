@@ -27,8 +27,42 @@ type Dimension interface {
 	Measure(number int) resource.Amount
 	// MeasureName returns the name of a measure, for texts.
 	MeasureName(number int) resource.Pair
+	// Forget frees the number of a measure that no workload waits for.
+	Forget(number int)
 	// Raises reports whether the release of p may raise a measure.
 	Raises(p Part, number int) bool
+	// Remember returns a part as data, and Recall makes a part of it, also in another ledger with the
+	// same resources.
+	Remember(p Part) []Item
+	Recall([]Item) Part
+}
+
+// Item is an amount of a part as data.
+type Item struct {
+	Of, At   string // of what, and where: names of the dimension
+	Resource resource.ID
+	Amount   resource.Amount
+}
+
+// Remember returns u, but for its quota, as data: the items of each dimension.
+func (l *Ledger) Remember(u Usage) (items [][]Item) {
+	for key, p := range u.parts() {
+		for len(items) <= int(key) {
+			items = append(items, nil)
+		}
+		items[key] = l.rest[key].Remember(p)
+	}
+	return items
+}
+
+// Recall returns u with the parts that Remember returned as data.
+func (l *Ledger) Recall(u Usage, items [][]Item) Usage {
+	for key, of := range items {
+		if len(of) > 0 && key < len(l.rest) {
+			u = u.With(Key(key), l.rest[key].Recall(of))
+		}
+	}
+	return u
 }
 
 // Part is what a Usage has of one dimension. It is immutable.
@@ -62,14 +96,67 @@ func (l *Ledger) Measure(id MeasureID) resource.FR {
 	if l.known == nil {
 		l.known = map[MeasureID]resource.FR{}
 	}
-	fr := l.table.AddMeasure(l.rest[id.Of].MeasureName(id.Number))
-	l.measures, l.known[id] = append(l.measures, id), fr
+	at := len(l.measures)
+	if len(l.known) < at {
+		at = slices.IndexFunc(l.measures, MeasureID.isFree)
+	}
+	return l.setMeasure(at, id)
+}
+
+func (l *Ledger) setMeasure(at int, id MeasureID) resource.FR {
+	fr := resource.FR(-1 - at)
+	l.table.SetMeasure(fr, l.rest[id.Of].MeasureName(id.Number))
+	if at == len(l.measures) {
+		l.measures = append(l.measures, id)
+	}
+	l.measures[at], l.known[id] = id, fr
 	return fr
 }
 
-// Measures returns the known measures, the one of FR −1 first: a ledger in which Measure is called
-// with them in this order knows them by the same numbers. Not to be modified.
-func (l *Ledger) Measures() []MeasureID { return slices.Clip(l.measures) }
+// freeMeasure is in the place of a measure that was forgotten.
+var freeMeasure = MeasureID{Of: -1}
+
+func (id MeasureID) isFree() bool { return id == freeMeasure }
+
+// RestoreMeasures gives a ledger without measures those of another one, as Measures returns them.
+func (l *Ledger) RestoreMeasures(all []MeasureID) {
+	l.known = map[MeasureID]resource.FR{}
+	for at, id := range all {
+		if id.isFree() {
+			l.measures = append(l.measures, id)
+			continue
+		}
+		l.setMeasure(at, id)
+	}
+}
+
+// ForgetMeasures forgets all measures but the live ones. Their numbers are used again.
+func (l *Ledger) ForgetMeasures(live func(resource.FR) bool) {
+	for at, id := range l.measures {
+		if fr := resource.FR(-1 - at); !id.isFree() && !live(fr) {
+			l.rest[id.Of].Forget(id.Number)
+			delete(l.known, id)
+			l.measures[at] = freeMeasure
+		}
+	}
+}
+
+// Measures returns the measures, the one of FR −1 first, for RestoreMeasures.
+func (l *Ledger) Measures() []MeasureID { return slices.Clone(l.measures) }
+
+// KnownMeasures returns how many measures are known.
+func (l *Ledger) KnownMeasures() int { return len(l.known) }
+
+// MeasuresOf yields the measures of a dimension.
+func (l *Ledger) MeasuresOf(key Key) iter.Seq[resource.FR] {
+	return func(yield func(resource.FR) bool) {
+		for at, id := range l.measures {
+			if id.Of == key && !yield(resource.FR(-1-at)) {
+				return
+			}
+		}
+	}
+}
 
 // measure returns the present amount of a measure.
 func (l *Ledger) measure(fr resource.FR) resource.Amount {

@@ -9,7 +9,7 @@ import (
 type ID int32
 
 // FR is an interned (flavor, resource) pair: the unit that quota is counted in. A number below 0
-// is a measure: an amount of another dimension of capacity than quota, see Table.AddMeasure.
+// is a measure: an amount of another dimension of capacity than quota, see Table.SetMeasure.
 type FR int32
 
 // Pair is the names of an FR.
@@ -63,11 +63,12 @@ func (t *Table) FR(flavor, resource string) FR {
 	return fr
 }
 
-// AddMeasure returns the number of a new measure with a name for texts. Package ledger knows the
-// amounts.
-func (t *Table) AddMeasure(name Pair) FR {
-	t.measures = append(t.measures, name)
-	return FR(-len(t.measures))
+// SetMeasure sets the name of a measure, for texts. Package ledger numbers them.
+func (t *Table) SetMeasure(fr FR, name Pair) {
+	for int(-1-fr) >= len(t.measures) {
+		t.measures = append(t.measures, Pair{})
+	}
+	t.measures[-1-fr] = name
 }
 
 // Names returns the resource names in the order of their numbers. It never changes, and must not be modified.

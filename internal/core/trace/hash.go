@@ -57,6 +57,7 @@ func (l *Look) Hash(h *Hash) {
 			h.amount(c.Amount)
 			h.Number(int64(c.Level))
 		}
+		ps.Placement.hash(h)
 	}
 	h.Number(int64(len(l.Refusals)))
 	for i := range l.Refusals {
@@ -82,6 +83,9 @@ func (r *Refusal) hash(h *Hash) {
 	h.amount(r.Available)
 	h.amount(r.Potential)
 	h.flag(r.Limited)
+	if r.Placement {
+		h.Text("placement")
+	}
 	h.flag(r.Reach != nil)
 	if r.Reach == nil {
 		return
@@ -90,5 +94,20 @@ func (r *Refusal) hash(h *Hash) {
 	h.Text(r.Reach.Reclaim)
 	for _, n := range [...]int{r.Reach.Own, r.Reach.OwnAllowed, r.Reach.Queues, r.Reach.Others, r.Reach.OthersAllowed} {
 		h.Number(int64(n))
+	}
+}
+
+// hash adds a placement; nothing for none.
+func (p *Placement) hash(h *Hash) {
+	if p == nil {
+		return
+	}
+	h.Text(p.Flavor)
+	h.Number(int64(len(p.Domains)))
+	for _, d := range p.Domains {
+		for _, v := range d.Values {
+			h.Text(v)
+		}
+		h.Number(int64(d.Count))
 	}
 }

@@ -153,7 +153,36 @@ type PodSet struct {
 	Name      string
 	Count     int32
 	Resources []Choice
+	Placement *Placement `json:",omitempty"` // nil without places on nodes; shared
 }
+
+// Placement is the domains of a topology in which the pods of a pod set are placed. It is immutable.
+type Placement struct {
+	Flavor  string
+	Levels  []string // label keys; the hostname alone where it is the lowest level
+	Domains []Domain // in the order of their values
+}
+
+// Domain is a number of pods in one domain.
+type Domain struct {
+	Values []string // by level
+	Count  int32
+}
+
+// String lists the domains, in one line.
+func (p *Placement) String() string {
+	parts := make([]string, 0, len(p.Domains))
+	for _, d := range p.Domains {
+		parts = append(parts, fmt.Sprintf("%s %d", strings.Join(d.Values, "/"), d.Count))
+	}
+	if len(parts) > shownDomains {
+		parts = append(parts[:shownDomains:shownDomains], fmt.Sprintf("and %d more", len(parts)-shownDomains))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shownDomains is how many domains of a placement a text lists.
+const shownDomains = 16
 
 // Choice is a flavor assigned to a resource of a pod set.
 type Choice struct {
@@ -304,6 +333,9 @@ func (l *Look) String() string {
 		fmt.Fprintf(&b, "  %s\n", l.Note)
 	}
 	for _, ps := range l.PodSets {
+		if ps.Placement != nil {
+			fmt.Fprintf(&b, "  %s: placed on %s\n", ps.Name, ps.Placement)
+		}
 		for _, c := range ps.Resources {
 			p := l.Table.Pair(c.FR)
 			fmt.Fprintf(&b, "  %s: %s %s from %s (%s", ps.Name, c.Amount.Format(p.Resource), p.Resource, p.Flavor, c.Mode)

@@ -84,8 +84,8 @@ func TestString(t *testing.T) {
 	look := Look{
 		Workload: "team/train", Queue: "q", Priority: -3, Verdict: Preempts, Reason: WaitingForPreemptedWorkloads,
 		PodSets: []PodSet{
-			{"driver", 1, []Choice{{Amount: 1000, FR: table.FR("spot", "cpu"), Mode: Fit}}},
-			{"workers", 2, []Choice{{Amount: 8 << 30, FR: table.FR("ondemand", "memory"), Mode: Reclaim, Level: 2}}},
+			{"driver", 1, []Choice{{Amount: 1000, FR: table.FR("spot", "cpu"), Mode: Fit}}, nil},
+			{"workers", 2, []Choice{{Amount: 8 << 30, FR: table.FR("ondemand", "memory"), Mode: Reclaim, Level: 2}}, nil},
 		},
 		Refusals: []Refusal{refusal},
 		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
@@ -161,7 +161,7 @@ func TestHash(t *testing.T) {
 	full := func() *Look {
 		return &Look{
 			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
-			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}}},
+			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}, &Placement{"f", []string{"l"}, []Domain{{[]string{"v"}, 1}}}}},
 			Refusals: []Refusal{{PodSet: "p", Pair: &resource.Pair{Flavor: "f", Resource: "cpu"}, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
 			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
 		}
@@ -184,7 +184,9 @@ func TestHash(t *testing.T) {
 		"node": func(l *Look) { l.Refusals[0].Node = "" }, "limited": func(l *Look) { l.Refusals[0].Limited = true },
 		"no reach": func(l *Look) { l.Refusals[0].Reach = nil }, "reach": func(l *Look) { l.Refusals[0].Reach.Others++ },
 		"detail": func(l *Look) { l.Refusals[0].Detail = "x" }, "victim": func(l *Look) { l.Victims[0].UID = "x" },
-		"its reason": func(l *Look) { l.Victims[0].Reason = "x" }, "wakes": func(l *Look) { l.WakesOn[0] = 2 },
+		"its reason": func(l *Look) { l.Victims[0].Reason = "x" }, "wakes": func(l *Look) { l.WakesOn[0] = 2 }, "no placement": func(l *Look) { l.PodSets[0].Placement = nil },
+		"its flavor": func(l *Look) { l.PodSets[0].Placement.Flavor = "x" }, "domain": func(l *Look) { l.PodSets[0].Placement.Domains[0].Values[0] = "x" },
+		"its pods": func(l *Look) { l.PodSets[0].Placement.Domains[0].Count++ }, "placement": func(l *Look) { l.Refusals[0].Placement = true },
 	} {
 		l := full()
 		change(l)

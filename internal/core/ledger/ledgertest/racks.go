@@ -5,6 +5,7 @@ package ledgertest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
@@ -53,10 +54,30 @@ func (r *Racks) MeasureName(rack int) resource.Pair {
 	return resource.Pair{Flavor: "racks", Resource: fmt.Sprint("seats-", rack)}
 }
 
+// Forget does nothing: a rack is its measure.
+func (r *Racks) Forget(int) {}
+
 // Raises reports whether any of the seats are in the rack.
 func (r *Racks) Raises(p ledger.Part, rack int) bool {
 	seats := p.(Seats)
 	return rack < len(seats) && seats[rack] > 0
+}
+
+// Remember returns the seats of each rack.
+func (r *Racks) Remember(p ledger.Part) (items []ledger.Item) {
+	for rack, n := range p.(Seats) {
+		items = append(items, ledger.Item{Of: "racks", At: strconv.Itoa(rack), Amount: n})
+	}
+	return items
+}
+
+// Recall is the inverse of Remember.
+func (r *Racks) Recall(items []ledger.Item) ledger.Part {
+	s := make(Seats, len(items))
+	for i, item := range items {
+		s[i] = item.Amount
+	}
+	return s
 }
 
 // Beyond returns the seats past the ones of o.
