@@ -14,17 +14,17 @@ type Cause uint8
 
 // The causes of failures.
 const (
-	TooFew           Cause = iota // the domains do not hold all pods
-	NoTree                        // the flavor has no topology
-	BadGroup                      // a group is two pod sets, one of them a single pod
-	UnknownLevel                  // the topology does not have the level
-	SliceAboveLevel               // slices are cut in a broader level than the pods are placed in
-	LayerOrder                    // a layer of slices is not narrower than the one around it
-	LayerSize                     // the size of a layer does not divide the size of the one around it
-	NoDomains                     // no node counts
-	StaleDomain                   // a pod's domain does not exist any more
-	ElasticLevel                  // a replaced slice and a level that is required or preferred
-	NoSuchSliceInner              // no layer of slices fits the pods to replace
+	TooFew          Cause = iota // the domains do not hold all pods
+	NoTree                       // the flavor has no topology
+	BadGroup                     // a group is two pod sets, one of them a single pod
+	UnknownLevel                 // the topology does not have the level
+	SliceAboveLevel              // slices are cut in a broader level than the pods are placed in
+	LayerOrder                   // a layer of slices is not narrower than the one around it
+	LayerSize                    // the size of a layer does not divide the size of the one around it
+	NoDomains                    // no node counts
+	StaleDomain                  // a pod's domain does not exist any more
+	ElasticLevel                 // a replaced slice and a level that is required or preferred
+	BrokenSlice                  // no domain has the rest of the slice that lost pods
 )
 
 // Unit is what a failure counts.
@@ -158,7 +158,7 @@ func (f *Failure) impossible() string {
 		return fmt.Sprintf("a domain of %s is no longer in topology %q", at, f.Topology)
 	case ElasticLevel:
 		return fmt.Sprintf("a resized job may not require or prefer a level: %s", at)
-	case NoSuchSliceInner, TooFew:
+	case BrokenSlice, TooFew:
 	}
 	return fmt.Sprintf("no domain of topology %q completes the slices of %s", f.Topology, at)
 }

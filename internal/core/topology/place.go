@@ -35,30 +35,31 @@ func (p *Placement) Pods() (n int32) {
 func (s *Space) Place(pods []PodSet, o Options) ([]*Placement, *Failure) {
 	out := make([]*Placement, len(pods))
 	groups := groupsOf(pods)
-	assumed := s.newAssumption()
+	assumed := assumption{s: s}
 	defer assumed.release()
 	for i := range groups {
 		g := &groups[i]
 		if f := s.resolve(g); f != nil {
 			return nil, f
 		}
-		if f := s.placeGroup(g, pods, o, assumed, out); f != nil {
+		var f *Failure
+		if g.resized() {
+			f = s.resize(g, o, &assumed, out)
+		} else {
+			f = s.placeGroup(g, o, out)
+		}
+		if f != nil {
 			return nil, f
 		}
-		if i+1 < len(groups) {
-			for _, m := range g.members {
-				assumed.add(out[m], pods[m].Requests)
-			}
+		if i+1 < len(groups) && !g.resized() {
+			assumed.addGroup(g, out)
 		}
 	}
 	return out, nil
 }
 
 // placeGroup places a group, and sets the results of its pod sets.
-func (s *Space) placeGroup(g *group, pods []PodSet, o Options, assumed *assumption, out []*Placement) *Failure {
-	if g.workers.Earlier != nil && s.extendable(g) {
-		return s.extend(g, pods, o, assumed, out)
-	}
+func (s *Space) placeGroup(g *group, o Options, out []*Placement) *Failure {
 	shares, f := s.placeShares(g, o)
 	if f != nil {
 		return f
@@ -212,8 +213,6 @@ type held struct {
 	pod     []workload.Request
 }
 
-func (s *Space) newAssumption() *assumption { return &assumption{s: s} }
-
 // add counts a placement.
 func (a *assumption) add(p *Placement, pod []workload.Request) {
 	if p == nil {
@@ -223,6 +222,14 @@ func (a *assumption) add(p *Placement, pod []workload.Request) {
 		h := held{a.s.account(a.s.keyOf(p.Flavor, p.Levels, d.Values)), d.Count, pod}
 		a.held = append(a.held, h)
 		a.s.assume(h, 1)
+	}
+}
+
+// addGroup counts the placements of a group.
+func (a *assumption) addGroup(g *group, placed []*Placement) {
+	a.add(placed[g.workersAt()], g.workers.Requests)
+	if g.leader != nil {
+		a.add(placed[g.leaderAt], g.leader.Requests)
 	}
 }
 

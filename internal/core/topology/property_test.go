@@ -29,6 +29,8 @@ type pair struct {
 
 // heldParts is the usage of a workload, and its charges in the twin.
 type heldParts struct {
+	request []PodSet
+	placed  []*Placement
 	usage   ledger.Usage
 	charges []*twinCharge
 }
@@ -221,7 +223,7 @@ func show(all []*Placement) (out []string) {
 
 func (p *pair) hold(request []PodSet, placed []*Placement) *heldParts {
 	var charges []Charge
-	h := &heldParts{}
+	h := &heldParts{request: request, placed: placed}
 	for i, pl := range placed {
 		if pl != nil {
 			charges = append(charges, Charge{pl, request[i].Requests})
@@ -247,6 +249,7 @@ func drawGates(t *rapid.T) Gates {
 	g.Mixed = rapid.Bool().Draw(t, "mixed")
 	g.Overlapping = rapid.Bool().Draw(t, "overlapping")
 	g.Affinity = rapid.Bool().Draw(t, "affinity")
+	g.Balanced = rapid.Bool().Draw(t, "balanced")
 	g.ExcludeUntolerated = rapid.Bool().Draw(t, "exclude")
 	g.Shapes = rapid.IntRange(1, 6).Draw(t, "shapes")
 	return g
@@ -286,6 +289,9 @@ func TestTwin(t *testing.T) {
 			if p.chance(3, "speculate") {
 				p.speculate(request)
 			}
+			if len(p.held) > 0 && p.chance(2, "change") {
+				p.changeHeld(rapid.SampledFrom(p.held).Draw(t, "held"))
+			}
 		}
 		p.checkRebuilt()
 	})
@@ -309,6 +315,40 @@ func (p *pair) speculate(request []PodSet) {
 	p.l.Rollback(mark)
 	p.w.charges = charges
 	p.compare(request, Options{})
+}
+
+// changeHeld resizes a placed pod set, and replaces one of its hosts.
+func (p *pair) changeHeld(h *heldParts) {
+	for i, ps := range h.request {
+		if ps.Group != "" || h.placed[i] == nil || p.w.trees[ps.Flavor].Levels == nil {
+			continue
+		}
+		ps.Earlier = h.placed[i]
+		if len(ps.Earlier.Domains) > 0 && ps.Earlier.Levels[0] == Hostname {
+			// Hosts are named by their nodes, and some nodes have the name of another host.
+			if host := rapid.SampledFrom(ps.Earlier.Domains).Draw(p.T, "host").Values[0]; p.s.HostOf(host) == host {
+				got, f := p.s.Replace([]PodSet{ps}, []string{host}, Options{Explain: true})
+				want, wf := p.w.replace(ps, host)
+				p.compareDomains(got, f, want, wf, ps)
+			}
+		}
+		ps.Count = int32(p.n(1, 9, "resized"))
+		got, f := p.s.Place([]PodSet{ps}, Options{})
+		want, wf := p.w.resize(ps)
+		p.compareDomains(got, f, want, wf, ps)
+	}
+}
+
+func (p *pair) compareDomains(got []*Placement, f *Failure, want []Domain, wf *twinFailure, ps PodSet) {
+	if (f == nil) != (wf == nil) || (f != nil && f.Cause != wf.cause) {
+		p.Fatalf("%v (%v), twin %v (%v)\npod set %+v of %v", show(got), f, want, wf, ps, ps.Earlier)
+	}
+	if f != nil {
+		return
+	}
+	if d := cmp.Diff(want, got[0].Domains, cmpopts.EquateEmpty()); d != "" {
+		p.Fatalf("(-twin +got):\n%s\npod set %+v of %v", d, ps, ps.Earlier)
+	}
 }
 
 // checkPlaced checks what has to hold for every placement.

@@ -19,8 +19,8 @@ type PodSet struct {
 	Required, Preferred string
 	Layers              []Layer // outermost first
 
-	// Earlier is the placement of the slice that this one replaces. It is kept, and its usage has to be charged. spec:
-	// 20 §4.11.
+	// Earlier is the placement so far: of the slice that this one replaces (20 §4.11), or of the pods of which some
+	// are moved (20 §4.9). Its usage has to be charged, and is not placed a second time.
 	Earlier *Placement
 }
 
@@ -96,6 +96,9 @@ func (s *Space) resolve(g *group) *Failure {
 	}
 	if len(g.members) > 2 || (g.leader != nil && g.leader.Count != 1) {
 		return fail(BadGroup, "")
+	}
+	if level := p.Required + p.Preferred; level != "" && g.resized() {
+		return fail(ElasticLevel, level)
 	}
 	t, ok := s.trees[p.Flavor]
 	if !ok || t.lowest() < 0 {

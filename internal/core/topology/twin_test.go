@@ -578,7 +578,7 @@ func (w *twin) one(a *twinAsk) ([]twinShare, *twinFailure) {
 		return nil, &twinFailure{cause: NoDomains}
 	}
 	w.fill(tree, a)
-	if w.gates.Balanced && a.workers.Preferred != "" {
+	if w.gates.Balanced && a.workers.Preferred != "" && (a.needed > 0 || a.leader != nil) {
 		if shares, ok := w.balance(tree, a); ok {
 			return shares, nil
 		}
@@ -665,5 +665,3 @@ func (w *twin) place(pods []PodSet, o Options) ([]*Placement, *twinFailure) {
 	}
 	return out, nil
 }
-
-func (w *twin) balance(tree twinTree, a *twinAsk) ([]twinShare, bool) { return nil, false }
