@@ -240,6 +240,9 @@ func (w *twin) resize(ps PodSet) ([]Domain, *twinFailure) {
 	if f != nil {
 		return nil, f
 	}
+	if len(w.build(ps.Flavor)[0]) == 0 {
+		return nil, &twinFailure{cause: NoDomains}
+	}
 	if !w.knows(ps.Flavor, ps.Earlier) {
 		return w.domains(&ps, a, nil)
 	}
