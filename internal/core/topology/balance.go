@@ -1,0 +1,331 @@
+package topology
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// mostStates bounds the search for an even choice; beyond it the pods are placed as without the gate.
+const mostStates = 1 << 20
+
+// siblings is a copy of the children of one domain, and of their children, that is pruned. spec: 20 §4.6, balanced placement.
+type siblings struct {
+	list      []candidate
+	kids      []candidate       // of all, in the order of values
+	parents   []int             // the index in list of each of kids
+	entropy   map[int32]float64 // by domain of list
+	threshold int64
+	count     int // how many siblings the last greedy test took
+}
+
+// greedyTest is the outcome of filling domains one after the other.
+type greedyTest struct {
+	fits         bool
+	domains      int
+	last, leader count
+}
+
+// balancer spreads one group evenly.
+type balancer struct {
+	chooser
+	g  *group
+	sh *shape
+}
+
+// balance places a group evenly, as far as that is possible. ok is false if it is not.
+func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool) {
+	t, b := g.tree, balancer{h, g, sh}
+	best := b.bestSiblings(t)
+	if best == nil {
+		return nil, false
+	}
+	l, list := g.requested, best.list
+	if l < g.slice {
+		best.measure()
+		chosen := b.choose(list, func(x, y candidate) int { return b.firstOrder(best, x, y) })
+		if chosen == nil {
+			return nil, false
+		}
+		var below []candidate
+		for i, k := range best.kids {
+			of := list[best.parents[i]].id
+			if slices.ContainsFunc(chosen, func(c candidate) bool { return c.id == of }) {
+				below = append(below, k)
+			}
+		}
+		l, list = l+1, below
+	}
+	list = b.choose(list, func(x, y candidate) int { return cmp.Compare(x.order, y.order) })
+	if list == nil {
+		return nil, false
+	}
+	now := b.even(list, best.threshold)
+	if now == nil {
+		return nil, false
+	}
+	var next []share
+	for ok = true; ok && l < g.slice; l++ {
+		next = nil
+		for _, p := range now {
+			kids := t.appendKids(nil, sh, l, p.id, h)
+			slices.SortFunc(kids, h.withoutLeader)
+			if next, ok = h.distribute(kids, p.n, 0, p.leader, next); !ok {
+				return nil, false
+			}
+		}
+		now = next
+	}
+	for i := range now {
+		now[i].n *= g.size
+	}
+	shares, f := s.descendEach(g, sh, h, l, now, nil, true)
+	return shares, f == nil
+}
+
+// bestSiblings returns the siblings with the highest threshold, then the fewest domains, then the first.
+func (b balancer) bestSiblings(t *tree) (best *siblings) {
+	l := b.g.requested
+	for _, ids := range t.siblingsOf(l) {
+		set := b.copyOf(t, l, ids)
+		test := b.test(set.list)
+		if l < b.g.slice {
+			test = b.test(set.kids)
+		}
+		if !test.fits {
+			continue
+		}
+		threshold := min(b.g.needed/int64(test.domains), test.last.slices)
+		if b.leader {
+			threshold = min(threshold, test.leader.slicesWL)
+		}
+		if best != nil && threshold < best.threshold {
+			continue
+		}
+		if !b.prune(t, set, threshold) {
+			lower := min(threshold, test.last.slicesWL)
+			if !b.leader || lower <= 0 || (best != nil && lower < best.threshold) {
+				continue
+			}
+			if set = b.copyOf(t, l, ids); !b.prune(t, set, lower) {
+				continue
+			}
+		}
+		if best == nil || set.threshold > best.threshold || (set.threshold == best.threshold && set.count < best.count) {
+			best = set
+		}
+	}
+	return best
+}
+
+// siblingsOf returns the children of each domain above a level, in the order of values.
+func (t *tree) siblingsOf(l int) (out [][]int32) {
+	if l == 0 {
+		return [][]int32{t.roots}
+	}
+	above := t.levels[l-1].All
+	order := make([]int32, 0, len(above))
+	for id := range above {
+		if above[id].live {
+			order = append(order, int32(id))
+		}
+	}
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(above[a].order, above[b].order) })
+	for _, id := range order {
+		out = append(out, above[id].kids)
+	}
+	return out
+}
+
+func (b balancer) copyOf(t *tree, l int, ids []int32) *siblings {
+	set := &siblings{}
+	for i, id := range ids {
+		set.list = append(set.list, candidate{b.sh.counts[l][id], id, t.levels[l].All[id].order})
+		if l == t.lowest() {
+			continue
+		}
+		for _, k := range t.levels[l].All[id].kids {
+			set.kids = append(set.kids, candidate{b.sh.counts[l+1][k], k, t.levels[l+1].All[k].order})
+			set.parents = append(set.parents, i)
+		}
+	}
+	return set
+}
+
+// test fills domains in their order until all slices are placed.
+func (b balancer) test(list []candidate) (r greedyTest) {
+	list, left, at := slices.Clone(list), b.g.needed, 0
+	if b.leader {
+		slices.SortFunc(list, b.withLeader)
+		if len(list) == 0 || !list[0].leader {
+			return r
+		}
+		r.leader, r.last, r.domains, at = list[0].count, list[0].count, 1, 1
+		left -= list[0].slicesWL
+	}
+	slices.SortFunc(list[at:], b.withoutLeader)
+	for ; at < len(list) && left > 0 && list[at].slices > 0; at++ {
+		r.last = list[at].count
+		r.domains++
+		left -= r.last.slices
+	}
+	r.fits = left <= 0
+	return r
+}
+
+// prune empties domains below a threshold, and reports whether the siblings still hold everything.
+func (b balancer) prune(t *tree, set *siblings, threshold int64) bool {
+	l := b.g.requested
+	cut := func(list []candidate) {
+		for i := range list {
+			c := &list[i]
+			switch {
+			case c.slices < threshold:
+				c.count = count{}
+			case c.leader && c.slicesWL < threshold:
+				c.leader = false
+			}
+		}
+	}
+	if l < t.lowest() {
+		cut(set.kids)
+		for i := range set.list {
+			b.sum(set, i)
+		}
+	}
+	cut(set.list)
+	test := b.test(set.list)
+	set.threshold, set.count = threshold, test.domains
+	return test.fits
+}
+
+// sum recomputes the count of a sibling from its children, without regard to inner layers.
+func (b balancer) sum(set *siblings, i int) {
+	c := count{}
+	lost, lostSlices := int64(plenty), int64(plenty)
+	for j := range set.kids {
+		k := &set.kids[j]
+		if set.parents[j] != i {
+			continue
+		}
+		c.pods, c.slices, c.score = c.pods+k.pods, c.slices+k.slices, c.score+k.score
+		if k.leader {
+			c.leader = true
+			lost, lostSlices = min(lost, k.pods-k.podsWL), min(lostSlices, k.slices-k.slicesWL)
+		}
+	}
+	switch {
+	case !b.leader:
+		c.podsWL, c.slicesWL = c.pods, c.slices
+	case c.leader:
+		c.podsWL, c.slicesWL = c.pods-lost, c.slices-lostSlices
+	}
+	b.sh.countSlices(b.g.requested, &c)
+	set.list[i].count = c
+}
+
+// firstOrder is the order of siblings for their choice.
+func (b balancer) firstOrder(set *siblings, x, y candidate) int {
+	if b.leader && x.leader != y.leader {
+		if x.leader {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(y.slicesWL, x.slicesWL), cmp.Compare(set.entropy[y.id], set.entropy[x.id]), cmp.Compare(x.order, y.order))
+}
+
+// measure computes how evenly the pods of each sibling's children are spread.
+func (set *siblings) measure() {
+	set.entropy = map[int32]float64{}
+	for j, k := range set.kids {
+		of := &set.list[set.parents[j]]
+		if k.pods > 0 {
+			p := float64(k.pods) / float64(of.pods)
+			set.entropy[of.id] -= p * math.Log2(p)
+		}
+	}
+}
+
+// even gives each chosen domain the threshold, and the rest in their order.
+func (b balancer) even(list []candidate, threshold int64) (out []share) {
+	left := b.g.needed - int64(len(list))*threshold
+	if left < 0 {
+		return nil
+	}
+	slices.SortFunc(list, b.withLeader)
+	for i, c := range list {
+		hosts, room := b.leader && i == 0, c.slices
+		if hosts {
+			room = c.slicesWL
+		}
+		extra := max(0, min(left, room-threshold))
+		out = append(out, share{c.id, hosts, threshold + extra})
+		left -= extra
+	}
+	if left > 0 {
+		return nil
+	}
+	return out
+}
+
+// state is what a choice of domains has reached, and how.
+type state struct {
+	used    int
+	unled   bool // the leader has no host yet
+	left    int64
+	from    int // the state before, -1 for none
+	through int // the domain by which it was reached
+}
+
+// choose returns exactly as many domains as the greedy test takes, with the least waste; nil if it finds none.
+func (b balancer) choose(list []candidate, order func(x, y candidate) int) []candidate {
+	n := b.test(list).domains
+	list = slices.SortedFunc(slices.Values(list), order)
+	states := []state{{unled: b.leader, left: b.g.needed * b.g.size, from: -1}}
+	type key struct {
+		used  int
+		unled bool
+		left  int64
+	}
+	seen := map[key]bool{}
+	for d := range list {
+		c := &list[d]
+		for i, end := 0, len(states); i < end; i++ {
+			s := states[i]
+			if s.used == n || (!s.unled && s.left <= 0) {
+				continue
+			}
+			extend := func(unled bool, pods int64) {
+				k := key{s.used + 1, unled, s.left - pods}
+				if !seen[k] {
+					seen[k] = true
+					states = append(states, state{k.used, unled, k.left, i, d})
+				}
+			}
+			if s.unled && c.leader {
+				extend(false, c.podsWL)
+			}
+			if c.slices > 0 {
+				extend(s.unled, c.pods)
+			}
+		}
+		if len(states) > mostStates {
+			return nil
+		}
+	}
+	best := -1
+	for i, s := range states {
+		if s.used == n && !s.unled && s.left <= 0 && (best < 0 || s.left > states[best].left) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	var out []candidate
+	for i := best; states[i].from >= 0; i = states[i].from {
+		out = append(out, list[states[i].through])
+	}
+	return out
+}

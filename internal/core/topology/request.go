@@ -1,0 +1,174 @@
+package topology
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// PodSet is a request to place equal pods. It asks for one domain of the level Required, or for the fewest domains
+// from the level Preferred up, or with neither for any nodes. spec: 20 §2.3.
+type PodSet struct {
+	Name                string
+	Flavor              string // whose tree
+	Group               string // two pod sets of a group are placed together: workers, and a leader of one pod
+	Count               int32
+	Requests            []workload.Request // of one pod, with `pods`
+	Constraints         *workload.Constraints
+	Prefers             []Preference
+	Required, Preferred string
+	Layers              []Layer // outermost first
+
+	// Earlier is the placement so far: of the slice that this one replaces (20 §4.11), or of the pods of which some
+	// are moved (20 §4.9). Its usage has to be charged, and is not placed a second time.
+	Earlier *Placement
+}
+
+// Layer cuts pods into slices of a size, each in one domain of a level.
+type Layer struct {
+	Level string
+	Size  int32
+}
+
+// Options are how a request is evaluated.
+type Options struct {
+	Empty   bool // the usage of placed pods is ignored; foreign pods stay. spec: 20 §4.7.1
+	Explain bool // a failure counts what excludes nodes, and how much the domains hold
+}
+
+// group is one or two pod sets that are placed together, and what they ask of their tree.
+type group struct {
+	members       []int // indexes of pod sets
+	workers       *PodSet
+	leader        *PodSet // nil without
+	leaderAt      int     // the index of the leader
+	tree          *tree
+	requested     int // level
+	slice         int // level
+	size          int64
+	inner         []int64 // by level
+	needed        int64   // slices
+	required      bool
+	unconstrained bool
+	least         bool // LeastFreeCapacity
+	confined      *confinement
+}
+
+// groupsOf puts pod sets with pods into groups, in order of first appearance.
+func groupsOf(pods []PodSet) (groups []group) {
+	for i := range pods {
+		p := &pods[i]
+		if p.Count <= 0 {
+			continue
+		}
+		at := -1
+		if p.Group != "" {
+			at = slices.IndexFunc(groups, func(g group) bool { return g.workers.Group == p.Group })
+		}
+		if at < 0 {
+			groups = append(groups, group{members: []int{i}, workers: p})
+			continue
+		}
+		g := &groups[at]
+		switch g.members = append(g.members, i); {
+		case p.Count > g.workers.Count:
+			g.workers, g.leader, g.leaderAt = p, g.workers, g.members[0]
+		default:
+			g.leader, g.leaderAt = p, i
+		}
+	}
+	return groups
+}
+
+// workersAt returns the index of the workers.
+func (g *group) workersAt() int {
+	if g.leader != nil && g.leaderAt == g.members[0] {
+		return g.members[1]
+	}
+	return g.members[0]
+}
+
+// resolve finds the levels of a group, or the reason why it asks for the impossible. spec: 20 §4.6, levels.
+func (s *Space) resolve(g *group) *Failure {
+	p := g.workers
+	fail := func(c Cause, level string) *Failure {
+		return &Failure{Cause: c, PodSet: p.Name, Flavor: p.Flavor, Level: level, Needed: int64(p.Count), Unit: Pods}
+	}
+	if len(g.members) > 2 || (g.leader != nil && g.leader.Count != 1) {
+		return fail(BadGroup, "")
+	}
+	if level := p.Required + p.Preferred; level != "" && g.resized() {
+		return fail(ElasticLevel, level)
+	}
+	t, ok := s.trees[p.Flavor]
+	if !ok || t.lowest() < 0 {
+		return fail(NoTree, "")
+	}
+	g.tree = t
+	refuse := func(c Cause, level string) *Failure {
+		f := fail(c, level)
+		f.Topology = t.def.Topology
+		return f
+	}
+	level := ""
+	switch {
+	case p.Required != "":
+		g.required, level = true, p.Required
+	case p.Preferred != "":
+		level = p.Preferred
+	case len(p.Layers) > 0:
+		g.unconstrained, level = true, t.def.Levels[0]
+	default:
+		g.unconstrained, level = true, t.def.Levels[t.lowest()]
+	}
+	if g.requested = t.levelOf(level); g.requested < 0 {
+		return refuse(UnknownLevel, level)
+	}
+	g.least = g.unconstrained && s.gates.Mixed
+	g.slice, g.size = t.lowest(), 1
+	if len(p.Layers) > 0 {
+		g.slice, g.size = t.levelOf(p.Layers[0].Level), max(1, int64(p.Layers[0].Size))
+	}
+	if g.slice < 0 {
+		return refuse(UnknownLevel, p.Layers[0].Level)
+	}
+	if g.slice < g.requested {
+		return refuse(SliceAboveLevel, p.Layers[0].Level)
+	}
+	if cause, level := g.layer(t); level != "" {
+		return refuse(cause, level)
+	}
+	g.needed = int64(p.Count) / g.size
+	if t.active == 0 {
+		return refuse(NoDomains, level)
+	}
+	return nil
+}
+
+// layer sets the inner sizes of the levels below the slice level, or returns the level of a layer that is wrong.
+func (g *group) layer(t *tree) (Cause, string) {
+	g.inner = make([]int64, len(t.levels))
+	for l := range g.inner {
+		g.inner[l] = 1
+	}
+	if len(g.workers.Layers) == 0 {
+		return 0, ""
+	}
+	above, size := g.slice, g.size
+	for _, layer := range g.workers.Layers[1:] {
+		l, inner := t.levelOf(layer.Level), max(1, int64(layer.Size))
+		switch {
+		case l < 0:
+			return UnknownLevel, layer.Level
+		case l <= above:
+			return LayerOrder, layer.Level
+		case size%inner != 0:
+			return LayerSize, layer.Level
+		}
+		for i := above + 1; i <= l; i++ {
+			g.inner[i] = inner
+		}
+		above, size = l, inner
+	}
+	return 0, ""
+}
