@@ -64,6 +64,8 @@ type Space struct {
 	version uint32 // of the last node whose labels or taints changed
 	clock   uint64 // counts the uses of shapes
 
+	measures measures
+
 	scratch scratch
 }
 
