@@ -78,13 +78,17 @@ func (s *State) is(of *shape, podSets []PodSet) bool {
 	for i := range podSets {
 		x, y := &of.podSets[i], &podSets[i]
 		if x.Name != y.Name || x.Count != y.Count || x.MinCount != y.MinCount || x.Group != y.Group || of.texts[i] != y.Shape ||
-			!slices.EqualFunc(x.Requests, y.Requests, func(r workload.Request, q Request) bool {
-				return r.Amount == q.Amount && s.world.Table.Name(r.Resource) == q.Resource
-			}) {
+			!s.same(x.Requests, y.Requests) || !s.same(x.PerPod, y.PerPod) || !x.Topology.Equal(y.Topology) {
 			return false
 		}
 	}
 	return true
+}
+
+func (s *State) same(requests []workload.Request, defs []Request) bool {
+	return slices.EqualFunc(requests, defs, func(r workload.Request, q Request) bool {
+		return r.Amount == q.Amount && s.world.Table.Name(r.Resource) == q.Resource
+	})
 }
 
 // definition returns the pod sets that a shape was made of. resources are the names of resources by number.
@@ -94,7 +98,10 @@ func (of *shape) definition(resources []string) []PodSet {
 		ps := &of.podSets[i]
 		defs[i] = PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group, Constraints: ps.Constraints,
-			Shape: of.texts[i], Requests: make([]Request, len(ps.Requests)),
+			Shape: of.texts[i], Requests: make([]Request, len(ps.Requests)), Topology: ps.Topology,
+		}
+		for _, q := range ps.PerPod {
+			defs[i].PerPod = append(defs[i].PerPod, Request{resources[q.Resource], q.Amount})
 		}
 		for j, q := range ps.Requests {
 			defs[i].Requests[j] = Request{resources[q.Resource], q.Amount}
@@ -215,6 +222,7 @@ func (s *State) newShape(defs []PodSet) *shape {
 		of.podSets[i] = workload.PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group,
 			Requests: requests[from:len(requests):len(requests)], Constraints: ps.Constraints,
+			PerPod: s.requests(ps.PerPod), Topology: ps.Topology,
 		}
 	}
 	return of

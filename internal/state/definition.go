@@ -29,6 +29,8 @@ type rare struct {
 	ReservedAt workload.Instant
 	Replaces   string
 	Problem    *workload.Problem
+	Placed     []PodSetPlacement
+	Delayed    bool
 }
 
 // nothing is what is rare of most definitions, and undefined the definition of a blank record.
@@ -48,7 +50,7 @@ func (s *State) definition(def *Workload, lq *localQueue, before *shape) *defini
 	}
 	switch {
 	case def.Reserved:
-		d.rare = &rare{def.Queue, def.Held, def.ReservedAt, def.Replaces, def.Problem}
+		d.rare = &rare{def.Queue, def.Held, def.ReservedAt, def.Replaces, def.Problem, def.Placed, def.Delayed}
 	case def.Replaces != "" || def.Problem != nil:
 		d.rare = &rare{Replaces: def.Replaces, Problem: def.Problem}
 	}
@@ -67,7 +69,7 @@ func (d *definition) workload(r *record, resources []string) Workload {
 		LocalQueue: d.localQueue.Name, Priority: d.Priority, Created: d.Created, Since: d.Since, PodSets: d.shape.definition(resources),
 		Owner: d.Owner, Replaces: d.Replaces, Gated: d.Gated, Problem: d.Problem, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,
-		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt,
+		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Placed: d.Placed, Delayed: d.Delayed,
 	}
 }
 
@@ -79,7 +81,7 @@ func (r *record) samePlace(a *definition) bool {
 	}
 	follows := a.Replaces == b.Replaces && a.Owner == b.Owner
 	if b.Reserved { // its requests do not matter while it holds quota
-		return a.Queue == b.Queue && a.ReservedAt == b.ReservedAt && slices.Equal(a.Held, b.Held) && follows
+		return a.Queue == b.Queue && a.ReservedAt == b.ReservedAt && slices.Equal(a.Held, b.Held) && follows && samePlaced(a.Placed, b.Placed)
 	}
 	return a.localQueue == b.localQueue && follows && b.shape == r.class.shape &&
 		[...]bool{a.Gated, a.Resting, a.Queueable} == [...]bool{b.Gated, b.Resting, b.Queueable} && sameProblem(a.Problem, b.Problem)

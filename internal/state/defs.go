@@ -47,6 +47,10 @@ type Queue struct {
 	Fungibility  flavor.Fungibility
 	Preemption   preempt.Policy
 	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
+	// DelayAll, or DelayFlavors for these flavors: pods are placed once the admission checks are ready.
+	// spec: 20 §4.7.4.
+	DelayAll     bool     `json:",omitempty"`
+	DelayFlavors []string `json:",omitempty"`
 }
 
 // LocalQueue defines a tenant's queue, which leads to a ClusterQueue.
@@ -78,6 +82,9 @@ type PodSet struct {
 	Group       string // pod sets of one group get the same flavors; "" is a group of its own
 	Requests    []Request
 	Constraints *workload.Constraints
+	// PerPod and Topology are as in workload.PodSet.
+	PerPod   []Request          `json:",omitempty"`
+	Topology *workload.Topology `json:",omitempty"`
 	// Shape is a canonical text of all properties of the pods that scheduling distinguishes,
 	// Constraints included, beyond the other fields; equal pod sets have equal shapes.
 	Shape string
@@ -126,6 +133,9 @@ type Workload struct {
 	Queue      string
 	Held       []Held
 	ReservedAt workload.Instant
+	// Placed is where the pods of its pod sets are placed. Delayed: it waits for its places.
+	Placed  []PodSetPlacement `json:",omitempty"`
+	Delayed bool     `json:",omitempty"`
 }
 
 // Key is namespace/name.

@@ -184,7 +184,7 @@ func (e AdmissionWritten) apply(s *State) {
 func (s *State) confirms(r *record) bool {
 	def, q := r.def, s.quotaOf(r)
 	if q == nil || def.Queue != q.Name || def.Priority != r.wl.Priority || def.Since != r.wl.Since ||
-		!s.amounts(def.Held).Equal(r.got.Usage) {
+		!s.written(r).Equal(r.got.Usage) {
 		return false
 	}
 	r.got = nil

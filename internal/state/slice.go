@@ -65,7 +65,12 @@ func (s *State) granted(r *record) ledger.Usage {
 	if r.assumed() {
 		return r.got.Usage
 	}
-	return s.amounts(r.def.Held)
+	return s.written(r)
+}
+
+// written is the usage of the reservation in a record's definition.
+func (s *State) written(r *record) ledger.Usage {
+	return s.placedUsage(r, r.def.shape, s.amounts(r.def.Held), r.def.Placed)
 }
 
 // replacedBy returns the slice with quota that is to replace r, or has replaced it: of several

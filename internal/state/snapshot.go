@@ -26,6 +26,7 @@ type Snapshot struct {
 	LocalQueues []LocalQueue
 	Workloads   []WorkloadMemory
 	Memory      cycle.Memory
+	NodesMemory
 }
 
 // WorkloadMemory is a workload with the state that its definition does not contain.

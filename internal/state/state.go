@@ -13,6 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -43,6 +44,8 @@ type State struct {
 	lastSaid    *said
 	tentative   []cycle.Decision // admissions of a run that is interrupted, not returned yet
 	read        *publisher       // nil before the first Publish
+
+	places *topology.Placer // nil without topologies
 
 	flight  *recorder
 	defined *record // the record that the event being applied has defined, nil for none
@@ -93,6 +96,8 @@ type Options struct {
 	cycle.Options
 	// NoClasses: every workload is a class of its own.
 	NoClasses bool
+	// Topology is the gates of placement; nil ignores topologies.
+	Topology *topology.Gates `json:",omitempty"`
 }
 
 // New returns an empty state.
@@ -107,6 +112,10 @@ func New(o Options) *State {
 		return n.labels, n.exists
 	}
 	s.world.ReplacedSlice = s.replacedSliceOf
+	if o.Topology != nil {
+		s.places = topology.NewPlacer(topology.New(s.world.Table, *o.Topology), s.world.Ledger)
+		s.world.Places = s.places
+	}
 	return s
 }
 
@@ -271,6 +280,9 @@ type PodSetGrant struct {
 	Name  string
 	Count int32
 	Held  []Held
+	// Placement is its places on nodes, nil for none. Delayed: they are to be found later.
+	Placement *trace.Placement
+	Delayed   bool
 }
 
 // Grant returns the admission of a decision in names.
@@ -279,7 +291,7 @@ func (s *State) Grant(d *cycle.Decision) Grant { return s.grant(d.Queue, d.Admit
 func (s *State) grant(queue string, a *flavor.Holding) Grant {
 	g := Grant{Queue: queue, PodSets: make([]PodSetGrant, 0, len(a.PodSets))}
 	for _, ps := range a.PodSets {
-		out := PodSetGrant{Name: ps.Name, Count: ps.Count, Held: make([]Held, 0, len(ps.Resources))}
+		out := PodSetGrant{Name: ps.Name, Count: ps.Count, Placement: ps.Placement, Delayed: ps.Delayed, Held: make([]Held, 0, len(ps.Resources))}
 		for _, r := range ps.Resources {
 			held := s.held(resource.Entry{FR: r.FR, Amount: r.Amount})
 			held.PodSet = ps.Name

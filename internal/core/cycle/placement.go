@@ -33,6 +33,11 @@ func (q *Queue) Delayed(groups []flavor.PlaceGroup) bool {
 // room, which the search has just found, it does not fit.
 func (w *World) place(e *entry, podSets []workload.PodSet) {
 	if !w.placed(e) {
+		for _, g := range e.got.Placed {
+			for _, i := range g.PodSets {
+				e.got.PodSets[i].Delayed = true
+			}
+		}
 		return
 	}
 	usage, placements, ok := w.Places.Place(podSets, e.got.Placed, e.got.Usage, false)

@@ -14,8 +14,10 @@ type Flavor struct {
 	Taints      []workload.Taint
 	Tolerations []workload.Toleration // given to the pods that start on it
 	Missing     bool                  // named by a queue, but there is no such object
-	// Levels are the label keys of its topology, the broadest first; none if it has no topology.
-	Levels []string
+	// Topology is the name of its topology, and Levels are the label keys of that, the broadest
+	// first; none if it has no topology.
+	Topology string   `json:",omitempty"`
+	Levels   []string `json:",omitempty"`
 }
 
 // Group is a set of resources that get their flavors together.

@@ -154,6 +154,7 @@ type PodSet struct {
 	Count     int32
 	Resources []Choice
 	Placement *Placement `json:",omitempty"` // nil without places on nodes; shared
+	Delayed   bool       `json:",omitempty"` // it gets places later
 }
 
 // Placement is the domains of a topology in which the pods of a pod set are placed. It is immutable.

@@ -84,8 +84,8 @@ func TestString(t *testing.T) {
 	look := Look{
 		Workload: "team/train", Queue: "q", Priority: -3, Verdict: Preempts, Reason: WaitingForPreemptedWorkloads,
 		PodSets: []PodSet{
-			{"driver", 1, []Choice{{Amount: 1000, FR: table.FR("spot", "cpu"), Mode: Fit}}, nil},
-			{"workers", 2, []Choice{{Amount: 8 << 30, FR: table.FR("ondemand", "memory"), Mode: Reclaim, Level: 2}}, nil},
+			{"driver", 1, []Choice{{Amount: 1000, FR: table.FR("spot", "cpu"), Mode: Fit}}, nil, false},
+			{"workers", 2, []Choice{{Amount: 8 << 30, FR: table.FR("ondemand", "memory"), Mode: Reclaim, Level: 2}}, nil, false},
 		},
 		Refusals: []Refusal{refusal},
 		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
@@ -161,7 +161,7 @@ func TestHash(t *testing.T) {
 	full := func() *Look {
 		return &Look{
 			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
-			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}, &Placement{"f", []string{"l"}, []Domain{{[]string{"v"}, 1}}}}},
+			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}, &Placement{"f", []string{"l"}, []Domain{{[]string{"v"}, 1}}}, false}},
 			Refusals: []Refusal{{PodSet: "p", Pair: &resource.Pair{Flavor: "f", Resource: "cpu"}, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
 			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
 		}

@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/ledger"
@@ -127,6 +128,16 @@ type SliceLayer struct {
 type WeightedTerm struct {
 	Weight int32
 	Term   Term
+}
+
+// Equal reports whether o is the same request.
+func (t *Topology) Equal(o *Topology) bool {
+	return t == o || (t != nil && o != nil && t.Required == o.Required && t.Preferred == o.Preferred && slices.Equal(t.Slices, o.Slices) &&
+		slices.EqualFunc(t.Affinity, o.Affinity, func(a, b WeightedTerm) bool {
+			return a.Weight == b.Weight && slices.EqualFunc(a.Term, b.Term, func(a, b Expr) bool {
+				return a.Key == b.Key && a.Op == b.Op && slices.Equal(a.Values, b.Values)
+			})
+		}))
 }
 
 // Levels returns the levels that a flavor must have.

@@ -1,0 +1,138 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/topology"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// PodSetPlacement is where the pods of a pod set of a reservation are placed.
+type PodSetPlacement struct {
+	PodSet string
+	trace.Placement
+}
+
+// The events of nodes. They matter to flavors with a topology only.
+type (
+	// SetNode adds or changes a node.
+	SetNode Node
+	// DeleteNode deletes the node of a name. What workloads hold there counts again once it is back.
+	DeleteNode string
+	// SetForeign sets the usage of the pods of a node that no TAS flavor placed.
+	SetForeign Foreign
+)
+
+// Node defines a node of the cluster. spec: 20 §4.5.
+type Node struct {
+	Name        string
+	Labels      map[string]string
+	Taints      []workload.Taint
+	Ready       bool
+	Schedulable bool
+	Allocatable []Request // with the resource pods
+}
+
+// Foreign is the usage of a node by pods without a topology request, one of the resource pods for each.
+type Foreign struct {
+	Node string
+	Used []Request
+}
+
+func (e SetNode) apply(s *State) {
+	if s.places == nil {
+		return
+	}
+	s.places.SetNode(topology.Node{
+		Name: e.Name, Labels: e.Labels, Taints: e.Taints, Ready: e.Ready, Schedulable: e.Schedulable, Allocatable: s.requests(e.Allocatable),
+	})
+	s.world.CapacityChanged(s.places.Key)
+}
+
+func (e DeleteNode) apply(s *State) {
+	if s.places != nil {
+		s.places.RemoveNode(string(e))
+		s.world.CapacityChanged(s.places.Key)
+	}
+}
+
+func (e SetForeign) apply(s *State) {
+	if s.places != nil {
+		s.places.SetForeign(e.Node, s.requests(e.Used))
+		s.world.CapacityChanged(s.places.Key)
+	}
+}
+
+// requests interns requests.
+func (s *State) requests(defs []Request) []workload.Request {
+	if len(defs) == 0 {
+		return nil
+	}
+	out := make([]workload.Request, len(defs))
+	for i, r := range defs {
+		out[i] = workload.Request{Resource: s.world.Table.ID(r.Resource), Amount: r.Amount}
+	}
+	return out
+}
+
+// setTree makes the tree of a flavor follow its definition.
+func (s *State) setTree(f *flavor.Flavor) {
+	switch {
+	case s.places == nil:
+	case len(f.Levels) == 0 || f.Missing:
+		s.places.RemoveTree(f.Name)
+	default:
+		s.places.SetTree(f.Name, topology.Tree{Topology: f.Topology, Levels: f.Levels, NodeLabels: f.Labels})
+	}
+}
+
+// share sets whether the workloads of a queue need places on nodes.
+func (s *State) share(q *queue) {
+	q.q.Shares = s.places != nil && slices.ContainsFunc(q.q.Groups, func(g flavor.Group) bool {
+		return slices.ContainsFunc(g.Offers, func(o flavor.Offer) bool { return len(o.Flavor.Levels) > 0 })
+	})
+}
+
+// placedUsage adds the places of the pod sets of a record to a usage. They count in full, whatever is reclaimed. spec: 20 §4.5.
+func (s *State) placedUsage(r *record, of *shape, u ledger.Usage, placed []PodSetPlacement) ledger.Usage {
+	if s.places == nil || len(placed) == 0 {
+		return u
+	}
+	var placements []*trace.Placement
+	var perPod [][]workload.Request
+	for i := range placed {
+		at := slices.IndexFunc(of.podSets, func(ps workload.PodSet) bool { return ps.Name == placed[i].PodSet })
+		if at >= 0 {
+			placements, perPod = append(placements, &placed[i].Placement), append(perPod, of.podSets[at].PerPod)
+		}
+	}
+	return s.places.Held(u, placements, perPod)
+}
+
+// recallPlaces adds its places to an admission from a snapshot.
+func (s *State) recallPlaces(r *record, h *flavor.Holding) {
+	var placed []PodSetPlacement
+	for _, ps := range h.PodSets {
+		if ps.Placement != nil {
+			placed = append(placed, PodSetPlacement{ps.Name, *ps.Placement})
+		}
+	}
+	h.Usage = s.placedUsage(r, r.def.shape, h.Usage, placed)
+}
+
+func samePlaced(a, b []PodSetPlacement) bool {
+	return slices.EqualFunc(a, b, func(a, b PodSetPlacement) bool {
+		return a.PodSet == b.PodSet && a.Flavor == b.Flavor && slices.Equal(a.Levels, b.Levels) &&
+			slices.EqualFunc(a.Domains, b.Domains, func(a, b trace.Domain) bool { return a.Count == b.Count && slices.Equal(a.Values, b.Values) })
+	})
+}
+
+// NodesMemory is the nodes, and what is known about places, in a Snapshot.
+type NodesMemory struct {
+	Nodes    []Node              `json:",omitempty"`
+	Foreign  []Foreign           `json:",omitempty"`
+	Measured []topology.Measured `json:",omitempty"`
+}
