@@ -45,7 +45,7 @@ type State struct {
 	read        *publisher       // nil before the first Publish
 
 	flight  *recorder
-	defined *record // the record that the event being applied has defined, nil for none
+	defined *definition // of the event being applied, nil for none
 }
 
 // Name names a LocalQueue, or a ClusterQueue when it has no namespace.
@@ -145,6 +145,11 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}
+	if s.flight != nil {
+		for _, wl := range s.world.Unsettled() { // there is no decision about one that was admitted and retracted in this step
+			s.flight.touch(s.byNumber.All[wl.Record])
+		}
+	}
 	s.world.SettleAdmissions(now, r.More)
 	if void || r.More {
 		r.Decisions = slices.DeleteFunc(r.Decisions, s.withheld)
@@ -191,6 +196,9 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 			rec.got = d.Admitted
 		}
 		s.touch(rec)
+		for _, v := range d.Evict {
+			s.flight.touch(s.byNumber.All[v.Workload.Record])
+		}
 	}
 	if len(s.replacing) == 0 {
 		return false
@@ -232,8 +240,9 @@ func (s *State) Touched() (queues []Name, cohorts []string) {
 	return queues, s.sharing(queues)
 }
 
-// touch notes that the views of a record's queues have changed.
+// touch notes that the views of a record's queues have changed, and the record.
 func (s *State) touch(r *record) {
+	s.flight.touch(r)
 	s.read.touch(r)
 	if r.in != nil {
 		s.see(&s.byIndex[r.in.Index].seen)
