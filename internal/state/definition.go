@@ -14,7 +14,8 @@ type definition struct {
 	Priority       int64
 	Created, Since workload.Instant
 	Owner          string
-	localQueue     *Name // of its localQueue
+	r              *record // whose definition it is; only what never changes of it may be read
+	localQueue     *Name   // of its localQueue
 	shape          *shape
 	*rare          // never nil
 
@@ -39,12 +40,12 @@ var (
 	undefined = &definition{rare: &nothing}
 )
 
-// definition returns the stored form of a definition. It is a user of its shape; before is its
+// definition returns the stored form of a definition of a record. It is a user of its shape; before is its
 // former shape, the same or nil.
-func (s *State) definition(def *Workload, lq *localQueue, before *shape) *definition {
+func (s *State) definition(r *record, def *Workload, before *shape) *definition {
 	d := &definition{
 		Version: def.Version, Generation: def.Generation, Priority: def.Priority, Created: def.Created, Since: def.Since,
-		Owner: def.Owner, localQueue: &lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
+		Owner: def.Owner, r: r, localQueue: &r.lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
 		Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
 		Reserved: def.Reserved, Admitted: def.Admitted, Evicting: def.Evicting, Ready: def.Ready,
 	}
@@ -60,12 +61,12 @@ func (s *State) definition(def *Workload, lq *localQueue, before *shape) *defini
 // rests reports whether it would be in line but for its backoff.
 func (d *definition) rests() bool { return d.Resting && d.Queueable && !d.Reserved }
 
-// workload returns the original form of a definition of a record, without a reservation if it is not Reserved. resources are the
-// names of resources by number. It reads what never changes, and so may run while the State changes.
-func (d *definition) workload(r *record, resources []string) Workload {
-	name := r.name()
+// workload returns the original form of a definition, without a reservation if it is not Reserved. resources are the names of
+// resources by number. It reads what never changes, and so may run while the State changes.
+func (d *definition) workload(resources []string) Workload {
+	name := d.r.name()
 	return Workload{
-		UID: r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: d.Generation,
+		UID: d.r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: d.Generation,
 		LocalQueue: d.localQueue.Name, Priority: d.Priority, Created: d.Created, Since: d.Since, PodSets: d.shape.definition(resources),
 		Owner: d.Owner, Replaces: d.Replaces, Gated: d.Gated, Problem: d.Problem, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,

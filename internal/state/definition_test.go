@@ -65,7 +65,7 @@ func TestSamePlace(t *testing.T) {
 					def.Queue, def.Held, def.ReservedAt = "", nil, 0
 				}
 				def.PodSets[0].Requests = []Request{}
-				if diff := cmp.Diff(def, r.def.workload(r, s.world.Table.Names())); diff != "" {
+				if diff := cmp.Diff(def, r.def.workload(s.world.Table.Names())); diff != "" {
 					t.Errorf("what is kept of it (-want +got):\n%s", diff)
 				}
 			})

@@ -135,7 +135,7 @@ type Workload struct {
 	ReservedAt workload.Instant
 	// Placed is where the pods of its pod sets are placed. Delayed: it waits for its places.
 	Placed  []PodSetPlacement `json:",omitempty"`
-	Delayed bool     `json:",omitempty"`
+	Delayed bool              `json:",omitempty"`
 }
 
 // Key is namespace/name.

@@ -71,10 +71,11 @@ func (s *State) Apply(e Event) (r cycle.Result) {
 	s.defined = nil
 	e.apply(s)
 	if s.defined != nil {
-		s.flight.note(noted{r: s.defined, def: s.defined.def})
+		s.flight.note(s.defined)
 	} else {
-		s.flight.note(noted{Event: e})
+		s.flight.note(e)
 	}
+	s.flight.update(s)
 	return r
 }
 

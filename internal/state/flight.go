@@ -22,6 +22,8 @@ func Hash(decisions []cycle.Decision) uint64 {
 type recorder struct {
 	least       int // number of events in a leg
 	last, older leg
+	records     pages
+	touched     []int32 // numbers of records that may differ from their checkpoints, with repeats
 }
 
 // leg is a part of the record: a checkpoint, and the events after it.
@@ -30,6 +32,9 @@ type leg struct {
 	events [][]noted // in pieces, so that none is ever copied
 	number int       // of events
 }
+
+// noted is an Event or, to save memory, the *definition that an event gave to a record.
+type noted any
 
 // piece is the number of events in a piece.
 const piece = 1024
@@ -44,20 +49,43 @@ func (l *leg) note(n noted) {
 	l.number++
 }
 
-// noted is an event or, to save memory, the definition that an event gave to a record.
-type noted struct {
-	Event
-	r   *record // only what never changes of it may be read
-	def *definition
-}
-
 // workloadsPerLeg: a leg has at least one event for that many workloads, so that the checkpoints cost little for each event.
 const workloadsPerLeg = 4
 
 // Record makes s keep its events: at least the given number of the latest, or a quarter of the number of workloads if that is more,
 // and about twice as many at most. Call it before the first event or right after a step.
 func (s *State) Record(events int) {
-	s.flight = &recorder{least: max(1, events), last: leg{from: s.Checkpoint()}}
+	s.flight = &recorder{least: max(1, events), records: s.copyRecords()}
+	s.flight.last.from = s.Checkpoint()
+}
+
+// touch notes that a record may differ from its checkpoint; nil is none.
+func (f *recorder) touch(r *record) {
+	if f != nil && r != nil && !r.unrecorded {
+		r.unrecorded = true
+		f.touched = append(f.touched, r.first.Record)
+	}
+}
+
+// update updates the checkpoints of the touched records.
+func (f *recorder) update(s *State) {
+	if f == nil {
+		return
+	}
+	for _, number := range f.touched {
+		r := s.byNumber.All[number]
+		if r != nil {
+			r.unrecorded = false
+		}
+		f.records.set(number, checkpointOf(r))
+	}
+	f.touched = f.touched[:0]
+}
+
+// shareRecords returns the checkpoints of all records.
+func (f *recorder) shareRecords(s *State) []*page {
+	f.update(s)
+	return f.records.share()
 }
 
 func (f *recorder) note(n noted) {
@@ -71,7 +99,8 @@ func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.
 	if f == nil {
 		return
 	}
-	f.note(noted{Event: Step{Now: now, Budget: budget, Cycles: r.Cycles, Hash: Hash(r.Decisions)}})
+	f.update(s)
+	f.note(Step{Now: now, Budget: budget, Cycles: r.Cycles, Hash: Hash(r.Decisions)})
 	if !r.More && f.last.number >= max(f.least, len(s.records)/workloadsPerLeg) {
 		f.older, f.last = f.last, leg{from: s.Checkpoint()}
 	}
@@ -100,10 +129,12 @@ func (s *State) Recorded() *Record {
 func (r *Record) Contents() (from *Snapshot, events []Event) {
 	for _, piece := range r.events {
 		for _, n := range piece {
-			if n.def != nil {
-				n.Event = SetWorkload(n.def.workload(n.r, r.resources))
+			switch n := n.(type) {
+			case *definition:
+				events = append(events, SetWorkload(n.workload(r.resources)))
+			case Event:
+				events = append(events, n)
 			}
-			events = append(events, n.Event)
 		}
 	}
 	return r.from.Snapshot(), events

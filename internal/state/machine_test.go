@@ -65,6 +65,7 @@ func TestMachine(t *testing.T) {
 			"ready again":      m.ready,
 			"slice":            m.slice,
 			"copy":             m.copy,
+			"checkpoint":       m.checkpoint,
 		})
 		m.step(rt)
 		m.replay(rt)
@@ -115,6 +116,8 @@ type machine struct {
 	shown      map[string]string // by queue and cohort: what its status shows
 	checks     int
 	kept       []keptModel
+
+	checkpoints []keptCheckpoint
 }
 
 // object is a Workload of the API server.
@@ -712,6 +715,7 @@ func (m *machine) check(t *rapid.T) {
 	m.checkSlices(t)
 	m.checkTouched(t)
 	m.checkModel(t)
+	m.checkCheckpoint(t)
 }
 
 // place says where an object belongs.

@@ -161,7 +161,7 @@ func TestRollKeeps(t *testing.T) {
 	s.Step(1, 100)
 	for i := range 20 {
 		r := s.records[fmt.Sprintf("w%02d", i)]
-		def := r.def.workload(r, s.world.Table.Names())
+		def := r.def.workload(s.world.Table.Names())
 		def.Version, def.Priority, def.Since, def.LocalQueue = 2, 9, workload.Instant(100-i), "other"
 		if i%4 == 0 {
 			s.Apply(DeleteWorkload(def.UID))

@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/ledger"
@@ -89,15 +90,15 @@ func (s *State) setTree(f *flavor.Flavor) {
 	}
 }
 
-// share sets whether the workloads of a queue need places on nodes.
-func (s *State) share(q *queue) {
+// setShares sets whether the workloads of a queue need places on nodes.
+func (s *State) setShares(q *queue) {
 	q.q.Shares = s.places != nil && slices.ContainsFunc(q.q.Groups, func(g flavor.Group) bool {
 		return slices.ContainsFunc(g.Offers, func(o flavor.Offer) bool { return len(o.Flavor.Levels) > 0 })
 	})
 }
 
 // placedUsage adds the places of the pod sets of a record to a usage. They count in full, whatever is reclaimed. spec: 20 §4.5.
-func (s *State) placedUsage(r *record, of *shape, u ledger.Usage, placed []PodSetPlacement) ledger.Usage {
+func (s *State) placedUsage(of *shape, u ledger.Usage, placed []PodSetPlacement) ledger.Usage {
 	if s.places == nil || len(placed) == 0 {
 		return u
 	}
@@ -112,15 +113,17 @@ func (s *State) placedUsage(r *record, of *shape, u ledger.Usage, placed []PodSe
 	return s.places.Held(u, placements, perPod)
 }
 
-// recallPlaces adds its places to an admission from a snapshot.
-func (s *State) recallPlaces(r *record, h *flavor.Holding) {
+// recallPlaces returns an admission from a snapshot with its places.
+func (s *State) recallPlaces(r *record, from *flavor.Holding) *flavor.Holding {
+	h := *from
 	var placed []PodSetPlacement
 	for _, ps := range h.PodSets {
 		if ps.Placement != nil {
 			placed = append(placed, PodSetPlacement{ps.Name, *ps.Placement})
 		}
 	}
-	h.Usage = s.placedUsage(r, r.def.shape, h.Usage, placed)
+	h.Usage = s.placedUsage(r.def.shape, h.Usage, placed)
+	return &h
 }
 
 func samePlaced(a, b []PodSetPlacement) bool {
@@ -135,4 +138,26 @@ type NodesMemory struct {
 	Nodes    []Node              `json:",omitempty"`
 	Foreign  []Foreign           `json:",omitempty"`
 	Measured []topology.Measured `json:",omitempty"`
+}
+
+// nodesMemory returns nodes as data. resources are the names of resources by number.
+func nodesMemory(n topology.Nodes, measured []topology.Measured, resources []string) (m NodesMemory) {
+	defs := func(requests []workload.Request) (out []Request) {
+		for _, r := range requests {
+			out = append(out, Request{resources[r.Resource], r.Amount})
+		}
+		return out
+	}
+	for _, node := range n.All {
+		m.Nodes = append(m.Nodes, Node{node.Name, node.Labels, node.Taints, node.Ready, node.Schedulable, defs(node.Allocatable)})
+	}
+	for name, used := range n.Foreign { //berth:unordered sorted below
+		m.Foreign = append(m.Foreign, Foreign{name, defs(used)})
+	}
+	slices.SortFunc(m.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.Foreign, func(a, b Foreign) int { return strings.Compare(a.Node, b.Node) })
+	if len(measured) > 0 {
+		m.Measured = measured
+	}
+	return m
 }

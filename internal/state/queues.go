@@ -31,7 +31,7 @@ func (s *State) setFlavor(f flavor.Flavor) {
 	var nodes []quota.Node
 	using := s.using(f.Name)
 	for _, q := range using {
-		s.share(q)
+		s.setShares(q)
 		nodes = append(nodes, q.q.Node)
 	}
 	turned := s.reclose(using)
@@ -256,7 +256,7 @@ func (e SetQueue) apply(s *State) {
 	q.Closed, q.Strict, q.Namespaces = s.closed(&def), def.Strict, def.Namespaces
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
-	s.share(have)
+	s.setShares(have)
 	s.world.Quota.SetQuota(q.Node, s.cells(def.Groups))
 	s.world.Quota.SetWeight(q.Node, weight(def.Weight))
 	s.world.Edited(q.Node)

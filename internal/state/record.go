@@ -32,6 +32,7 @@ type record struct {
 	class      *class      // of the definition by which it was placed
 	passed     bool        // it would be pending, but a later slice holds quota: it is in no line
 	noted      bool        // it is in publisher.touched
+	unrecorded bool        // it is in recorder.touched
 	lq         *localQueue // the LocalQueue that it names
 	prev, next *record     // in lq.records
 }
@@ -128,8 +129,8 @@ func (s *State) define(r *record, def *Workload) {
 	if before.Replaces != def.Replaces {
 		s.removeReplacing(r)
 	}
-	r.def = s.definition(def, r.lq, before.shape)
-	s.defined = r
+	r.def = s.definition(r, def, before.shape)
+	s.defined = r.def
 	s.leaveShape(before.shape)
 	if r.def.rests() {
 		r.lq.resting++
@@ -228,6 +229,7 @@ func (e EvictionFailed) apply(s *State) {
 	if r == nil || r.def.Evicting {
 		return
 	}
+	s.flight.touch(r)
 	if !r.wl.Reserved {
 		r.wl.Evicting = false
 		return

@@ -70,7 +70,7 @@ func (s *State) granted(r *record) ledger.Usage {
 
 // written is the usage of the reservation in a record's definition.
 func (s *State) written(r *record) ledger.Usage {
-	return s.placedUsage(r, r.def.shape, s.amounts(r.def.Held), r.def.Placed)
+	return s.placedUsage(r.def.shape, s.amounts(r.def.Held), r.def.Placed)
 }
 
 // replacedBy returns the slice with quota that is to replace r, or has replaced it: of several
@@ -181,7 +181,7 @@ func (s *State) updateReplacing(r *record) (told bool) {
 		case replacement.assumed() || replacement.def.Reserved:
 			told = s.charge(replacement) || told
 		case replacement.in != nil:
-			s.read.touch(replacement)
+			s.touch(replacement)
 			s.world.Dequeue(replacement.wl)
 			s.intern(replacement)
 			replacement.wl.Queue = replacement.in.Index

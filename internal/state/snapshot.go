@@ -9,6 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -55,33 +56,19 @@ type Checkpoint struct {
 	cohorts     []Cohort
 	queues      []Queue
 	localQueues []LocalQueue
-	workloads   []workloadCheckpoint
-	scans       []cycle.ScanMemory
+	workloads   []*page
+	number      int // of workloads
 	world       *cycle.Checkpoint
+	nodes       topology.Nodes
+	measured    []topology.Measured
 }
 
-// workloadCheckpoint is a record at one moment.
-type workloadCheckpoint struct {
-	r        *record // only what never changes of it may be read
-	def      *definition
-	said     *said
-	assumed  *assumption // nil unless its admission is not written
-	evicting bool
-}
-
-// assumption is an admission that is not written.
-type assumption struct {
-	got       *flavor.Holding
-	in        string // "" if its queue was deleted
-	at, since workload.Instant
-	priority  int64
-}
-
-// Checkpoint copies s, which costs some words for each workload. Call it after a step that left nothing to do.
+// Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
+// after a step that left nothing to do.
 func (s *State) Checkpoint() *Checkpoint {
 	c := &Checkpoint{
 		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
-		workloads: make([]workloadCheckpoint, 0, len(s.records)),
+		number: len(s.records),
 	}
 	for name, number := range s.namespaces { //berth:unordered Snapshot sorts them
 		if n := &s.spaces.All[number]; n.exists {
@@ -108,40 +95,27 @@ func (s *State) Checkpoint() *Checkpoint {
 			c.localQueues = append(c.localQueues, l.def)
 		}
 	}
-	for _, r := range s.byNumber.All {
-		if r != nil {
-			s.addToCheckpoint(c, r)
-		}
+	if s.places != nil {
+		c.nodes, c.measured = s.places.Nodes(), s.places.Measured()
+	}
+	if s.flight != nil {
+		c.workloads = s.flight.shareRecords(s)
+	} else {
+		c.workloads = s.copyRecords().table
 	}
 	return c
-}
-
-func (s *State) addToCheckpoint(c *Checkpoint, r *record) {
-	w := workloadCheckpoint{r: r, def: r.def, said: r.said, evicting: r.wl.Evicting}
-	if r.assumed() {
-		w.assumed = &assumption{got: r.got, at: r.wl.ReservedAt, since: r.wl.Since, priority: r.wl.Priority}
-		if q := s.quotaOf(r); q != nil {
-			w.assumed.in = q.Name
-		}
-	}
-	c.workloads = append(c.workloads, w)
-	if r.wl.Scan != nil && r.in != nil && !r.wl.Reserved {
-		if scan, has := s.world.ScanOf(r.wl); has {
-			c.scans = append(c.scans, scan)
-		}
-	}
 }
 
 // Snapshot returns the State as data. It may be called in any goroutine, while the State changes.
 func (c *Checkpoint) Snapshot() *Snapshot {
 	out := c.withoutWorkloads()
-	out.Workloads = slices.AppendSeq(make([]WorkloadMemory, 0, len(c.workloads)), c.memories())
+	out.Workloads = slices.AppendSeq(make([]WorkloadMemory, 0, c.number), c.memories())
 	return out
 }
 
 // Fork returns a State of its own that decides as the State of the checkpoint would. It may be called in any goroutine.
 func (c *Checkpoint) Fork() (*State, error) {
-	return restore(c.withoutWorkloads(), len(c.workloads), c.memories())
+	return restore(c.withoutWorkloads(), c.number, c.memories())
 }
 
 func (c *Checkpoint) withoutWorkloads() *Snapshot {
@@ -151,26 +125,40 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Flavors:     slices.SortedFunc(slices.Values(c.flavors), func(a, b flavor.Flavor) int { return strings.Compare(a.Name, b.Name) }),
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
-		Memory:      c.world.Memory(c.scans),
+		Memory:      c.world.Memory(c.scans()),
+		NodesMemory: nodesMemory(c.nodes, c.measured, c.resources),
 	}
+}
+
+// scans returns where the searches for flavors resume.
+func (c *Checkpoint) scans() (scans []cycle.ScanMemory) {
+	for w := range c.records() {
+		if w.rare != nil && w.rare.scan != nil {
+			scans = append(scans, c.world.Scan(w.def.r.uid(), w.rare.scan, w.rare.queue))
+		}
+	}
+	return scans
 }
 
 // memories returns the workloads by UID.
 func (c *Checkpoint) memories() iter.Seq[WorkloadMemory] {
-	sorted := slices.SortedFunc(slices.Values(c.workloads), func(a, b workloadCheckpoint) int { return strings.Compare(a.r.uid(), b.r.uid()) })
+	sorted := slices.SortedFunc(c.records(), func(a, b *workloadCheckpoint) int { return strings.Compare(a.def.r.uid(), b.def.r.uid()) })
 	return func(yield func(WorkloadMemory) bool) {
-		for i := range sorted {
-			if !yield(sorted[i].memory(c.resources)) {
+		for _, w := range sorted {
+			if !yield(c.memory(w)) {
 				return
 			}
 		}
 	}
 }
 
-func (w *workloadCheckpoint) memory(resources []string) WorkloadMemory {
-	m := WorkloadMemory{Def: w.def.workload(w.r, resources), Evicting: w.evicting}
-	if a := w.assumed; a != nil {
-		m.Assumed, m.In, m.At, m.Priority, m.Since = a.got, a.in, a.at, a.priority, a.since
+func (c *Checkpoint) memory(w *workloadCheckpoint) WorkloadMemory {
+	m := WorkloadMemory{Def: w.def.workload(c.resources)}
+	if w.rare != nil {
+		m.Evicting = w.rare.evicting
+		if w.rare.assumed != nil {
+			m.Assumed, m.In, m.At, m.Priority, m.Since = w.rare.assumed, c.world.QueueName(w.rare.queue), w.rare.at, w.rare.priority, w.rare.since
+		}
 	}
 	if w.said != nil {
 		m.Verdict, m.Reason, m.Note, m.Victims = w.said.verdict, w.said.reason, w.said.note, w.said.victims
@@ -201,6 +189,15 @@ func restore(from *Snapshot, n int, workloads iter.Seq[WorkloadMemory]) (*State,
 	}
 	for _, c := range from.Cohorts {
 		s.Apply(SetCohort(c))
+	}
+	for _, n := range from.Nodes {
+		s.Apply(SetNode(n))
+	}
+	for _, f := range from.Foreign {
+		s.Apply(SetForeign(f))
+	}
+	if s.places != nil {
+		s.places.RestoreMeasures(from.Measured)
 	}
 	for _, q := range from.Queues {
 		s.Apply(SetQueue(q))
@@ -237,7 +234,7 @@ func (s *State) recall(m *WorkloadMemory) error {
 		return nil
 	}
 	s.intern(r)
-	r.got = m.Assumed
+	r.got = s.recallPlaces(r, m.Assumed)
 	if m.In == "" {
 		return nil // its queue was deleted
 	}

@@ -48,7 +48,7 @@ type State struct {
 	places *topology.Placer // nil without topologies
 
 	flight  *recorder
-	defined *record // the record that the event being applied has defined, nil for none
+	defined *definition // of the event being applied, nil for none
 }
 
 // Name names a LocalQueue, or a ClusterQueue when it has no namespace.
@@ -154,6 +154,11 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}
+	if s.flight != nil {
+		for _, wl := range s.world.Unsettled() { // there is no decision about one that was admitted and retracted in this step
+			s.flight.touch(s.byNumber.All[wl.Record])
+		}
+	}
 	s.world.SettleAdmissions(now, r.More)
 	if void || r.More {
 		r.Decisions = slices.DeleteFunc(r.Decisions, s.withheld)
@@ -200,6 +205,9 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 			rec.got = d.Admitted
 		}
 		s.touch(rec)
+		for _, v := range d.Evict {
+			s.flight.touch(s.byNumber.All[v.Workload.Record])
+		}
 	}
 	if len(s.replacing) == 0 {
 		return false
@@ -241,8 +249,9 @@ func (s *State) Touched() (queues []Name, cohorts []string) {
 	return queues, s.sharing(queues)
 }
 
-// touch notes that the views of a record's queues have changed.
+// touch notes that the views of a record's queues have changed, and the record.
 func (s *State) touch(r *record) {
+	s.flight.touch(r)
 	s.read.touch(r)
 	if r.in != nil {
 		s.see(&s.byIndex[r.in.Index].seen)

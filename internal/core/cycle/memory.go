@@ -83,21 +83,31 @@ type ScanMemory struct {
 	Current bool // nothing was released in its queue since
 }
 
-// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see ScanOf.
+// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan.
 type Checkpoint struct {
 	memory  Memory
 	classes []order.PackedClasses // of memory.Queues
+	places  []place               // by Queue.Index
+}
+
+// place is a queue at one moment.
+type place struct {
+	name       string // "" if it was removed
+	generation uint64
 }
 
 // Checkpoint copies the world's memory, which costs some words for each inadmissible class. Call it after a Step that left nothing
 // to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
-	c := &Checkpoint{memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures(), Swept: w.sweptMeasures}}
-	for _, q := range w.Queues {
+	c := &Checkpoint{
+		memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures(), Swept: w.sweptMeasures}, places: make([]place, len(w.Queues)),
+	}
+	for i, q := range w.Queues {
 		if q == nil {
 			continue
 		}
+		c.places[i] = place{q.Name, w.Quota.Generation(q.Node)}
 		if q.tree.queues[0] == q {
 			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt})
 		}
@@ -119,14 +129,22 @@ func (c *Checkpoint) Memory(scans []ScanMemory) Memory {
 	return m
 }
 
-// ScanOf returns where the search for flavors of a pending workload resumes, false for at the first.
-func (w *World) ScanOf(wl *workload.Workload) (ScanMemory, bool) {
-	s := wl.Scan
-	if s == nil {
-		return ScanMemory{}, false
+// QueueName returns the name of the queue of an index, "" if it was removed or the index is negative.
+func (c *Checkpoint) QueueName(index int32) string {
+	if index < 0 {
+		return ""
 	}
-	return ScanMemory{wl.UID, s.Tried, s.Cycle, s.Rounds, s.Generation == w.Quota.Generation(w.Queues[wl.Queue].Node)}, true
+	return c.places[index].name
 }
+
+// Scan returns the memory of where the search for flavors of a pending workload resumes, given the index of its queue.
+func (c *Checkpoint) Scan(uid string, s *workload.Scan, queue int32) ScanMemory {
+	return ScanMemory{uid, s.Tried, s.Cycle, s.Rounds, s.Generation == c.places[queue].generation}
+}
+
+// Unsettled returns a superset of the workloads that were admitted in runs that have not ended, also those whose admissions were
+// retracted. Call it between Step and SettleAdmissions.
+func (w *World) Unsettled() []*workload.Workload { return w.tentative }
 
 func (w *World) rememberQueue(q *Queue) QueueMemory {
 	m := QueueMemory{Queue: q.Name, Prioritized: uid(q.Pending.Prioritized()), Released: slices.Clone(q.Pending.Released())}

@@ -1,0 +1,88 @@
+package state
+
+import (
+	"encoding/json"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// checkCheckpoint: what the recorder keeps of all records equals a copy made now, and checkpoints made earlier do not change.
+func (m *machine) checkCheckpoint(t *rapid.T) {
+	kept, full := m.s.flight.shareRecords(m.s), m.s.copyRecords().table
+	for number := range max(len(kept), len(full)) * pageLen {
+		have, want := pageAt(kept, number), pageAt(full, number)
+		if !have.same(&want) {
+			t.Fatalf("record number %d: the recorder has\n%+v %+v, a copy\n%+v %+v", number, have, have.rare, want, want.rare)
+		}
+	}
+	for i := range m.checkpoints {
+		c := &m.checkpoints[i]
+		if now := asText(t, c.Checkpoint); now != c.text {
+			t.Fatalf("a checkpoint has changed:\n%s", gocmp.Diff(c.text, now))
+		}
+	}
+}
+
+// keptCheckpoint is a checkpoint with its snapshot at that time.
+type keptCheckpoint struct {
+	*Checkpoint
+	text string
+}
+
+// checkpoint makes a checkpoint and keeps it, of several the last three.
+func (m *machine) checkpoint(t *rapid.T) {
+	m.step(t)
+	c := m.s.Checkpoint()
+	m.checkpoints = append(m.checkpoints[max(0, len(m.checkpoints)-2):], keptCheckpoint{c, asText(t, c)})
+}
+
+func asText(t *rapid.T, c *Checkpoint) string {
+	data, err := json.MarshalIndent(c.Snapshot(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func pageAt(pages []*page, number int) workloadCheckpoint {
+	if number/pageLen >= len(pages) {
+		return workloadCheckpoint{}
+	}
+	return pages[number/pageLen][number%pageLen]
+}
+
+// TestRecordPages: a copy of a table of pages never changes, and the table has what was set last.
+func TestRecordPages(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		type copied struct {
+			table []*page
+			want  map[int32]workloadCheckpoint
+		}
+		var p pages
+		want, copies := map[int32]workloadCheckpoint{}, []copied{}
+		for range rapid.IntRange(1, 60).Draw(rt, "changes") {
+			if rapid.IntRange(0, 5).Draw(rt, "copy") == 0 {
+				had := map[int32]workloadCheckpoint{}
+				for number, w := range want {
+					had[number] = w
+				}
+				copies = append(copies, copied{p.share(), had})
+			}
+			number, w := rapid.Int32Range(0, 70*pageLen).Draw(rt, "number"), workloadCheckpoint{}
+			if rapid.IntRange(0, 3).Draw(rt, "blank") > 0 {
+				w.def = &definition{rare: &nothing}
+			}
+			p.set(number, w)
+			want[number] = w
+		}
+		for _, c := range append(copies, copied{p.table, want}) {
+			for number, w := range c.want {
+				if have := pageAt(c.table, int(number)); !have.same(&w) {
+					rt.Fatalf("number %d is %v, want %v", number, have, w)
+				}
+			}
+		}
+	})
+}
