@@ -49,8 +49,20 @@
 // is a namespace with labels. There is one from the beginning: default.
 //
 //	flavor NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...]
+//	       [topology=LEVEL,...]
 //
-// Taints have the effect NoSchedule.
+// Taints have the effect NoSchedule. A topology has levels, the broadest first: label keys, or
+// host for the hostname. Pods are placed on the nodes with the flavor's labels and all levels.
+//
+//	node NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [not-ready] [cordoned] [RESOURCE=AMOUNT ...]
+//	cordon NODE
+//	uncordon NODE
+//	fail NODE
+//	recover NODE
+//	foreign NODE [RESOURCE=AMOUNT ...]
+//
+// node is a node with its capacity, 110 pods unless they are named, and its name as the hostname;
+// cordon, uncordon, fail and recover change it; foreign is what other pods use of it.
 //
 //	cohort NAME [parent=COHORT] [weight=W] [QUOTA ...]
 //
@@ -72,7 +84,7 @@
 // without labels, and a LocalQueue of the same name in the namespace default.
 //
 //	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped]
-//	delete workload|queue|cohort|flavor|localqueue|namespace NAME [namespace=NAMESPACE]
+//	delete workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]
 //
 // The namespace is that of a localqueue.
 //
@@ -93,7 +105,8 @@
 // are one pod set "main" of one pod. PODS are
 //
 //	[min=COUNT] [group=NAME] [selector.KEY=VALUE ...] [tolerate=KEY[:VALUE] ...]
-//	[affinity=KEY:VALUE ...] [RESOURCE=AMOUNT ...]
+//	[affinity=KEY:VALUE ...] [required=LEVEL | preferred=LEVEL | unconstrained]
+//	[slice=LEVEL:SIZE ...] [RESOURCE=AMOUNT ...]
 //
 // with the amounts of all pods of the pod set together. It may be admitted with min pods;
 // pod sets of a group get the same flavors; affinities are alternatives.

@@ -12,7 +12,7 @@ func TestErrors(t *testing.T) {
 	const queue = "queue A f/cpu=4\n"
 	tests := map[string]struct{ src, want string }{
 		"unknown command":          {"# x\n\nsumbit w", `line 3: unknown command "sumbit"; did you mean "submit"?`},
-		"nothing near":             {"xyzzy", `line 1: unknown command "xyzzy"; what there is: available cohort delete`},
+		"nothing near":             {"xyzzy", `line 1: unknown command "xyzzy"; what there is: available cohort cordon delete`},
 		"output counts as a line":  {"show\n| a\n| b\nxyzzy", `line 4: unknown`},
 		"nothing after +":          {"show\n+", `line 2: a command is missing after "+"`},
 		"+ first":                  {"+ show", `line 1: "+" before "show"`},
@@ -54,7 +54,7 @@ func TestErrors(t *testing.T) {
 		"bad strategy":             {"options fair=LessThanFinalShare", `fair="LessThanFinalShare": did you mean "LessThanInitialShare"?`},
 		"not without fair":         {"options no-within-nominal", `no-within-nominal means nothing without fair`},
 		"bad seconds":              {"options edit-window=1.5", `edit-window: "1.5" is no whole number from 0 to 1000000000`},
-		"delete what":              {"delete job w", `delete="job": what there is: cohort flavor localqueue namespace queue workload`},
+		"delete what":              {"delete job w", `delete="job": what there is: cohort flavor localqueue namespace node queue workload`},
 		"delete what is not":       {"delete queue A", `there is no queue A`},
 		"delete unknown workload":  {"submit wonder cpu=1\ndelete workload wander", `there is no workload "wander"; did you mean "wonder"?`},
 		"unknown workload":         {"edit w", `there is no workload "w"`},

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -51,7 +52,7 @@ func TestSettings(t *testing.T) {
 	}
 	for line, change := range tests {
 		t.Run(line, func(t *testing.T) {
-			want := state.Options{Options: cycle.Defaults()}
+			want := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())}
 			change(&want)
 			a := parse(line)
 			got := a.settings()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -87,7 +88,8 @@ type player struct {
 	// Decided, and not written yet, by name.
 	admissions map[string]admission
 	evictions  map[string]bool
-	checked    map[string]bool // workloads with checks to pass once admitted, by name
+	machines   map[string]*state.Node // the nodes of the cluster, by name
+	checked    map[string]bool        // workloads with checks to pass once admitted, by name
 }
 
 // admission is an admission that is decided and not written yet.
@@ -100,9 +102,9 @@ type admission struct {
 func newPlayer(most limits) *player {
 	p := &player{
 		most: most, workloads: map[string]*state.Workload{}, nodes: map[string]bool{}, frs: map[string]bool{},
-		admissions: map[string]admission{}, evictions: map[string]bool{}, checked: map[string]bool{},
+		admissions: map[string]admission{}, evictions: map[string]bool{}, machines: map[string]*state.Node{}, checked: map[string]bool{},
 	}
-	p.create(state.Options{Options: cycle.Defaults()})
+	p.create(state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())})
 	return p
 }
 
@@ -125,12 +127,18 @@ var commands = map[string]command{
 		"[preemptor-first] [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] " +
 		"[claim-timeout=SECONDS] [edit-window=SECONDS]", (*player).options, false},
 	"namespace": {"NAME [KEY=VALUE ...]", (*player).namespace, true},
-	"flavor":    {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...]", (*player).flavor, true},
+	"flavor":    {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...] [topology=LEVEL,...]", (*player).flavor, true},
+	"node":      {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [not-ready] [cordoned] [RESOURCE=AMOUNT ...]", (*player).node, true},
+	"cordon":    {"NODE", changeNode(func(n *state.Node) { n.Schedulable = false }), true},
+	"uncordon":  {"NODE", changeNode(func(n *state.Node) { n.Schedulable = true }), true},
+	"fail":      {"NODE", changeNode(func(n *state.Node) { n.Ready = false }), true},
+	"recover":   {"NODE", changeNode(func(n *state.Node) { n.Ready = true }), true},
+	"foreign":   {"NODE [RESOURCE=AMOUNT ...]", (*player).foreign, true},
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},
 	"queue": {"NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE] [within=RULE] [reclaim=RULE] " +
 		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [QUOTA ...]", (*player).queue, true},
 	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped]", (*player).localQueue, true},
-	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace NAME [namespace=NAMESPACE]", (*player).delete, true},
+	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +
 		"[gated] [checked] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},

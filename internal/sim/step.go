@@ -112,7 +112,12 @@ func (p *player) admit(name string) (settled bool) {
 	w, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
 	def.Reserved, def.Admitted, def.Queue, def.ReservedAt, def.Held = true, !p.checked[name], w.grant.Queue, w.at, nil
+	def.Placed, def.Delayed = nil, false
 	for _, ps := range w.grant.PodSets {
+		def.Delayed = def.Delayed || ps.Delayed
+		if ps.Placement != nil {
+			def.Placed = append(def.Placed, state.PodSetPlacement{PodSet: ps.Name, Placement: *ps.Placement})
+		}
 		for _, h := range ps.Held {
 			h.PodSet = ps.Name
 			def.Held = append(def.Held, h)

@@ -140,6 +140,7 @@ func (a *args) podSet() state.PodSet {
 	ps.MinCount = int32(a.number("min", 0, 1, int64(ps.Count)))
 	ps.Group = a.nameOf("group", "")
 	ps.Shape = a.shape()
+	a.places(&ps)
 	c := ps.Constraints
 	c.Selector = a.labels(a.pairs("selector."))
 	c.Tolerations = a.tolerations()
@@ -160,6 +161,7 @@ func (a *args) podSet() state.PodSet {
 			a.fail("%s is there twice", quote(ps.Requests[i].Resource))
 		}
 	}
+	ps.PerPod = perPod(&ps)
 	return ps
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -28,7 +29,7 @@ func (p *player) options(a *args) string {
 }
 
 func (a *args) settings() state.Options {
-	o := state.Options{Options: cycle.Defaults()}
+	o := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())}
 	o.IgnoreUndeclared = a.flag("ignore-undeclared")
 	o.Fair = a.fair()
 	switch within := !a.flag("no-within-nominal"); {
@@ -81,7 +82,10 @@ func (p *player) namespace(a *args) string {
 }
 
 func (p *player) flavor(a *args) string {
-	f := flavor.Flavor{Name: a.name("NAME"), Labels: a.labels(a.pairs("label.")), Tolerations: a.tolerations()}
+	f := flavor.Flavor{Name: a.name("NAME"), Labels: a.labels(a.pairs("label.")), Tolerations: a.tolerations(), Levels: a.levels()}
+	if len(f.Levels) > 0 {
+		f.Topology = f.Name
+	}
 	for _, text := range a.values("taint") {
 		key, value := a.keyValue("taint", text, false)
 		f.Taints = append(f.Taints, workload.Taint{Key: key, Value: value, Effect: "NoSchedule"})
@@ -207,6 +211,7 @@ func (p *player) delete(a *args) string {
 		"flavor":     func(name, _ string) { p.s.Apply(state.DeleteFlavor(name)) },
 		"localqueue": func(name, namespace string) { p.s.Apply(state.DeleteLocalQueue{Namespace: namespace, Name: name}) },
 		"namespace":  func(name, _ string) { p.s.Apply(state.DeleteNamespace(name)) },
+		"node":       func(name, _ string) { delete(p.machines, name); p.s.Apply(state.DeleteNode(name)) },
 	}
 	what := a.word("the kind of what is deleted")
 	name, namespace := a.name("NAME"), "default"

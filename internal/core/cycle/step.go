@@ -297,11 +297,26 @@ func (c *round) waitWithoutVictims(e *entry) {
 		if !e.q.Strict {
 			c.reserve(e)
 		}
-		c.wait(e, trace.WaitingForQuota, e.note)
+		c.wait(e, e.shortage(), e.note)
 		return
 	}
 	c.reserve(e)
-	c.setInadmissible(e, trace.WaitingForQuota, e.note)
+	c.setInadmissible(e, e.shortage(), e.note)
+}
+
+// shortage is the reason of a head that would have to preempt and has no victims: places, if it
+// has enough quota.
+func (e *entry) shortage() trace.Reason {
+	reason := trace.Reason("")
+	for i := range e.got.Refusals {
+		if r := e.got.Refusals[i].Reason(); r.Severity() > reason.Severity() {
+			reason = r
+		}
+	}
+	if reason == trace.TopologyPlacementFailed {
+		return reason
+	}
+	return trace.WaitingForQuota
 }
 
 // searchContinues reports whether a refused head has flavors left to try: then it stays

@@ -61,6 +61,7 @@ type Search struct {
 	reach        *trace.Reach // the last one of the Oracle; shared by refusals
 	placed       []PlaceGroup // of the groups of pod sets before
 	trial        []PlaceGroup // with that of the flavor tried last, if it has one
+	fullNodes    bool         // the flavor tried last has enough quota, and other workloads on its nodes
 }
 
 // ask is the request of a group of pod sets for one resource, and its assignment.

@@ -101,7 +101,7 @@ func (s *Search) pickedPlaces() *Flavor {
 
 // tryPlaces adds the outcome of the placement on a flavor to its trial.
 func (s *Search) tryPlaces(number int16, group int, o *Offer, t *trial) {
-	s.trial = s.placed
+	s.trial, s.fullNodes = s.placed, false
 	at, needs := s.placeGroup(number, o.Flavor)
 	if !needs || t.mode == NoFit {
 		return
@@ -112,7 +112,7 @@ func (s *Search) tryPlaces(number int16, group int, o *Offer, t *trial) {
 	ever := now || s.Places.Ever(s.podSets, s.trial)
 	switch {
 	case !ever || (!now && !t.open && s.NoPreemption != nil):
-		s.refusePlaces(at)
+		s.refusePlaces(at, nil)
 		*t = trial{class: trace.TopologyPlacementFailed}
 		for i := range s.asks {
 			if a := &s.asks[i]; a.group == group && a.trial.mode == Fit {
@@ -123,6 +123,7 @@ func (s *Search) tryPlaces(number int16, group int, o *Offer, t *trial) {
 	case delayed || s.NoPreemption != nil || (now && !t.open):
 		return
 	}
+	s.fullNodes = !t.open
 	// Whatever the pods request is contested: the victims have to leave their places. spec: 20 §4.7.1.
 	t.grade, t.open = grade{Fit, 0}, true
 	for i := range s.asks {
@@ -138,10 +139,11 @@ func (s *Search) tryPlaces(number int16, group int, o *Offer, t *trial) {
 const refusedElsewhere = trace.Held
 
 // refusePlaces adds the refusal of a flavor whose nodes have no places for a group.
-func (s *Search) refusePlaces(at PlaceGroup) {
+// reach is that of a search for victims, nil without one.
+func (s *Search) refusePlaces(at PlaceGroup, reach *trace.Reach) {
 	s.into.Refusals = append(s.into.Refusals, trace.Refusal{
 		PodSet: s.podSets[at.PodSets[0]].Name, Pair: &resource.Pair{Flavor: at.Flavor.Name}, Placement: true,
-		Detail: s.Places.Why(s.podSets, s.trial),
+		Detail: s.Places.Why(s.podSets, s.trial), Reach: reach,
 	})
 }
 

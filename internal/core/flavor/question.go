@@ -41,6 +41,9 @@ func (s *Search) preempt(number int16, group int) grade {
 			shared = s.share(&reach)
 		}
 	}
+	if mode == NoCandidates && s.fullNodes {
+		s.refusePlaces(s.trial[len(s.trial)-1], shared)
+	}
 	all, next := grade{Fit, 0}, 0
 	for i := range s.asks {
 		a := &s.asks[i]
@@ -48,6 +51,7 @@ func (s *Search) preempt(number int16, group int) grade {
 		case a.group != group:
 			continue
 		case a.trial.mode != NoCandidates:
+		case mode == NoCandidates && s.fullNodes:
 		case mode == NoCandidates:
 			s.short(number, a, shared)
 		default:

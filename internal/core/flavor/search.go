@@ -225,6 +225,10 @@ func (s *Search) mayPreempt(fr resource.FR, amount resource.Amount, ofSubtree bo
 // shortfalls adds refusals for the short resources of the flavor that was just tried, without
 // a search for victims.
 func (s *Search) shortfalls(number int16, group int) {
+	if s.fullNodes {
+		s.refusePlaces(s.trial[len(s.trial)-1], nil)
+		return
+	}
 	for i := range s.asks {
 		if a := &s.asks[i]; a.group == group && a.trial.mode <= NoCandidates {
 			s.short(number, a, nil)

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/topology"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// maxNodes is how many nodes a script may have.
+const maxNodes = 20_000
+
+// level returns the label key of a level: host is the hostname.
+func level(name string) string {
+	if name == "host" {
+		return topology.Hostname
+	}
+	return name
+}
+
+// levels removes topology=LEVEL,...
+func (a *args) levels() (levels []string) {
+	text, ok := a.value("topology")
+	if !ok {
+		return nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		a.checkName(name, "/")
+		levels = append(levels, level(name))
+	}
+	return levels
+}
+
+// node adds a node, or changes the whole definition of one.
+func (p *player) node(a *args) string {
+	n := state.Node{Name: a.name("NAME"), Labels: a.labels(a.pairs("label.")), Ready: !a.flag("not-ready"), Schedulable: !a.flag("cordoned")}
+	for _, text := range a.values("taint") {
+		key, value := a.keyValue("taint", text, false)
+		n.Taints = append(n.Taints, workload.Taint{Key: key, Value: value, Effect: "NoSchedule"})
+	}
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[topology.Hostname] = n.Name
+	n.Allocatable = a.requests(110)
+	if p.machines[n.Name] == nil && len(p.machines) == maxNodes {
+		a.fail("there may be %d nodes in a script", maxNodes)
+	}
+	if a.done() {
+		p.machines[n.Name] = &n
+		p.s.Apply(state.SetNode(n))
+	}
+	return ""
+}
+
+// requests removes the amounts of resources, with so many pods unless they are among them.
+func (a *args) requests(pods int64) (out []state.Request) {
+	for _, r := range a.pairs("") {
+		a.checkName(r[0], "/")
+		out = append(out, state.Request{Resource: r[0], Amount: a.amount(r[0], r[1])})
+	}
+	if pods > 0 && !slices.ContainsFunc(out, func(r state.Request) bool { return r.Resource == podsResource }) {
+		out = append(out, state.Request{Resource: podsResource, Amount: resource.Amount(pods)})
+	}
+	slices.SortFunc(out, func(x, y state.Request) int { return strings.Compare(x.Resource, y.Resource) })
+	return out
+}
+
+// changeNode returns a command that changes a node.
+func changeNode(change func(*state.Node)) func(*player, *args) string {
+	return func(p *player, a *args) string {
+		name := a.name("NAME")
+		old := p.machines[name]
+		if old == nil {
+			a.fail("there is no node %s", quote(name))
+		}
+		if a.done() {
+			n := *old
+			change(&n)
+			p.machines[name] = &n
+			p.s.Apply(state.SetNode(n))
+		}
+		return ""
+	}
+}
+
+// foreign sets what the pods of a node use that no queue placed.
+func (p *player) foreign(a *args) string {
+	f := state.Foreign{Node: a.name("NODE"), Used: a.requests(0)}
+	if a.done() {
+		p.s.Apply(state.SetForeign(f))
+	}
+	return ""
+}
+
+// places removes the request for places of a pod set, and sets what one of its pods uses: its part of the requests.
+func (a *args) places(ps *state.PodSet) {
+	t := &workload.Topology{}
+	explicit := a.flag("unconstrained")
+	for key, to := range map[string]*string{"required": &t.Required, "preferred": &t.Preferred} { //berth:unordered each has a place of its own
+		if name := a.nameOf(key, ""); name != "" {
+			*to, explicit = level(name), true
+		}
+	}
+	for _, text := range a.values("slice") {
+		name, size := a.keyValue("slice", text, true)
+		t.Slices = append(t.Slices, workload.SliceLayer{Level: level(name), Size: int32(a.whole("the size of a slice", size, 1, maxPods))})
+		explicit = true
+	}
+	if explicit {
+		ps.Topology = t
+	}
+}
+
+// perPod returns the requests of one pod.
+func perPod(ps *state.PodSet) []state.Request {
+	out := []state.Request{{Resource: podsResource, Amount: 1}}
+	for _, r := range ps.Requests {
+		if r.Resource != podsResource {
+			out = append(out, state.Request{Resource: r.Resource, Amount: r.Amount.Scale(ps.Count, 1)})
+		}
+	}
+	slices.SortFunc(out, func(x, y state.Request) int { return strings.Compare(x.Resource, y.Resource) })
+	return out
+}
+
+const podsResource = "pods"
