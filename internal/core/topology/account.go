@@ -66,10 +66,10 @@ func (s *Space) dropIdle() {
 			continue
 		}
 		delete(s.accountOf, a.key)
-		s.accounts.Drop(slot)
 		if len(s.former) > 0 {
 			s.forgetHost(a.key.leaf)
 		}
+		s.accounts.Drop(slot)
 	}
 	s.idle = s.idle[:0]
 }

@@ -69,8 +69,7 @@ func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool
 		next = nil
 		for _, p := range now {
 			kids := t.appendKids(nil, sh, l, p.id, h)
-			slices.SortFunc(kids, h.withoutLeader)
-			if next, ok = h.distribute(kids, p.n, 0, p.leader, next); !ok {
+			if next, ok = h.distribute(&ranking{list: kids, order: h.withoutLeader}, p.n, 0, p.leader, next); !ok {
 				return nil, false
 			}
 		}
@@ -140,17 +139,19 @@ func (t *tree) siblingsOf(l int) (out [][]int32) {
 func (b balancer) copyOf(t *tree, l int, ids []int32) *siblings {
 	set := &siblings{}
 	for i, id := range ids {
-		set.list = append(set.list, candidate{b.sh.counts[l][id], id, t.levels[l].All[id].order})
+		set.list = append(set.list, candidate{copied(b.sh.counts[l][id]), id, t.levels[l].All[id].order})
 		if l == t.lowest() {
 			continue
 		}
 		for _, k := range t.levels[l].All[id].kids {
-			set.kids = append(set.kids, candidate{b.sh.counts[l+1][k], k, t.levels[l+1].All[k].order})
+			set.kids = append(set.kids, candidate{copied(b.sh.counts[l+1][k]), k, t.levels[l+1].All[k].order})
 			set.parents = append(set.parents, i)
 		}
 	}
 	return set
 }
+
+func copied(c count) *count { return &c }
 
 // test fills domains in their order until all slices are placed.
 func (b balancer) test(list []candidate) (r greedyTest) {
@@ -160,12 +161,12 @@ func (b balancer) test(list []candidate) (r greedyTest) {
 		if len(list) == 0 || !list[0].leader {
 			return r
 		}
-		r.leader, r.last, r.domains, at = list[0].count, list[0].count, 1, 1
+		r.leader, r.last, r.domains, at = *list[0].count, *list[0].count, 1, 1
 		left -= list[0].slicesWL
 	}
 	slices.SortFunc(list[at:], b.withoutLeader)
 	for ; at < len(list) && left > 0 && list[at].slices > 0; at++ {
-		r.last = list[at].count
+		r.last = *list[at].count
 		r.domains++
 		left -= r.last.slices
 	}
@@ -181,7 +182,7 @@ func (b balancer) prune(t *tree, set *siblings, threshold int64) bool {
 			c := &list[i]
 			switch {
 			case c.slices < threshold:
-				c.count = count{}
+				*c.count = count{}
 			case c.leader && c.slicesWL < threshold:
 				c.leader = false
 			}
@@ -221,7 +222,7 @@ func (b balancer) sum(set *siblings, i int) {
 		c.podsWL, c.slicesWL = c.pods-lost, c.slices-lostSlices
 	}
 	b.sh.countSlices(b.g.requested, &c)
-	set.list[i].count = c
+	*set.list[i].count = c
 }
 
 // firstOrder is the order of siblings for their choice.

@@ -5,10 +5,73 @@ import (
 	"slices"
 )
 
-// candidate is a domain to choose from.
+// candidate is a domain to choose from. Its count is the shape's, and must not be modified.
 type candidate struct {
-	count
+	*count
 	id, order int32
+}
+
+// ranking is candidates in an order that is established as far as it is read: few of 10,000 hosts are.
+type ranking struct {
+	list   []candidate
+	order  func(a, b candidate) int
+	sorted int  // list[:sorted] is in order, and before the rest
+	fixed  bool // the order is the one of the list
+}
+
+// at returns the candidate of a place.
+func (r *ranking) at(i int) *candidate {
+	for i >= r.sorted && !r.fixed {
+		rest := r.list[r.sorted:]
+		n := max(16, 2*r.sorted)
+		if n > len(rest)/2 {
+			n = len(rest)
+		}
+		selectFirst(rest, n, r.order)
+		slices.SortFunc(rest[:n], r.order)
+		r.sorted += n
+	}
+	return &r.list[i]
+}
+
+// selectFirst moves the first n of an order to the front.
+func selectFirst(list []candidate, n int, order func(a, b candidate) int) {
+	for n < len(list) && len(list) > 1 {
+		pivot := middle(list[0], list[len(list)/2], list[len(list)-1], order)
+		i, j := 0, len(list)-1
+		for i <= j {
+			for order(list[i], pivot) < 0 {
+				i++
+			}
+			for order(list[j], pivot) > 0 {
+				j--
+			}
+			if i <= j {
+				list[i], list[j] = list[j], list[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case n <= j:
+			list = list[:j+1]
+		case n > i:
+			list, n = list[i:], n-i
+		default:
+			return
+		}
+	}
+}
+
+func middle(a, b, c candidate, order func(a, b candidate) int) candidate {
+	if order(b, a) < 0 {
+		a, b = b, a
+	}
+	if order(c, b) < 0 {
+		if b = c; order(c, a) < 0 {
+			b = a
+		}
+	}
+	return b
 }
 
 // share is what a domain is given, in slices or, below their level, in pods.
@@ -117,98 +180,118 @@ func (h chooser) tighter(a, b *candidate) bool {
 	return a.order < b.order
 }
 
-// moveLeader moves the first domain that can host the leader without losing more than can be spared to the front.
-func (h chooser) moveLeader(list []candidate, n, unit int64) {
-	if !h.leader {
-		return
-	}
-	spare := -n
-	for i := range list {
-		all, _ := list[i].room(unit)
+// moveLeader moves the first domain that can host the leader without losing more than can be spared to the front, and
+// reports whether there is one.
+func (h chooser) moveLeader(r *ranking, n, unit int64) bool {
+	spare, first := -n, -1
+	for i := range r.list {
+		all, _ := r.list[i].room(unit)
 		spare += all
 	}
-	for i := range list {
-		if all, with := list[i].room(unit); list[i].leader && all-with <= spare {
-			c := list[i]
-			copy(list[1:], list[:i])
-			list[0] = c
-			return
+	for i := range r.list {
+		c := &r.list[i]
+		if all, with := c.room(unit); c.leader && all-with <= spare && (first < 0 || (!r.fixed && r.order(*c, r.list[first]) < 0)) {
+			first = i
 		}
 	}
+	if first < 0 {
+		return false
+	}
+	c := r.list[first]
+	if r.fixed {
+		copy(r.list[1:], r.list[:first])
+	} else {
+		r.list[first] = r.list[0]
+	}
+	r.list[0] = c
+	return true
 }
 
-// tightest returns the index of the smallest candidate from i on that holds n alone, in the tier of the one at i.
-func (h chooser) tightest(list []candidate, i int, n, unit int64, leader bool) int {
+// tightest moves the smallest candidate that holds n alone to a place, from the rest of the ranking and of the tier of
+// the one there.
+func (h chooser) tightest(r *ranking, at int, n, unit int64, leader bool) *candidate {
+	best := &r.list[at]
 	if h.least {
-		return i
+		return best
 	}
-	best, size := i, int64(-1)
-	for j := i; j < len(list); j++ {
-		c := &list[j]
-		room, with := c.room(unit)
+	size := func(c *candidate) int64 {
+		all, with := c.room(unit)
 		if leader {
-			room = with
+			return with
 		}
-		if room < n || (leader && !c.leader) || (h.tiers && c.score != list[i].score) || (size >= 0 && room >= size) {
+		return all
+	}
+	found, score := size(best), best.score
+	for j := at + 1; j < len(r.list); j++ {
+		c := &r.list[j]
+		room := size(c)
+		if room < n || (leader && !c.leader) || (h.tiers && c.score != score) || room > found {
 			continue
 		}
-		best, size = j, room
+		if room < found || (!r.fixed && best != &r.list[at] && r.order(*c, *best) < 0) {
+			best, found = c, room
+		}
 	}
 	return best
 }
 
 // several chooses domains that hold everything together; nil if they do not. It reorders list. spec: 20 §4.6, step 4.
 func (h chooser) several(list []candidate, n int64) []candidate {
-	slices.SortFunc(list, h.withLeader)
-	h.moveLeader(list, n, 0)
-	at := 0
+	rest := ranking{list: list, order: h.withLeader}
 	if h.leader {
-		if len(list) == 0 || !list[0].leader {
+		if len(list) == 0 || (!h.moveLeader(&rest, n, 0) && !rest.at(0).leader) {
 			return nil
 		}
 		if list[0].slicesWL >= n {
-			i := h.tightest(list, 0, n, 0, true)
-			return list[i : i+1]
+			list[0] = *h.tightest(&rest, 0, n, 0, true)
+			return list[:1]
 		}
 		n -= list[0].slicesWL
-		at = 1
-		slices.SortFunc(list[1:], h.withoutLeader)
+		rest.list = list[1:]
 	}
-	for ; n > 0; at++ {
-		if at == len(list) {
+	rest = ranking{list: rest.list, order: h.withoutLeader}
+	for at := 0; n > 0; at++ {
+		if at == len(rest.list) {
 			return nil
 		}
-		if list[at].slices >= n {
-			i := h.tightest(list, at, n, 0, false)
-			list[at], list[i] = list[i], list[at]
-			n = 0
-			continue
+		c := rest.at(at)
+		if n -= c.slices; n <= 0 {
+			best := h.tightest(&rest, at, n+c.slices, 0, false)
+			*c, *best = *best, *c
+			return list[:len(list)-len(rest.list)+at+1]
 		}
-		n -= list[at].slices
 	}
-	return list[:at]
+	return list[:len(list)-len(rest.list)]
 }
 
 // distribute gives n to candidates in their order, and a leader to one of them. It reorders list. A domain that gets
 // nothing is left out. ok is false if they do not hold it. spec: 20 §4.6, Take.
-func (h chooser) distribute(list []candidate, n, unit int64, leader bool, out []share) (_ []share, ok bool) {
-	h.leader = leader
-	h.moveLeader(list, n, unit)
-	for i := range list {
-		all, with := list[i].room(unit)
-		switch {
-		case !leader && n == 0:
+func (h chooser) distribute(r *ranking, n, unit int64, leader bool, out []share) (_ []share, ok bool) {
+	from := 0
+	if leader && h.moveLeader(r, n, unit) {
+		from = 1
+	}
+	rest := ranking{list: r.list[from:], order: r.order, fixed: r.fixed}
+	for i := range r.list {
+		if !leader && n == 0 {
 			return out, true
-		case leader && list[i].leader && with >= n:
-			return append(out, share{list[h.tightest(list, i, n, unit, true)].id, true, n}), true
+		}
+		c, of, at := &r.list[0], r, 0
+		if i >= from {
+			c, of, at = rest.at(i-from), &rest, i-from
+		}
+		all, with := c.room(unit)
+		switch {
+		case leader && c.leader && with >= n:
+			return append(out, share{h.tightest(of, at, n, unit, true).id, true, n}), true
 		case !leader && all >= n:
-			return append(out, share{list[h.tightest(list, i, n, unit, false)].id, false, n}), true
+			return append(out, share{h.tightest(of, at, n, unit, false).id, false, n}), true
 		case leader:
 			all = min(with, n)
 		}
-		hosts := leader && list[i].leader
+		hosts := leader && c.leader
 		if leader = leader && !hosts; all > 0 || hosts {
-			out = append(out, share{list[i].id, hosts, all})
+			out = append(out, share{c.id, hosts, all})
 		}
 		n -= all
 	}

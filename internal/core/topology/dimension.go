@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/ledger"
@@ -44,12 +45,16 @@ func (s *Space) Part(charges []Charge) ledger.Part {
 		if c.Placement == nil {
 			continue
 		}
-		amounts := make([]workload.Request, len(c.Placement.Domains)*len(c.Requests))
+		pod := c.Requests
+		if !slices.IsSortedFunc(pod, byResource) {
+			pod = slices.SortedFunc(slices.Values(pod), byResource)
+		}
+		amounts := make([]workload.Request, len(c.Placement.Domains)*len(pod))
 		for _, d := range c.Placement.Domains {
 			key := s.keyOf(c.Placement.Flavor, c.Placement.Levels, d.Values)
-			h := holding{flavor: c.Placement.Flavor, key: key, account: s.account(key), amounts: amounts[:len(c.Requests):len(c.Requests)]}
-			amounts = amounts[len(c.Requests):]
-			for i, r := range c.Requests {
+			h := holding{flavor: c.Placement.Flavor, key: key, account: s.account(key), amounts: amounts[:len(pod):len(pod)]}
+			amounts = amounts[len(pod):]
+			for i, r := range pod {
 				s.column(r.Resource)
 				h.amounts[i] = workload.Request{Resource: r.Resource, Amount: r.Amount.Mul(int64(d.Count))}
 			}
@@ -95,9 +100,11 @@ func sum(a, b []workload.Request) []workload.Request {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b workload.Request) int { return int(a.Resource) - int(b.Resource) })
+	slices.SortFunc(out, byResource)
 	return out
 }
+
+func byResource(a, b workload.Request) int { return cmp.Compare(a.Resource, b.Resource) }
 
 // Beyond returns the amounts past the ones of o.
 func (p *part) Beyond(o ledger.Part) ledger.Part {

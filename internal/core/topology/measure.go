@@ -1,171 +1,85 @@
 package topology
 
 import (
-	"slices"
-	"strconv"
-	"strings"
+	"fmt"
 
-	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Measured is a measure: how much of a group of pod sets the domains hold. It is one more than the slices of the domain
-// that holds most or, where several domains will do, of all domains together; 0 if a leader fits nowhere. A group whose
-// needs it does not reach has no room; one whose needs it reaches most often has.
-type Measured struct {
-	Key   string   // of what it depends on; "" for a number that is free
-	Pods  []PodSet // of the group
-	Empty bool     `json:",omitempty"` // the usage of placed pods is ignored
+// Yard is a Space for measurements: blocks of racks of hosts, of which a part is in use.
+type Yard struct {
+	*Space
+	Nodes     []Node
+	pods, gpu resource.ID
 }
 
-// measures are the measures by number.
-type measures struct {
-	all   []Measured
-	known map[string]int
-}
+// The levels of a Yard, and its flavor.
+const (
+	YardBlock, YardRack = "block", "rack"
+	YardFlavor          = "yard"
+)
 
-// put numbers a measure. A free number is used again, the lowest first.
-func (m *measures) put(of Measured) int {
-	number, known := m.known[of.Key]
-	if known {
-		return number
-	}
-	number = -1
-	if len(m.known) < len(m.all) {
-		number = slices.IndexFunc(m.all, func(m Measured) bool { return m.Key == "" })
-	}
-	if number < 0 {
-		number, m.all = len(m.all), append(m.all, Measured{})
-	}
-	if m.known == nil {
-		m.known = map[string]int{}
-	}
-	m.all[number], m.known[of.Key] = of, number
-	return number
-}
+// gpusOfHost is the capacity of a host of a Yard.
+const gpusOfHost = 10
 
-// MeasureOf returns the number of the measure that a group of pod sets has to wait for, and the amount that it needs;
-// false if only another topology can help.
-func (s *Space) MeasureOf(pods []PodSet, empty bool) (number int, needed resource.Amount, ok bool) {
-	groups := groupsOf(pods)
-	if len(groups) != 1 {
-		return 0, 0, false
-	}
-	g := &groups[0]
-	if f := s.resolve(g); f != nil && f.Cause != NoDomains {
-		return 0, 0, false
-	}
-	key := g.tree.flavor + " " + strconv.Itoa(g.requested) + strconv.FormatBool(g.required) + g.tree.shapeOf(g, empty).key
-	return s.measures.put(Measured{key, pods, empty}), resource.Amount(g.needed) + 1, true
-}
-
-// Measured returns the measures by number, which RestoreMeasures takes. Not to be modified.
-func (s *Space) Measured() []Measured { return slices.Clone(s.measures.all) }
-
-// RestoreMeasures gives a Space without measures those of another one.
-func (s *Space) RestoreMeasures(all []Measured) {
-	s.measures = measures{all: slices.Clone(all), known: map[string]int{}}
-	for number, m := range all {
-		if m.Key != "" {
-			s.measures.known[m.Key] = number
-		}
-	}
-}
-
-// Measure returns the present amount of a measure.
-func (d Dimension) Measure(number int) resource.Amount {
-	s, m := d.s, &d.s.measures.all[number]
-	groups := groupsOf(m.Pods)
-	if len(groups) != 1 {
-		return 0
-	}
-	g := &groups[0]
-	if s.resolve(g) != nil {
-		return 0
-	}
-	t := g.tree
-	t.number()
-	sh := t.shapeOf(g, m.Empty)
-	level := g.requested
-	if !g.required {
-		level = 0
-	}
-	best, sum, leader := resource.Amount(0), resource.Amount(1), g.leader == nil
-	for id := range t.levels[level].All {
-		c := &sh.counts[level][id]
-		if !t.levels[level].All[id].live || (g.leader != nil && g.required && !c.leader) {
-			continue
-		}
-		leader = leader || c.leader
-		best, sum = max(best, resource.Amount(c.slicesWL)+1), sum+resource.Amount(c.slices)
-	}
-	switch {
-	case !leader:
-		return 0
-	case g.required:
-		return best
-	}
-	return sum
-}
-
-// MeasureName names the flavor and the level of a measure.
-func (d Dimension) MeasureName(number int) resource.Pair {
-	p := &d.s.measures.all[number].Pods[0]
-	name := "places"
-	if p.Required != "" {
-		name += " in one " + p.Required
-	}
-	return resource.Pair{Flavor: p.Flavor, Resource: name}
-}
-
-// Raises reports whether the release of a part may raise a measure: it frees nodes of the measure's tree.
-func (d Dimension) Raises(p ledger.Part, number int) bool {
-	m := &d.s.measures.all[number]
-	if m.Empty || len(m.Pods) == 0 {
-		return false
-	}
-	for _, h := range p.(*part).entries {
-		if h.flavor == m.Pods[0].Flavor {
-			return true
-		}
-		for _, at := range d.s.accounts.All[d.s.find(&h)].leaves {
-			if at.tree.flavor == m.Pods[0].Flavor {
-				return true
+// NewYard returns a Space of blocks × racks × hosts, each host with 10 GPUs of which some are used: on average used of 10.
+func NewYard(table *resource.Table, blocks, racks, hosts, used int) *Yard {
+	y := &Yard{Space: New(table, DefaultGates()), pods: table.ID("pods"), gpu: table.ID("example.com/gpu")}
+	for b := range blocks {
+		for r := range racks {
+			for h := range hosts {
+				name := fmt.Sprintf("host-%02d-%03d-%03d", b, r, h)
+				y.Nodes = append(y.Nodes, Node{
+					Name: name, Ready: true, Schedulable: true,
+					Labels: map[string]string{
+						YardBlock: fmt.Sprintf("block-%02d", b), YardRack: fmt.Sprintf("rack-%02d-%03d", b, r), Hostname: name, "pool": YardFlavor,
+					},
+					Allocatable: []workload.Request{{Resource: y.pods, Amount: 110}, {Resource: y.gpu, Amount: gpusOfHost}},
+				})
 			}
 		}
 	}
-	return false
-}
-
-// Forget frees the number of a measure that nothing waits for.
-func (d Dimension) Forget(number int) {
-	m := &d.s.measures
-	delete(m.known, m.all[number].Key)
-	m.all[number] = Measured{}
-}
-
-// Remember returns the amounts of a part by flavor and leaf.
-func (d Dimension) Remember(p ledger.Part) (items []ledger.Item) {
-	for _, h := range p.(*part).entries {
-		for _, r := range h.amounts {
-			items = append(items, ledger.Item{Of: h.flavor, At: h.key.flavor + "\x00" + h.key.leaf, Resource: r.Resource, Amount: r.Amount})
+	for _, n := range y.Nodes {
+		y.SetNode(n)
+	}
+	y.SetTree(YardFlavor, Tree{Topology: "yard", Levels: []string{YardBlock, YardRack, Hostname}, NodeLabels: map[string]string{"pool": YardFlavor}})
+	for i, n := range y.Nodes {
+		count := min(gpusOfHost, max(0, used+i*7919%5-2)) // used−2 to used+2
+		if count > 0 {
+			y.apply(y.Part([]Charge{y.On(n.Name, 1, resource.Amount(count))}).(*part), 1, nil)
 		}
 	}
-	return items
+	return y
 }
 
-// Recall is the inverse of Remember.
-func (d Dimension) Recall(items []ledger.Item) ledger.Part {
-	p := &part{}
-	for i, item := range items {
-		if i == 0 || items[i-1].Of != item.Of || items[i-1].At != item.At {
-			of, leaf, _ := strings.Cut(item.At, "\x00")
-			key := accountKey{of, leaf}
-			p.entries = append(p.entries, holding{flavor: item.Of, key: key, account: d.s.account(key)})
-		}
-		h := &p.entries[len(p.entries)-1]
-		h.amounts = append(h.amounts, workload.Request{Resource: item.Resource, Amount: item.Amount})
+// On is a number of pods of some GPUs each on one host.
+func (y *Yard) On(host string, count int32, gpus resource.Amount) Charge {
+	return Charge{
+		&Placement{Flavor: YardFlavor, Levels: []string{Hostname}, Domains: []Domain{{[]string{host}, count}}},
+		y.Pod(gpus),
 	}
-	return p
+}
+
+// Pod is the requests of a pod of some GPUs.
+func (y *Yard) Pod(gpus resource.Amount) []workload.Request {
+	return []workload.Request{{Resource: y.pods, Amount: 1}, {Resource: y.gpu, Amount: gpus}}
+}
+
+// Flip makes a node ready, or not ready.
+func (y *Yard) Flip(i int) {
+	y.Nodes[i].Ready = !y.Nodes[i].Ready
+	y.SetNode(y.Nodes[i])
+}
+
+// Forget drops the counts of all shapes, so that the next placement is cold.
+func (y *Yard) Forget() {
+	for _, t := range y.inOrder {
+		t.dropShapes()
+	}
+}
+
+// Gang is pod sets of one gang: a number of pods of one GPU that require a level, or prefer it.
+func (y *Yard) Gang(count int32, required, preferred string) []PodSet {
+	return []PodSet{{Name: "main", Flavor: YardFlavor, Count: count, Requests: y.Pod(1), Required: required, Preferred: preferred}}
 }

@@ -135,7 +135,7 @@ func (t *tree) candidates(sh *shape, l int, h chooser) []candidate {
 	list, all := t.s.scratch.list[:0], t.levels[l].All
 	for id := range all {
 		if c := &sh.counts[l][id]; all[id].live && (h.tiers || c.pods > 0 || c.leader) {
-			list = append(list, candidate{*c, int32(id), all[id].order})
+			list = append(list, candidate{c, int32(id), all[id].order})
 		}
 	}
 	t.s.scratch.list = list
@@ -147,7 +147,7 @@ func (t *tree) appendKids(list []candidate, sh *shape, l int, id int32, h choose
 	all := t.levels[l+1].All
 	for _, k := range t.levels[l].All[id].kids {
 		if c := &sh.counts[l+1][k]; h.tiers || c.pods > 0 || c.leader {
-			list = append(list, candidate{*c, k, all[k].order})
+			list = append(list, candidate{c, k, all[k].order})
 		}
 	}
 	return list
@@ -156,15 +156,14 @@ func (t *tree) appendKids(list []candidate, sh *shape, l int, id int32, h choose
 // descend distributes a group over chosen domains of level l, and from there down to leaves. spec: 20 §4.6, phase 2b.
 func (s *Space) descend(g *group, sh *shape, h chooser, l int, chosen []candidate) ([]share, *Failure) {
 	sc := &s.scratch
-	now, ok := h.distribute(chosen, g.needed, 0, h.leader, sc.shares[0][:0])
+	now, ok := h.distribute(&ranking{list: chosen, fixed: true}, g.needed, 0, h.leader, sc.shares[0][:0])
 	next := sc.shares[1][:0]
 	for ; ok && l < g.slice; l++ {
 		list := sc.kids[:0]
 		for _, p := range now {
 			list = g.tree.appendKids(list, sh, l, p.id, h)
 		}
-		slices.SortFunc(list, h.withoutLeader)
-		next, ok = h.distribute(list, g.needed, 0, h.leader, next[:0])
+		next, ok = h.distribute(&ranking{list: list, order: h.withoutLeader}, g.needed, 0, h.leader, next[:0])
 		sc.kids, now, next = list, next, now
 	}
 	if l == g.slice {
@@ -182,9 +181,8 @@ func (s *Space) descendEach(g *group, sh *shape, h chooser, l int, now, next []s
 		next = next[:0]
 		for _, p := range now {
 			list := g.tree.appendKids(sc.kids[:0], sh, l, p.id, h)
-			slices.SortFunc(list, h.withoutLeader)
 			from, unit := len(next), g.inner[l+1]
-			if next, ok = h.distribute(list, p.n/unit, unit, p.leader, next); !ok {
+			if next, ok = h.distribute(&ranking{list: list, order: h.withoutLeader}, p.n/unit, unit, p.leader, next); !ok {
 				break
 			}
 			for i := from; i < len(next); i++ {

@@ -22,19 +22,19 @@ func NewPlacer(s *Space, in *ledger.Ledger) *Placer { return &Placer{s, in.Exten
 
 // Now reports whether all groups have places in what is free.
 func (p *Placer) Now(podSets []workload.PodSet, groups []flavor.PlaceGroup) bool {
-	_, f := p.Space.Place(requests(podSets, groups), Options{})
+	_, f := p.Space.Place(asked(podSets, groups), Options{})
 	return f == nil
 }
 
 // Ever reports whether they would have on nodes without workloads that hold quota.
 func (p *Placer) Ever(podSets []workload.PodSet, groups []flavor.PlaceGroup) bool {
-	_, f := p.Space.Place(requests(podSets, groups), Options{Empty: true})
+	_, f := p.Space.Place(asked(podSets, groups), Options{Empty: true})
 	return f == nil
 }
 
 // Why is why they have none now.
 func (p *Placer) Why(podSets []workload.PodSet, groups []flavor.PlaceGroup) string {
-	if _, f := p.Space.Place(requests(podSets, groups), Options{Explain: true}); f != nil {
+	if _, f := p.Space.Place(asked(podSets, groups), Options{Explain: true}); f != nil {
 		return f.String()
 	}
 	return "other workloads of the same cycle take the nodes"
@@ -42,7 +42,7 @@ func (p *Placer) Why(podSets []workload.PodSet, groups []flavor.PlaceGroup) stri
 
 // Wants waits for the domains to hold the group: those that there are, and what is free of them.
 func (p *Placer) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) ([]workload.Want, bool) {
-	pods := requests(podSets, []flavor.PlaceGroup{g})
+	pods := asked(podSets, []flavor.PlaceGroup{g})
 	for i := range pods {
 		if least := podSets[g.PodSets[i]].MinCount; least > 0 {
 			pods[i].Count = min(least, pods[i].Count)
@@ -62,7 +62,7 @@ func (p *Placer) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like work
 
 // Place returns u with the places of all groups, and the placement of each pod set.
 func (p *Placer) Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, []*trace.Placement, bool) {
-	pods := requests(podSets, groups)
+	pods := asked(podSets, groups)
 	placed, f := p.Space.Place(pods, Options{Empty: empty})
 	if f != nil {
 		return u, nil, false
@@ -102,8 +102,8 @@ func members(groups []flavor.PlaceGroup) (all []int) {
 	return all
 }
 
-// requests are the pod sets of the groups as requests for places.
-func requests(podSets []workload.PodSet, groups []flavor.PlaceGroup) []PodSet {
+// asked returns the pod sets of the groups as requests for places.
+func asked(podSets []workload.PodSet, groups []flavor.PlaceGroup) []PodSet {
 	var out []PodSet
 	for n, g := range groups {
 		for _, i := range g.PodSets {

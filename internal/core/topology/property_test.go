@@ -25,6 +25,7 @@ type pair struct {
 	queue quota.Node
 	w     *twin
 	held  []*heldParts
+	rich  bool // most of what is asked for fits
 }
 
 // heldParts is the usage of a workload, and its charges in the twin.
@@ -54,7 +55,12 @@ func (p *pair) n(lo, hi int, label string) int { return rapid.IntRange(lo, hi).D
 func (p *pair) setNode(name string) {
 	n := Node{Name: name, Ready: !p.chance(6, "not ready"), Schedulable: !p.chance(8, "cordoned"), Labels: map[string]string{}}
 	host := name
-	if p.chance(20, "shared hostname") {
+	rare := 1
+	if p.rich {
+		rare = 20
+		n.Ready, n.Schedulable = true, true
+	}
+	if p.chance(20*rare, "shared hostname") {
 		host = "h0"
 	}
 	for _, kv := range [][2]string{
@@ -62,15 +68,18 @@ func (p *pair) setNode(name string) {
 		{"pool", fmt.Sprint("p", p.n(0, 3, "pool")/2)}, {"disk", fmt.Sprint("d", p.n(0, 1, "disk"))},
 	} {
 		label, value := kv[0], kv[1]
-		if label != "pool" && p.chance(25, "no "+label) {
+		if label != "pool" && p.chance(25*rare, "no "+label) {
 			continue
 		}
 		n.Labels[label] = value
 	}
-	if p.chance(6, "taint") {
+	if p.chance(6*rare, "taint") {
 		n.Taints = []workload.Taint{{Key: "t", Value: fmt.Sprint(p.n(0, 1, "value")), Effect: "NoSchedule"}}
 	}
 	n.Allocatable = []workload.Request{{Resource: cpu, Amount: resource.Amount(p.n(0, 9, "cpu"))}, {Resource: pods, Amount: resource.Amount(p.n(1, 7, "pods"))}}
+	if p.rich {
+		n.Allocatable[0].Amount += 6
+	}
 	if p.chance(2, "gpus") {
 		n.Allocatable = append(n.Allocatable, workload.Request{Resource: gpu, Amount: resource.Amount(p.n(0, 4, "gpu"))})
 	}
@@ -82,7 +91,10 @@ func (p *pair) setTree(flavor string) {
 	d := Tree{Topology: "t-" + flavor, Levels: rapid.SampledFrom([][]string{
 		{"block", "rack", Hostname}, {"rack", Hostname}, {Hostname}, {"block", "rack"}, {"block"}, {"block", "rack", Hostname},
 	}).Draw(p.T, "levels")}
-	if p.chance(2, "labels") {
+	if p.rich {
+		d.Levels = []string{"block", "rack", Hostname}
+	}
+	if !p.rich && p.chance(2, "labels") {
 		d.NodeLabels = map[string]string{"pool": fmt.Sprint("p", p.n(0, 1, "pool"))}
 	}
 	p.s.SetTree(flavor, d)
@@ -126,7 +138,7 @@ func (p *pair) drawPod() []workload.Request {
 }
 
 func (p *pair) drawConstraints() *workload.Constraints {
-	if p.chance(2, "plain") {
+	if p.rich || p.chance(2, "plain") {
 		return nil
 	}
 	c := &workload.Constraints{}
@@ -259,6 +271,7 @@ func drawGates(t *rapid.T) Gates {
 func TestTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(t, drawGates(t))
+		p.rich = p.chance(2, "rich")
 		p.setTree("f")
 		p.setTree("g")
 		for i := range p.n(1, 10, "nodes") {
@@ -266,7 +279,7 @@ func TestTwin(t *testing.T) {
 		}
 		var known [][]PodSet
 		for range p.n(1, 25, "steps") {
-			if p.chance(3, "edit") {
+			if p.chance(3, "edit") && (!p.rich || p.chance(2, "rich edit")) {
 				p.edit()
 			}
 			request := p.draw()
