@@ -208,3 +208,16 @@ func (f *filling) ungated(unhealthy map[string]bool) (out []*corev1.Pod) {
 	}
 	return out
 }
+
+// requests are the annotations of pods that request a topology. Pods that get a place without a request have one of them from the start
+// of their job.
+var requests = []string{
+	kueue.PodSetRequiredTopologyAnnotation, kueue.PodSetPreferredTopologyAnnotation, kueue.PodSetUnconstrainedTopologyAnnotation,
+	kueue.PodSetSliceRequiredTopologyAnnotation, kueue.PodSetSliceRequiredTopologyConstraintsAnnotation,
+}
+
+// AsksForTopology reports whether the capacity that a pod uses is part of a topology assignment: one of the annotations that request a
+// topology is set (spec: 20 §4.5, §4.9).
+func AsksForTopology(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(requests, func(key string) bool { _, has := pod.Annotations[key]; return has })
+}
