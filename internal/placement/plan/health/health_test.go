@@ -344,7 +344,7 @@ func names(pods []*corev1.Pod) string {
 }
 
 // For any world: at most one node is recorded, and only one of the assignment; no pod is failed that runs, is gated or waits for a healthy
-// node; what was decided is decided again as no change.
+// node; once it is carried out, the same decision is no change.
 func TestDecideAnyWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		host := rapid.SampledFrom([]string{"n1", "n2", "n3"})
