@@ -216,6 +216,9 @@ var requests = []string{
 	kueue.PodSetSliceRequiredTopologyAnnotation, kueue.PodSetSliceRequiredTopologyConstraintsAnnotation,
 }
 
+// TopologyAnnotations returns the annotations of pods that request a topology.
+func TopologyAnnotations() []string { return slices.Clone(requests) }
+
 // AsksForTopology reports whether the capacity that a pod uses is part of a topology assignment: one of the annotations that request a
 // topology is set (spec: 20 §4.5, §4.9).
 func AsksForTopology(pod *corev1.Pod) bool {

@@ -103,6 +103,9 @@ func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 	return out
 }
 
+// Abandon returns the pod without any gate that an admission would remove, for a namespace that is not managed any more.
+func Abandon(pod *corev1.Pod) *corev1.Pod { return without(without(pod, gate), topologyGate) }
+
 // accepts reports whether a node selector can be added to a pod: no entry of the pod has another value, because entries can only be added.
 func accepts(pod *corev1.Pod, selector map[string]string) bool {
 	for key, value := range selector { //berth:unordered all must hold
