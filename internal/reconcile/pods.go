@@ -1,7 +1,9 @@
 package reconcile
 
 import (
+	"context"
 	"fmt"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	placement "github.com/berth-project/berth/internal/placement/plan"
 )
 
 // Pods is a cache of the pods with one label, trimmed to the fields in use. Few pods of a cluster matter, so it reads none before Fill.
@@ -77,6 +80,45 @@ func NewGatedPods(mgr ctrl.Manager, label string, keep ...string) (*Pods, error)
 			Status: corev1.PodStatus{Phase: pod.Status.Phase},
 		}
 	})
+}
+
+// ByChain is the index of NewStartedPods: the name of the Workload, or of the chain of slices, that a pod belongs to.
+const ByChain = "berth.chain"
+
+// NewStartedPods makes a cache of the pods that were started for an admission, trimmed to the fields that ungating and node failures need:
+// the labels that may be indexes of pods, and the annotations that name a Workload and request a topology. It has the index ByChain, and
+// reads no pods before Fill.
+func NewStartedPods(ctx context.Context, mgr ctrl.Manager) (*Pods, error) {
+	annotations := append(placement.TopologyAnnotations(), kueue.WorkloadSliceNameAnnotation, kueue.WorkloadAnnotation, kueue.PodIndexOffsetAnnotation)
+	pods, err := NewPods(mgr, kueue.PodSetLabel, func(pod *corev1.Pod) *corev1.Pod {
+		out := &corev1.Pod{
+			ObjectMeta: TrimMeta(pod, []string{kueue.PodSetLabel}, annotations),
+			Spec: corev1.PodSpec{
+				SchedulingGates: pod.Spec.SchedulingGates, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations,
+				NodeName: pod.Spec.NodeName,
+			},
+			Status: corev1.PodStatus{Phase: pod.Status.Phase},
+		}
+		for key, value := range pod.Labels { //berth:unordered a map again
+			if _, err := strconv.ParseUint(value, 10, 31); err == nil { // any label may be the index that a job kind names
+				out.Labels[key] = value
+			}
+		}
+		return out
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = pods.IndexField(ctx, &corev1.Pod{}, ByChain, func(o client.Object) []string {
+		if name := placement.Chain(o.(*corev1.Pod)); name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("indexing pods: %w", err)
+	}
+	return pods, nil
 }
 
 // TrimMeta returns the metadata of a pod that every cache of pods needs, with the given labels and annotations.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 )
 
 // sources maps the priority class sources of v1beta1 to groups and kinds.
@@ -120,8 +121,8 @@ func constraintsUp(request, kept object) {
 	restore(request, kept, constraintsField)
 }
 
-// topologiesDown writes the topology assignments of an admission as lists of domains. It returns, by pod set, the shapes that compress
-// would not restore.
+// topologiesDown writes the topology assignments of an admission as lists of domains. It returns, by pod set, the shapes that
+// [assignment.Compress] would not restore.
 func topologiesDown(admission object) ([]any, error) {
 	var shapes []any
 	left := newSpace()
@@ -141,37 +142,37 @@ func topologiesDown(admission object) ([]any, error) {
 }
 
 // topologyDown turns slices into domains, and returns the shape of the slices if topologyUp needs it.
-func topologyDown(assignment object, left *space) (shape any, err error) {
-	if _, ok := assignment["slices"]; !ok {
+func topologyDown(of object, left *space) (shape any, err error) {
+	if _, ok := of["slices"]; !ok {
 		return nil, nil
 	}
 	var written []kueue.TopologyAssignmentSlice
-	if err := recode(assignment["slices"], &written); err != nil {
+	if err := recode(of["slices"], &written); err != nil {
 		return nil, err
 	}
 	domains, err := expand(written, left)
 	if err != nil {
 		return nil, err
 	}
-	delete(assignment, "slices")
+	delete(of, "slices")
 	list := make([]any, len(domains))
 	for i, d := range domains {
-		values := make([]any, len(d.values))
-		for j, v := range d.values {
+		values := make([]any, len(d.Values))
+		for j, v := range d.Values {
 			values[j] = v
 		}
-		list[i] = object{"values": values, "count": int64(d.count)}
+		list[i] = object{"values": values, "count": int64(d.Count)}
 	}
-	assignment["domains"] = list
-	if reflect.DeepEqual(compress(domains), written) {
+	of["domains"] = list
+	if reflect.DeepEqual(assignment.Compress(domains), written) {
 		return nil, nil
 	}
-	return shape, recode(shapeOf(written), &shape)
+	return shape, recode(assignment.ShapeOf(written), &shape)
 }
 
 // topologyUp turns domains into slices, in the given shape if they fit into it.
-func topologyUp(assignment object, shape any) error {
-	list, ok := assignment["domains"].([]any)
+func topologyUp(of object, shape any) error {
+	list, ok := of["domains"].([]any)
 	if !ok {
 		return nil
 	}
@@ -182,13 +183,13 @@ func topologyUp(assignment object, shape any) error {
 	if recode(list, &wire) != nil {
 		return nil //nolint:nilerr // not what the schema of v1beta1 says, which will refuse it better than a conversion can
 	}
-	levels, _ := assignment["levels"].([]any)
-	if len(levels) > maxLevels {
-		return fmt.Errorf("levels has %d entries, at most %d are allowed", len(levels), maxLevels)
+	levels, _ := of["levels"].([]any)
+	if len(levels) > assignment.MaxLevels {
+		return fmt.Errorf("levels has %d entries, at most %d are allowed", len(levels), assignment.MaxLevels)
 	}
-	domains := make([]domain, len(wire))
+	domains := make([]assignment.Domain, len(wire))
 	for i, d := range wire {
-		domains[i] = domain{d.Values, d.Count}
+		domains[i] = assignment.Domain{Values: d.Values, Count: d.Count}
 		if len(d.Values) != len(levels) { // the schema does not check it, because it does not bound the number of domains
 			return fmt.Errorf("domains[%d].values must have one entry for each of levels", i)
 		}
@@ -199,13 +200,13 @@ func topologyUp(assignment object, shape any) error {
 			return err
 		}
 	}
-	made, fits := refill(kept, domains)
+	made, fits := assignment.Refill(kept, domains)
 	if !fits {
-		made = compress(domains)
+		made = assignment.Compress(domains)
 	}
-	delete(assignment, "domains")
+	delete(of, "domains")
 	var out any
 	err := recode(made, &out)
-	assignment["slices"] = out
+	of["slices"] = out
 	return err
 }

@@ -1,10 +1,16 @@
-// Package plan decides which pods of an elastic job may be scheduled.
+// Package plan decides which gated pods may be scheduled, and where.
 //
 //	admitted slice: main x6 ──┐
 //	pods of the chain ────────┴─► room = 6 − pods that run ─► the first gated ones, by name
 //
+//	assignment: n1 x2, n2 x4 ─┐
+//	pods of the Workload ─────┴─► by rank, or the first free domain ─► each gated one with a node selector
+//
 // A pod of an elastic job is created with a scheduling gate. The gate is removed once a slice with room for it is admitted. The same
 // write sets the node selector and labels of its pod set: the template of a running job cannot change any more (spec: 30 §4.11).
+//
+// A pod of a Workload with a topology assignment has a gate of its own, which is removed together with the choice of its domain
+// (spec: 20 §4.8). A pod may have both gates.
 package plan
 
 import (
@@ -82,13 +88,10 @@ func Decide(o *Observed) []*corev1.Pod {
 // Free returns the pod without the gate and with the assignments of its pod set. It returns nil if a node selector has another value,
 // since they can only be added. Labels and annotations of an earlier admission are overwritten.
 func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
-	for _, key := range slices.Sorted(maps.Keys(info.NodeSelector)) {
-		if has, ok := pod.Spec.NodeSelector[key]; ok && has != info.NodeSelector[key] {
-			return nil
-		}
+	if !accepts(pod, info.NodeSelector) {
+		return nil
 	}
-	out := pod.DeepCopy()
-	out.Spec.SchedulingGates = slices.DeleteFunc(out.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g == gate })
+	out := without(pod, gate)
 	out.Labels = merged(out.Labels, info.Labels)
 	out.Annotations = merged(out.Annotations, info.Annotations)
 	out.Spec.NodeSelector = merged(out.Spec.NodeSelector, info.NodeSelector)
@@ -97,6 +100,26 @@ func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 			out.Spec.Tolerations = append(out.Spec.Tolerations, t)
 		}
 	}
+	return out
+}
+
+// Abandon returns the pod without any gate that an admission would remove, for a namespace that is not managed any more.
+func Abandon(pod *corev1.Pod) *corev1.Pod { return without(without(pod, gate), topologyGate) }
+
+// accepts reports whether a node selector can be added to a pod: no entry of the pod has another value, because entries can only be added.
+func accepts(pod *corev1.Pod, selector map[string]string) bool {
+	for key, value := range selector { //berth:unordered all must hold
+		if has, ok := pod.Spec.NodeSelector[key]; ok && has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// without returns a copy of the pod without one of its gates.
+func without(pod *corev1.Pod, gate corev1.PodSchedulingGate) *corev1.Pod {
+	out := pod.DeepCopy()
+	out.Spec.SchedulingGates = slices.DeleteFunc(out.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g == gate })
 	return out
 }
 

@@ -1,16 +1,18 @@
-// Package ungate removes the scheduling gates of the pods of elastic jobs, as many as are admitted. It reconciles chains of slices: a
-// change of a Workload or of a pod of the chain requeues it.
+// Package ungate removes the scheduling gates of the pods of admitted jobs: of elastic jobs as many as are admitted, and of jobs with a
+// topology assignment together with the choice of a domain. It reconciles chains of slices; a Workload that is no slice is a chain by
+// itself. A change of a Workload or of a pod of the chain requeues it.
 //
-//	Workloads of the job ─► the admitted slice ─┐
-//	pods of the chain ──────────────────────────┴─► plan.Decide ─► one patch for each pod
+//	Workloads of the job ─► the admitted slice ─┬─► plan.Decide ─┐
+//	pods of the chain ──────────────────────────┴─► plan.Place ──┴─► one patch for each pod
 //
 // A patch has the resource version of the pod that was read. An ungated pod counts as running at once, even if the cache does not show it
-// yet, so that no two pods get the same room (spec: 30 §4.11).
+// yet, so that no two pods get the same room (spec: 20 §4.8, 30 §4.11).
 package ungate
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,7 +22,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -32,17 +36,24 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-const workers = 4
-
-// Indexes of the cache.
 const (
-	byChain = "berth.chain"        // of pods and Workloads: the name of their chain
-	byOwner = "berth.elasticOwner" // of Workloads: the UID of their controller
+	workers = 4
+	// atOnce is how many pods of a job are ungated at once.
+	atOnce = 8
+)
+
+// Indexes of the cache of Workloads.
+const (
+	byChain = "berth.chain"        // of elastic jobs: the name of their chain
+	byOwner = "berth.elasticOwner" // of elastic jobs: the UID of their controller
 )
 
 // Options are the settings of the controller.
 type Options struct {
 	Config *job.Config
+	// Pods are the pods that were started for an admission, shared with other controllers; nil is a cache of its own. It is filled once a
+	// Workload needs it.
+	Pods *reconcile.Pods
 	// Ungated is called for every ungated pod with its Workload, the removed gates, and whether it belongs to a group; may be nil.
 	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	Now     func() time.Time
@@ -53,7 +64,6 @@ type reconciler struct {
 	gate   *lookup.Gate
 	client client.Client
 	live   client.Reader
-	pods   *reconcile.Pods // pods that were started for an admission; filled once there is an elastic job
 	watch  func() error
 
 	filling sync.Mutex
@@ -63,23 +73,15 @@ type reconciler struct {
 }
 
 // Setup adds the controller to the manager.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	cache, err := reconcile.NewGatedPods(mgr, kueue.PodSetLabel)
-	if err != nil {
-		return err
-	}
-	err = cache.IndexField(ctx, &corev1.Pod{}, byChain, func(o client.Object) []string {
-		if name := plan.Chain(o.(*corev1.Pod)); name != "" {
-			return []string{name}
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
+	if o.Pods == nil {
+		if o.Pods, err = reconcile.NewStartedPods(ctx, mgr); err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("indexing pods: %w", err)
 	}
 	r := &reconciler{
 		Options: o, gate: lookup.NewGate(o.Config, nil, mgr.GetCache(), mgr.GetAPIReader()), client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		pods: cache, written: reconcile.NewOverlay[*corev1.Pod](o.Now),
+		written: reconcile.NewOverlay[*corev1.Pod](o.Now),
 	}
 	for name, value := range map[string]func(*kueue.Workload) string{
 		byChain: slices.Chain,
@@ -101,29 +103,47 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		}
 	}
 	c, err := ctrl.NewControllerManagedBy(mgr).Named("elastic_job_ungater").
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(ofWorkload)).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Build(r)
 	if err != nil {
-		return fmt.Errorf("controller of elastic pods: %w", err)
+		return fmt.Errorf("controller of gated pods: %w", err)
 	}
 	r.watch = func() error {
-		return c.Watch(source.Kind(cache.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(ofPod)))
+		return c.Watch(source.Kind(o.Pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(ofPod), predicate.TypedFuncs[*corev1.Pod]{
+			UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Pod]) bool { return isChange(e.ObjectOld, e.ObjectNew) },
+		}))
 	}
 	return nil
 }
 
-func ofWorkload(_ context.Context, o client.Object) []ctrlreconcile.Request {
+func (r *reconciler) ofWorkload(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	w, ok := o.(*kueue.Workload)
-	if !ok || !job.IsElastic(w) {
+	if !ok || (!r.isElastic(w) && !r.hasPlaces(w)) {
 		return nil
 	}
 	return request(w.Namespace, slices.Chain(w))
 }
 
-// ofPod returns the chain of a pod. A pod that names a Workload and no chain, and has no gate, does not belong to an elastic job.
+func (r *reconciler) isElastic(w *kueue.Workload) bool {
+	return r.Config.ElasticJobs && job.IsElastic(w)
+}
+
+func (r *reconciler) hasPlaces(w *kueue.Workload) bool { return r.Config.Topology && plan.HasPlaces(w) }
+
+// isChange reports whether a pod changed in anything that decides which pods are ungated. Its node does not: otherwise the start of each of
+// many pods would have all of them listed.
+func isChange(before, after *corev1.Pod) bool {
+	return job.PodIsOver(before) != job.PodIsOver(after) || (before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
+		len(before.Spec.SchedulingGates) != len(after.Spec.SchedulingGates) ||
+		!maps.Equal(before.Spec.NodeSelector, after.Spec.NodeSelector) ||
+		!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations)
+}
+
+// ofPod returns the chain of a pod. A pod that names a Workload and no chain, and has no gate, belongs to no elastic job. If it requests a
+// topology its end may free the slot of another pod.
 func ofPod(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
-	if pod.Annotations[kueue.WorkloadSliceNameAnnotation] == "" && !plan.IsGated(pod) {
+	if pod.Annotations[kueue.WorkloadSliceNameAnnotation] == "" && !plan.IsGated(pod) && !plan.IsUnplaced(pod) && !plan.AsksForTopology(pod) {
 		return nil
 	}
 	return request(pod.Namespace, plan.Chain(pod))
@@ -137,6 +157,8 @@ func request(namespace, chain string) []ctrlreconcile.Request {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=kueue-manager-elastic-role
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=kueue-manager-topology-role
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=kueue-manager-topology-role
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads;resourceflavors,verbs=get;list;watch
 
 // Reconcile ungates the pods of one chain for which there is room.
@@ -153,56 +175,104 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err != nil {
 		return err
 	}
-	o := &plan.Observed{}
-	if o.Pods, err = r.podsOf(ctx, chain); err != nil {
-		return err
-	}
-	if !managed {
-		return r.ungateAll(ctx, o.Pods)
-	}
-	for i, pod := range o.Pods {
-		if o.Pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
-			return err
-		}
-	}
-	if o.Slice, err = r.granting(ctx, chain, o.Pods); err != nil || o.Slice == nil {
-		return err
-	}
-	flavors, err := r.flavors(ctx, o.Slice)
+	pods, err := r.podsOf(ctx, chain)
 	if err != nil {
 		return err
 	}
-	if o.Infos, err = job.InfosFromAdmission(r.Config, o.Slice, flavors); err != nil {
-		return err
+	if !managed {
+		return r.ungateAll(ctx, pods)
 	}
-	for _, pod := range plan.Decide(o) {
-		if err := r.ungate(ctx, o, pod); err != nil {
+	for i, pod := range pods {
+		if pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
 			return err
 		}
 	}
-	return nil
+	w, err := r.granting(ctx, chain, pods)
+	if err != nil || w == nil {
+		return err
+	}
+	next, err := r.decide(ctx, w, pods)
+	if err != nil {
+		return err
+	}
+	return r.ungate(ctx, w, pods, next)
 }
 
-// ungateAll removes the gates of pods whose namespace left management while their job runs: its template has the gate, and cannot change
+// decide returns the pods as they should be, one for each of the given pods. A pod that the gate of elastic jobs holds gets no domain: it
+// would keep the slot from a pod that may run.
+func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	next := newPods(pods)
+	if r.isElastic(w) {
+		flavors, err := r.flavors(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		infos, err := job.InfosFromAdmission(r.Config, w, flavors)
+		if err != nil {
+			return nil, err
+		}
+		next.replace(plan.Decide(&plan.Observed{Slice: w, Infos: infos, Pods: pods}))
+	}
+	if r.hasPlaces(w) {
+		unhealthy, err := r.unhealthy(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		free := make([]*corev1.Pod, 0, len(pods))
+		for _, pod := range next.list {
+			if !r.isElastic(w) || !plan.IsGated(pod) {
+				free = append(free, pod)
+			}
+		}
+		placed, err := plan.Place(&plan.Placement{Workload: w, Pods: free, Unhealthy: unhealthy})
+		if err != nil {
+			return nil, fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
+		}
+		next.replace(placed)
+	}
+	return next.list, nil
+}
+
+// newList is a list of pods in which some are replaced.
+type newList struct {
+	list []*corev1.Pod
+	at   map[types.UID]int
+}
+
+func newPods(pods []*corev1.Pod) *newList {
+	n := &newList{list: append([]*corev1.Pod(nil), pods...), at: make(map[types.UID]int, len(pods))}
+	for i, pod := range pods {
+		n.at[pod.UID] = i
+	}
+	return n
+}
+
+func (n *newList) replace(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		n.list[n.at[pod.UID]] = pod
+	}
+}
+
+// ungateAll removes the gates of pods whose namespace left management while their job runs: its template has the gates, and cannot change
 // any more. Only pods of a job that Berth started name a chain (spec: 30 §4.2.5 rule 2).
 func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 	for _, pod := range pods {
-		if !plan.IsGated(pod) || pod.DeletionTimestamp != nil {
+		if (!plan.IsGated(pod) && !plan.IsUnplaced(pod)) || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if err := r.patch(ctx, pod, plan.Free(pod, &job.PodSetInfo{})); client.IgnoreNotFound(err) != nil {
+		if err := r.patch(ctx, pod, plan.Abandon(pod)); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fill starts to watch pods, once. Most clusters have no elastic job, and many pods.
+// fill starts to watch pods, once. Many clusters have no such job, and many pods.
 func (r *reconciler) fill(ctx context.Context) error {
 	r.filling.Lock()
 	defer r.filling.Unlock()
 	if !r.filled {
-		if err := r.pods.Fill(); err != nil {
+		if err := r.Pods.Fill(); err != nil {
 			return err
 		}
 		if err := r.watch(); err != nil {
@@ -210,15 +280,18 @@ func (r *reconciler) fill(ctx context.Context) error {
 		}
 		r.filled = true
 	}
-	if !r.pods.WaitForCacheSync(ctx) {
+	if !r.Pods.WaitForCacheSync(ctx) {
 		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
 	}
 	return nil
 }
 
+// podsOf returns the pods of a chain, which are shared with the cache.
 func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	if err := r.pods.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{byChain: chain.Name}); err != nil {
+	err := r.Pods.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{reconcile.ByChain: chain.Name},
+		client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return nil, fmt.Errorf("listing pods of %s: %w", chain, err)
 	}
 	out := make([]*corev1.Pod, 0, len(list.Items))
@@ -228,18 +301,21 @@ func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]
 	return out, nil
 }
 
-// granting returns the admitted slice of the job that the chain belongs to, nil if there is none. If only pods remain of the chain, the
-// job is their controller.
+// granting returns the Workload that lets the pods of a chain run, nil if there is none: the admitted slice of the job, or the Workload
+// with the name of the chain. If only pods remain of a chain of slices, the job is their controller.
 func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, pods []*corev1.Pod) (*kueue.Workload, error) {
 	named, err := r.workloads(ctx, chain.Namespace, byChain, chain.Name)
 	if err != nil {
 		return nil, err
 	}
-	if len(named) == 0 { // the pods may name a later slice
+	if len(named) == 0 { // no slice, or the pods name a later one
 		var w kueue.Workload
-		if err := r.client.Get(ctx, chain, &w); client.IgnoreNotFound(err) != nil {
+		switch err := r.client.Get(ctx, chain, &w); {
+		case client.IgnoreNotFound(err) != nil:
 			return nil, fmt.Errorf("reading workload %s: %w", chain, err)
-		} else if err == nil {
+		case err == nil && !job.IsElastic(&w):
+			return admitted(&w), nil
+		case err == nil:
 			named = append(named, &w)
 		}
 	}
@@ -254,6 +330,13 @@ func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, p
 	return slices.Granting(all), err
 }
 
+func admitted(w *kueue.Workload) *kueue.Workload {
+	if slices.LetsPodsRun(w) {
+		return w
+	}
+	return nil
+}
+
 // lastController returns the UID of the controller of the last object that has one, empty for none.
 func lastController[O metav1.Object](objects []O) (uid string) {
 	for _, o := range objects {
@@ -262,58 +345,4 @@ func lastController[O metav1.Object](objects []O) (uid string) {
 		}
 	}
 	return uid
-}
-
-func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
-	var list kueue.WorkloadList
-	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
-		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
-	}
-	out := make([]*kueue.Workload, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out, nil
-}
-
-func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavors, error) {
-	out := job.Flavors{}
-	for _, a := range w.Status.Admission.PodSetAssignments {
-		for _, name := range a.Flavors {
-			if out[name] != nil {
-				continue
-			}
-			var flavor kueue.ResourceFlavor
-			if err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor); err != nil {
-				return nil, fmt.Errorf("reading flavor %s: %w", name, err)
-			}
-			out[name] = &flavor
-		}
-	}
-	return out, nil
-}
-
-func (r *reconciler) ungate(ctx context.Context, o *plan.Observed, pod *corev1.Pod) error {
-	for _, old := range o.Pods {
-		if old.UID != pod.UID {
-			continue
-		}
-		err := r.patch(ctx, old, pod)
-		r.written.Wrote(old, pod, err)
-		if err != nil {
-			return err
-		}
-		if r.Ungated != nil {
-			r.Ungated(o.Slice, []string{kueue.ElasticJobSchedulingGate}, false, r.Now())
-		}
-	}
-	return nil
-}
-
-func (r *reconciler) patch(ctx context.Context, old, next *corev1.Pod) error {
-	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, next, patch, client.FieldOwner("kueue")); err != nil {
-		return fmt.Errorf("taking the gate off pod %s/%s: %w", old.Namespace, old.Name, err)
-	}
-	return nil
 }

@@ -307,9 +307,14 @@ func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
 // not evicted. Nil if there is none.
 func Granting(workloads []*kueue.Workload) *kueue.Workload {
 	return last(Live(workloads), func(w *kueue.Workload) bool {
-		return w.Annotations[kueue.ElasticJobAnnotation] == "true" && lifecycle.IsReserved(w) && lifecycle.IsAdmitted(w) &&
-			!lifecycle.IsEvicted(w) && w.Status.Admission != nil
+		return w.Annotations[kueue.ElasticJobAnnotation] == "true" && LetsPodsRun(w)
 	})
+}
+
+// LetsPodsRun reports whether the pods of a Workload may run: it is admitted, and neither evicted nor finished. A reservation alone is not
+// enough: a check may still fail.
+func LetsPodsRun(w *kueue.Workload) bool {
+	return takesOver(w) && !lifecycle.IsEvicted(w) && !lifecycle.IsFinished(w) && w.Status.Admission != nil
 }
 
 // Granted returns how many pods of a set may run: the admitted count, or the count that the slice has shrunk to, less the pods

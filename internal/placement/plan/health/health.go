@@ -1,0 +1,226 @@
+// Package health decides about Workloads whose nodes fail: which nodes are unhealthy, when a Workload is evicted, and which of its pods can
+// never run (spec: 20 §4.9).
+//
+//	nodes of the assignment ─┐           ┌─► status.unhealthyNodes: one node, which the engine replaces
+//	taints, tolerations ─────┼─► Decide ─┼─► an eviction, if a second node failed
+//	pods of the Workload ────┘           └─► stuck pods to fail, so that their job creates them again
+//
+// It is about assignments whose narrowest level is the hostname: other domains have several nodes.
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/placement/plan"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+)
+
+// grace is how long a node may be not ready under the rules with a fixed time.
+const grace = 30 * time.Second
+
+// Gates are the feature gates of node failures.
+type Gates struct {
+	OnPodTermination bool // TASReplaceNodeOnPodTermination
+	OnTaints         bool // TASReplaceNodeOnNodeTaints
+	AfterFixedTime   bool // TASReplaceNodeDueToNotReadyOverFixedTime
+	KeepPodOwned     bool // SkipReassignmentForPodOwnedWorkloads
+}
+
+// Node is what matters of a node.
+type Node struct {
+	Name, Hostname string
+	Reported       bool // it has a Ready condition
+	Ready          bool
+	Since          time.Time // of the present status of the Ready condition
+	Taints         []corev1.Taint
+}
+
+// NodeOf returns what matters of a node. A node without the label of the hostname has an empty one.
+func NodeOf(n *corev1.Node) Node {
+	out := Node{Name: n.Name, Hostname: n.Labels[corev1.LabelHostname]}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Reported, out.Ready, out.Since = true, c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		if repels(&t) {
+			out.Taints = append(out.Taints, t)
+		}
+	}
+	return out
+}
+
+// Observed is a Workload with its pods, and the objects that decide about its nodes.
+type Observed struct {
+	Workload *kueue.Workload
+	Pods     []*corev1.Pod
+	// Node returns the node with a hostname, and false if there is none. A deleted node whose name is still known is one that has reported
+	// nothing.
+	Node func(hostname string) (Node, bool)
+	// Flavors has the flavors of the admission that exist.
+	Flavors job.Flavors
+	Now     time.Time
+}
+
+// Decision is what to do about a Workload.
+type Decision struct {
+	// Evict is the message of an eviction with the reason NodeFailures, empty for none.
+	Evict string
+	// Unhealthy is the list of unhealthy nodes that the status should have, if Changed.
+	Unhealthy []kueue.UnhealthyNode
+	Changed   bool
+	// Stuck are the pods to fail, by name. There are none with an eviction.
+	Stuck []*corev1.Pod
+	// Strays are the pods to fail because the Workload has no assignment on their node. Whether that is still so must be asked of the API
+	// server first: a cache may show an older assignment.
+	Strays []*corev1.Pod
+	// Wake is when a node becomes unhealthy by time alone; zero is never.
+	Wake time.Time
+}
+
+// Decide returns what to do about a Workload.
+func (g Gates) Decide(o *Observed) Decision {
+	v := &view{Observed: o, gates: g, sets: map[string][]*kueue.PodSetAssignment{}}
+	v.readAssignments()
+	var d Decision
+	if chain.LetsPodsRun(o.Workload) {
+		v.judgeNodes(&d)
+	}
+	if d.Evict == "" {
+		v.findStuck(&d)
+	}
+	return d
+}
+
+// view is a Workload while it is decided about.
+type view struct {
+	*Observed
+	gates Gates
+	// sets are the pod sets by the hostname of each of their nodes.
+	sets map[string][]*kueue.PodSetAssignment
+	// hosts are the hostnames of all nodes of the assignment, sorted.
+	hosts []string
+	// other is true if a pod set is not assigned to nodes.
+	other bool
+}
+
+func (v *view) readAssignments() {
+	if v.Workload.Status.Admission == nil {
+		return
+	}
+	for i := range v.Workload.Status.Admission.PodSetAssignments {
+		a := &v.Workload.Status.Admission.PodSetAssignments[i]
+		domains, err := assignment.Decode(a.TopologyAssignment)
+		if err != nil || a.TopologyAssignment == nil || !assignment.IsByHostname(a.TopologyAssignment.Levels) {
+			v.other = true // also a broken assignment, which assigns nothing
+			continue
+		}
+		for _, d := range domains {
+			host := d.Values[len(d.Values)-1]
+			if len(v.sets[host]) == 0 {
+				v.hosts = append(v.hosts, host)
+			}
+			v.sets[host] = append(v.sets[host], a)
+		}
+	}
+	slices.Sort(v.hosts)
+}
+
+// judgeNodes compares the failed nodes with the recorded one. A second one evicts (spec: 20 §7 #36); a node that is not unhealthy is
+// removed from the list.
+func (v *view) judgeNodes(d *Decision) {
+	var failed []string
+	for _, host := range v.hosts {
+		node, exists := v.Node(host)
+		if !exists {
+			failed = append(failed, host) // the name of the node, as far as is known
+			continue
+		}
+		unhealthy, wake := v.gates.judge(&node, v.worstToleration(host, &node), v.isLiveOn(node.Name), v.Now)
+		if unhealthy {
+			failed = append(failed, node.Name)
+		} else if !wake.IsZero() && (d.Wake.IsZero() || wake.Before(d.Wake)) {
+			d.Wake = wake
+		}
+	}
+	if len(failed) > 1 {
+		d.Evict = fmt.Sprintf("The nodes %s failed, and the placement can be repaired for one node at a time", strings.Join(failed, " and "))
+		return
+	}
+	if v.gates.KeepPodOwned && isOfOnePod(v.Workload) {
+		failed = nil // its only pod is bound to the node, and ends with it
+	}
+	for _, name := range failed {
+		d.Unhealthy = append(d.Unhealthy, kueue.UnhealthyNode{Name: name})
+	}
+	d.Changed = !slices.Equal(d.Unhealthy, v.Workload.Status.UnhealthyNodes)
+}
+
+// judge returns whether a node is unhealthy for a Workload and, if only time is missing, when it will be.
+func (g Gates) judge(n *Node, worst tolerance, live bool, now time.Time) (unhealthy bool, wake time.Time) {
+	switch {
+	case !n.Reported:
+		return true, time.Time{}
+	case n.Ready && (worst == tolerated || !g.OnTaints):
+		return false, time.Time{}
+	case n.Ready:
+		return !live || (worst == untolerated && !g.OnPodTermination), time.Time{}
+	case g.OnPodTermination && !live:
+		return true, time.Time{}
+	case g.OnPodTermination && !g.AfterFixedTime:
+		return false, time.Time{}
+	}
+	due := n.Since.Add(grace)
+	if due.After(now) {
+		return false, due
+	}
+	return true, time.Time{}
+}
+
+// isLiveOn reports whether a pod of the Workload runs on a node. A pod that waits for its node does not.
+func (v *view) isLiveOn(node string) bool {
+	return slices.ContainsFunc(v.Pods, func(pod *corev1.Pod) bool {
+		return pod.Spec.NodeName == node && pod.DeletionTimestamp == nil && !job.PodIsOver(pod)
+	})
+}
+
+// findStuck finds ungated pods that wait for a node that will not take them. Pods of a missing node may still find it again.
+func (v *view) findStuck(d *Decision) {
+	pods := slices.SortedFunc(slices.Values(v.Pods), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	for _, pod := range pods {
+		host := pod.Spec.NodeSelector[corev1.LabelHostname]
+		if host == "" || !isWaiting(pod) {
+			continue
+		}
+		node, exists := v.Node(host)
+		switch {
+		case !exists || !node.Reported:
+		case len(v.sets[host]) == 0:
+			if !v.other { // else the host may be a wish of the user
+				d.Strays = append(d.Strays, pod)
+			}
+		case !node.Ready || (v.gates.OnTaints && v.worstToleration(host, &node) != tolerated):
+			d.Stuck = append(d.Stuck, pod)
+		}
+	}
+}
+
+func isWaiting(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil &&
+		!plan.IsUnplaced(pod) && plan.AsksForTopology(pod)
+}
+
+// isOfOnePod reports whether the only owner of a Workload is a pod. A pod group has several owners, or a label.
+func isOfOnePod(w *kueue.Workload) bool {
+	return len(w.OwnerReferences) == 1 && w.OwnerReferences[0].Kind == "Pod" && w.OwnerReferences[0].APIVersion == "v1" &&
+		w.Annotations[kueue.IsGroupWorkloadAnnotation] != "true"
+}

@@ -1,0 +1,343 @@
+package ungate
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(embeddedtest.Main(m))
+}
+
+// world is a namespace with a manager of its own.
+type world struct {
+	*testing.T
+	c         client.Client
+	rest      *rest.Config
+	namespace string
+	ungated   chan string
+	stop      func()
+	revive    func()
+}
+
+var installing sync.Mutex // of the CRDs, which the first world does
+
+func newWorld(t *testing.T, managed string) *world {
+	t.Helper()
+	installing.Lock()
+	defer installing.Unlock()
+	w := &world{T: t, c: embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme), rest: embeddedtest.Config(t), ungated: make(chan string, 100)}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ungate-", Labels: map[string]string{"managed": managed}}}
+	w.create(ns)
+	w.namespace = ns.Name
+	return w
+}
+
+func (w *world) start() {
+	w.Helper()
+	mgr, err := ctrl.NewManager(w.rest, ctrl.Options{
+		Scheme: w.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Topology: true, ElasticJobs: true}
+	err = Setup(w.Context(), mgr, Options{Config: cfg, Now: time.Now, Ungated: func(wl *kueue.Workload, gates []string, group bool, _ time.Time) {
+		w.ungated <- fmt.Sprint(wl.Name, gates, group)
+	}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.stop = embeddedtest.Run(w.T, mgr)
+}
+
+func (w *world) create(o client.Object) {
+	w.Helper()
+	w.until(fmt.Sprintf("%T is created", o), func() error { return w.c.Create(w.Context(), o) })
+}
+
+func (w *world) until(what string, check func() error) {
+	w.Helper()
+	wait.Until(w.T, what, func() error {
+		if w.revive != nil {
+			w.revive()
+		}
+		return check()
+	})
+}
+
+// workload makes an admitted Workload with one pod set, whose domains read "n1:2 n2:4".
+func (w *world) workload(name string, count int32, request *kueue.PodSetTopologyRequest, domains string, admitted bool) *kueue.Workload {
+	w.Helper()
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}
+	wl.Spec.QueueName = "lq"
+	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count, TopologyRequest: request, Template: corev1.PodTemplateSpec{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
+	}}}
+	w.create(wl)
+	w.assign(wl, domains, admitted)
+	return wl
+}
+
+func (w *world) assign(wl *kueue.Workload, domains string, admitted bool, unhealthy ...string) {
+	w.Helper()
+	var list []assignment.Domain
+	for part := range strings.FieldsSeq(domains) {
+		var d assignment.Domain
+		host, count, _ := strings.Cut(part, ":")
+		if _, err := fmt.Sscan(count, &d.Count); err != nil {
+			w.Fatal(err)
+		}
+		d.Values = []string{host}
+		list = append(list, d)
+	}
+	embeddedtest.EditStatus(w.T, w.c, wl, func(wl *kueue.Workload) {
+		wl.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{
+			Name: "main", Count: &wl.Spec.PodSets[0].Count, TopologyAssignment: assignment.Encode([]string{corev1.LabelHostname}, list, true),
+		}}}
+		wl.Status.Conditions = nil
+		for _, condition := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
+			if condition == kueue.WorkloadQuotaReserved || admitted {
+				wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
+					Type: condition, Status: metav1.ConditionTrue, Reason: "Test", LastTransitionTime: metav1.Now(),
+				})
+			}
+		}
+		wl.Status.UnhealthyNodes = nil
+		for _, name := range unhealthy {
+			wl.Status.UnhealthyNodes = append(wl.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
+		}
+	})
+}
+
+// pod makes a pod of a Workload, as its job's controller does from the template of a started job.
+func (w *world) pod(of *kueue.Workload, name, index string, change ...func(*corev1.Pod)) *corev1.Pod {
+	w.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: w.namespace, Labels: map[string]string{kueue.PodSetLabel: "main", "example.com/index": index},
+			Annotations: map[string]string{kueue.WorkloadAnnotation: of.Name, kueue.PodSetUnconstrainedTopologyAnnotation: "true"},
+		},
+		Spec: corev1.PodSpec{
+			SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}, {Name: "example.com/other"}},
+			Containers:      []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}
+	for _, edit := range change {
+		edit(p)
+	}
+	w.create(p)
+	return p
+}
+
+// places lists "POD>HOST" of the pods without the topology gate.
+func (w *world) places() []string {
+	w.Helper()
+	var list corev1.PodList
+	if err := w.c.List(w.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+		w.Fatal(err)
+	}
+	var out []string
+	for i := range list.Items {
+		if p := &list.Items[i]; !job.PodHasGate(p, kueue.TopologySchedulingGate) {
+			out = append(out, p.Name+">"+p.Spec.NodeSelector[corev1.LabelHostname])
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) expect(want ...string) {
+	w.Helper()
+	w.until(fmt.Sprintf("the pods are placed as %v", want), func() error {
+		if diff := cmp.Diff(want, w.places()); diff != "" {
+			return fmt.Errorf("-want +got:\n%s", diff)
+		}
+		return nil
+	})
+}
+
+func byIndex() *kueue.PodSetTopologyRequest {
+	return &kueue.PodSetTopologyRequest{Required: new("rack"), PodIndexLabel: new("example.com/index")}
+}
+
+// TestPlace: pods stay gated while their Workload is only reserved; then each gets the node of its rank, and keeps its other gates. A
+// failed pod leaves its slot to its replacement, but not on an unhealthy node.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	w.start()
+	wl := w.workload("w", 3, byIndex(), "n1:1 n2:2", false)
+	other := w.workload("other", 1, nil, "n7:1", true)
+	for i, name := range []string{"a", "b", "c"} {
+		w.pod(wl, name, fmt.Sprint(i))
+	}
+	w.pod(other, "o", "0")
+	w.expect("o>n7")
+	w.assign(wl, "n1:1 n2:2", true)
+	w.expect("a>n1", "b>n2", "c>n2", "o>n7")
+	for range 4 {
+		if got := wait.Receive(t, "an ungated pod is reported", w.ungated); got != "w[kueue.x-k8s.io/topology] false" && got != "other[kueue.x-k8s.io/topology] false" {
+			t.Errorf("reported %s", got)
+		}
+	}
+	var a corev1.Pod
+	if err := w.c.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "a"}, &a); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]corev1.PodSchedulingGate{{Name: "example.com/other"}}, a.Spec.SchedulingGates); diff != "" {
+		t.Errorf("gates (-want +got):\n%s", diff)
+	}
+
+	w.assign(wl, "n1:1 n2:2", true, "n1")
+	embeddedtest.EditStatus(t, w.c, &a, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	w.pod(wl, "d", "0")
+	w.pod(other, "p", "0") // no slot is left for it
+	wait.Stays(t, time.Second, "no pod gets an unhealthy node, or a slot that is taken", func() error {
+		if got := w.places(); len(got) != 4 {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+	w.assign(wl, "n2:2 n9:1", true) // n2 has the first ranks now, and b and c keep their node
+	w.expect("a>n1", "b>n2", "c>n2", "d>n9", "o>n7")
+}
+
+// TestPlaceKilledAtAnyWrite: whenever the manager dies, the next one completes its work, and no domain gets a pod too many.
+func TestPlaceKilledAtAnyWrite(t *testing.T) {
+	t.Parallel()
+	embeddedtest.AtEveryWrite(t, 4, func(t *testing.T, m *embeddedtest.Mortal) {
+		w := newWorld(t, "yes")
+		plain := w.rest
+		w.rest = rest.CopyConfig(plain)
+		w.rest.Wrap(m.Wrap)
+		w.start()
+		w.revive = func() {
+			m.Revive(func() {
+				w.stop()
+				w.rest = plain
+				w.start()
+			})
+		}
+		wl := w.workload("w", 5, nil, "n1:2 n2:2", true)
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			w.pod(wl, name, "")
+		}
+		w.until("four of five pods are placed", func() error {
+			perHost := map[string]int{}
+			for _, place := range w.places() {
+				perHost[place[strings.Index(place, ">")+1:]]++
+			}
+			if diff := cmp.Diff(map[string]int{"n1": 2, "n2": 2}, perHost); diff != "" {
+				if perHost["n1"] > 2 || perHost["n2"] > 2 {
+					t.Errorf("too many pods: %v", w.places())
+				}
+				return fmt.Errorf("-want +got:\n%s", diff)
+			}
+			return nil
+		})
+	})
+}
+
+// TestPlaceAmongWriters: another controller writes to the same pods all the time, and loses nothing.
+func TestPlaceAmongWriters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	w.start()
+	wl := w.workload("w", 6, byIndex(), "n1:3 n2:3", true)
+	var pods []*corev1.Pod
+	for i := range 6 {
+		pods = append(pods, w.pod(wl, fmt.Sprintf("p%d", i), fmt.Sprint(i)))
+	}
+	for round := range 5 {
+		for _, p := range pods {
+			embeddedtest.Edit(t, w.c, p, func(p *corev1.Pod) { p.Labels["example.com/round"] = fmt.Sprintf("r%d", round) })
+		}
+	}
+	w.expect("p0>n1", "p1>n1", "p2>n1", "p3>n2", "p4>n2", "p5>n2")
+	for _, p := range pods {
+		if err := w.c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.Labels["example.com/round"] != "r4" {
+			t.Errorf("%s: %v, labels %v", p.Name, err, p.Labels)
+		}
+	}
+}
+
+// TestElasticPlaces: a pod of an elastic job needs room in its slice and a domain. The gates are removed in one write, and a pod without
+// room takes no domain.
+func TestElasticPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	w.start()
+	elastic := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+		Name: "s1", Namespace: w.namespace,
+		Annotations: map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: "s1"},
+	}}
+	elastic.Spec.QueueName = "lq"
+	elastic.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
+	}}}
+	w.create(elastic)
+	w.assign(elastic, "n1:1 n2:1", true)
+	both := func(p *corev1.Pod) {
+		p.Annotations[kueue.WorkloadSliceNameAnnotation] = "s1"
+		p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
+	}
+	for _, name := range []string{"c", "b", "a"} { // whichever are seen first
+		w.pod(elastic, name, "", both)
+	}
+	w.until("two pods have neither gate", func() error {
+		var list corev1.PodList
+		if err := w.c.List(t.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+			return err
+		}
+		hosts := map[string]bool{}
+		for i := range list.Items {
+			p := &list.Items[i]
+			if unplaced, held := job.PodHasGate(p, kueue.TopologySchedulingGate), job.PodHasGate(p, kueue.ElasticJobSchedulingGate); unplaced != held {
+				t.Errorf("%s has one gate of two: %v", p.Name, p.Spec.SchedulingGates)
+			} else if !held {
+				hosts[p.Spec.NodeSelector[corev1.LabelHostname]] = true
+			}
+		}
+		if !maps.Equal(hosts, map[string]bool{"n1": true, "n2": true}) {
+			return fmt.Errorf("%v", hosts)
+		}
+		return nil
+	})
+}
+
+// TestUnmanaged: pods of a namespace that is not managed any more get neither gates nor domains.
+func TestUnmanaged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "no")
+	w.start()
+	wl := w.workload("w", 1, nil, "n1:1", true)
+	w.pod(wl, "a", "")
+	w.expect("a>")
+}
