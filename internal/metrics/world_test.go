@@ -48,8 +48,8 @@ func newWorld(t *testing.T, o Options) *world {
 	w.recorder.SetWorkloads(w.store)
 	w.registry.MustRegister(w.recorder)
 	w.state.Apply(state.SetNamespace{Name: "ns", Labels: nil})
-	w.state.Apply(state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}})))
-	w.state.Apply(state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "g"}})))
+	w.state.Apply(state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}}, nil)))
+	w.state.Apply(state.SetFlavor(convert.Flavor(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "g"}}, nil)))
 	return w
 }
 

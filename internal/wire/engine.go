@@ -4,6 +4,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
@@ -21,6 +22,13 @@ func stateOptions(o *options.Options) state.Options {
 	out.FungibilityOff = !on(feature.FlavorFungibility)
 	out.BlockAdmission = o.PodsReady.Enabled && o.PodsReady.BlockAdmission
 	out.PartialAdmission = on(feature.PartialAdmission)
+	if on(feature.TopologyAwareScheduling) {
+		out.PlaceAgain = on(feature.TASRecomputeAssignmentWithinSchedulingCycle)
+		gates := topology.DefaultGates()
+		gates.Mixed, gates.Overlapping = on(feature.TASProfileMixed), on(feature.TASHandleOverlappingFlavors)
+		gates.Affinity, gates.Balanced = on(feature.TASRespectNodeAffinityPreferred), on(feature.TASBalancedPlacement)
+		out.Topology = &gates
+	}
 	if o.FairSharing.Enabled {
 		out.Fair = &preempt.Fair{WithinNominal: on(feature.FairSharingPreemptWithinNominal)}
 		for _, s := range o.FairSharing.Strategies {

@@ -39,6 +39,7 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []sta
 	return func(o *kueue.ClusterQueue) []state.Event {
 		problems := convert.Problems(o, known)
 		def, err := convert.Queue(o, problems)
+		convert.Delay(&def, o, known)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)
 			def.Closed = err.Error()
@@ -74,7 +75,7 @@ func (f *Feed) admissionCheck(ctx context.Context) func(*kueue.AdmissionCheck) [
 // close.
 func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) []state.Event {
 	return func(o *kueue.ResourceFlavor) []state.Event {
-		events := []state.Event{state.SetFlavor(convert.Flavor(o))}
+		events := []state.Event{f.setFlavor(ctx, o)}
 		if o.Spec.TopologyName != "" { // it may be added, but not changed or removed
 			events = append(events, f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesFlavor(cq, o.Name) })...)
 		}
@@ -82,7 +83,17 @@ func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) []state.E
 	}
 }
 
-// topology converts the ClusterQueues with flavors that a topology is for.
+// setFlavor converts a flavor with its topology. Without the gate of topologies it has none.
+func (f *Feed) setFlavor(ctx context.Context, o *kueue.ResourceFlavor) state.Event {
+	topology := &kueue.Topology{}
+	key := client.ObjectKey{Name: string(o.Spec.TopologyName)}
+	if key.Name == "" || !f.Requests.Topology || f.Cache.Get(ctx, key, topology, client.UnsafeDisableDeepCopy) != nil {
+		topology = nil // what is missing comes with an event, and then the flavor is converted again
+	}
+	return state.SetFlavor(convert.Flavor(o, topology))
+}
+
+// topology converts the flavors that name a topology, and their ClusterQueues.
 func (f *Feed) topology(ctx context.Context) func(*kueue.Topology) []state.Event {
 	return func(o *kueue.Topology) []state.Event {
 		var flavors kueue.ResourceFlavorList
@@ -93,6 +104,7 @@ func (f *Feed) topology(ctx context.Context) func(*kueue.Topology) []state.Event
 		for i := range flavors.Items {
 			if string(flavors.Items[i].Spec.TopologyName) == o.Name {
 				name := flavors.Items[i].Name
+				events = append(events, f.setFlavor(ctx, &flavors.Items[i]))
 				events = append(events, f.clusterQueues(ctx, func(cq *kueue.ClusterQueue) bool { return convert.NamesFlavor(cq, name) })...)
 			}
 		}

@@ -122,7 +122,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 		return errStale("its spec changed meanwhile")
 	}
 	now := metav1.NewTime(w.Now())
-	admission := convert.Admission(*d.Grant)
+	admission := convert.Admission(*d.Grant, w.Requests)
 	required, err := w.checks(ctx, admission)
 	if err != nil {
 		return err

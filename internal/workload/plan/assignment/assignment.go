@@ -59,13 +59,19 @@ func Encode(levels []string, domains []Domain, byPrefix bool) *kueue.TopologyAss
 		}
 	}
 	slices.SortFunc(sorted, compare)
-	hosts := IsByHostname(levels)
-	if last := len(levels) - 1; hosts && last > 0 {
+	if last := len(levels) - 1; IsByHostname(levels) && last > 0 {
 		for i := range sorted {
 			sorted[i].Values = sorted[i].Values[last:]
 		}
 		levels = levels[last:]
 	}
+	return EncodeInOrder(levels, sorted, byPrefix)
+}
+
+// EncodeInOrder is Encode for domains that have pods, and are in the order of all values of their paths, but have the values of the
+// encoded levels only: the hostname alone where that is the narrowest level.
+func EncodeInOrder(levels []string, sorted []Domain, byPrefix bool) *kueue.TopologyAssignment {
+	hosts := IsByHostname(levels)
 	out := &kueue.TopologyAssignment{Levels: slices.Clone(levels), Slices: Compress(sorted)}
 	if !byPrefix || len(sorted) == 0 {
 		return out

@@ -177,7 +177,7 @@ func TestAdmissionRoundTrip(t *testing.T) {
 		{PodSet: "main", Flavor: "spot", Resource: "cpu", Amount: 1500}, {PodSet: "main", Flavor: "a100", Resource: "nvidia.com/gpu", Amount: 8},
 	}}}}
 	w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
-	w.Status.Admission = Admission(grant)
+	w.Status.Admission = Admission(grant, Requests{})
 	got := Workload(w, Requests{})
 	if diff := cmp.Diff(grant.PodSets[0].Held, got.Held); diff != "" || got.Queue != "cq" {
 		t.Errorf("queue %q, held (-want +got):\n%s", got.Queue, diff)

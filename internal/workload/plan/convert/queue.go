@@ -19,11 +19,17 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// Flavor converts a ResourceFlavor.
-func Flavor(rf *kueue.ResourceFlavor) flavor.Flavor {
+// Flavor converts a ResourceFlavor, with the topology that it names; nil without one.
+func Flavor(rf *kueue.ResourceFlavor, topology *kueue.Topology) flavor.Flavor {
 	f := flavor.Flavor{Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations)}
 	for _, t := range rf.Spec.NodeTaints {
 		f.Taints = append(f.Taints, workload.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+	}
+	if topology != nil {
+		f.Topology = topology.Name
+		for _, l := range topology.Spec.Levels {
+			f.Levels = append(f.Levels, l.NodeLabel)
+		}
 	}
 	return f
 }

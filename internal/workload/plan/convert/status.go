@@ -12,7 +12,7 @@ import (
 )
 
 // Admission returns a grant of the engine as a Workload's status records it.
-func Admission(g state.Grant) *kueue.Admission {
+func Admission(g state.Grant, r Requests) *kueue.Admission {
 	a := &kueue.Admission{ClusterQueue: kueue.ClusterQueueReference(g.Queue)}
 	for _, ps := range g.PodSets {
 		count := ps.Count
@@ -26,6 +26,11 @@ func Admission(g state.Grant) *kueue.Admission {
 			out.Flavors[name] = kueue.ResourceFlavorReference(h.Flavor)
 			out.ResourceUsage[name] = Quantity(name, h.Amount)
 		}
+		if ps.Delayed {
+			pending := kueue.DelayedTopologyRequestPending
+			out.DelayedTopologyRequest = &pending
+		}
+		out.TopologyAssignment = TopologyAssignment(ps.Placement, r)
 		a.PodSetAssignments = append(a.PodSetAssignments, out)
 	}
 	return a

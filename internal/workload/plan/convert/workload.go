@@ -44,6 +44,9 @@ type Requests struct {
 	Gated bool
 	// Slices: workloads may replace others, and need only the difference.
 	Slices bool
+	// Topology: pods are placed on nodes, and their preferred node affinity counts with Affinity.
+	// ByPrefix compresses assignments by prefixes of hostnames.
+	Topology, Affinity, ByPrefix bool
 }
 
 // Workload converts a Workload as of its resourceVersion.
@@ -165,6 +168,7 @@ func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 	for _, a := range w.Status.Admission.PodSetAssignments {
 		def.Held = append(def.Held, r.held(w, &a)...)
 	}
+	r.places(def, w)
 }
 
 // held returns the part of the recorded usage that one pod set still needs: the share
@@ -217,6 +221,9 @@ func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.P
 		out.Group = *t.PodSetGroupName
 	}
 	out.Shape = shape(out.Constraints)
+	if r.Topology {
+		out.PerPod, out.Topology = perPod(pod), r.topology(ps)
+	}
 	return out
 }
 

@@ -77,7 +77,7 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 	}
 	reserved := IsReserved(w)
 	switch {
-	case reserved && len(open) == 0 && !waitsForPlacement(w):
+	case reserved && len(open) == 0 && !WaitsForPlacement(w):
 		return metav1.ConditionTrue, kueue.ReasonAdmitted, "The workload is admitted"
 	case !reserved && len(open) > 0 && m.LegacyReasons:
 		return metav1.ConditionFalse, kueue.ReasonNoReservationUnsatisfiedChecks, "The workload has no quota, and not all admission checks are ready"
@@ -94,7 +94,8 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 	}
 }
 
-func waitsForPlacement(w *kueue.Workload) bool {
+// WaitsForPlacement reports whether a reservation waits for the places of its pods (spec: 20 §4.7.4).
+func WaitsForPlacement(w *kueue.Workload) bool {
 	return w.Status.Admission != nil && slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
 		return a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestPending
 	})

@@ -1,0 +1,146 @@
+package convert
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// perPod returns the usage of one pod on its node: what it requests, and one of the resource pods. spec: 20 §4.5.
+func perPod(pod *corev1.PodSpec) []state.Request {
+	out := []state.Request{{Resource: string(corev1.ResourcePods), Amount: 1}}
+	//berth:unordered sorted below
+	for name, q := range podRequests(pod) {
+		if amount := Amount(name, q); amount > 0 && name != corev1.ResourcePods {
+			out = append(out, state.Request{Resource: string(name), Amount: amount})
+		}
+	}
+	slices.SortFunc(out, func(a, b state.Request) int { return cmp.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// topology returns the explicit request for places of a pod set, nil for none. Labels of indexes and a group alone are no request.
+// spec: 20 §4.5.
+func (r *Requests) topology(ps *kueue.PodSet) *workload.Topology {
+	t := ps.TopologyRequest
+	if t == nil || (t.Required == nil && t.Preferred == nil && t.Unconstrained == nil && t.PodSetSliceRequiredTopology == nil &&
+		t.PodSetSliceSize == nil && len(t.PodSetSliceRequiredTopologyConstraints) == 0) {
+		return nil
+	}
+	out := &workload.Topology{}
+	switch {
+	case t.Required != nil:
+		out.Required = *t.Required
+	case t.Preferred != nil:
+		out.Preferred = *t.Preferred
+	}
+	switch {
+	case len(t.PodSetSliceRequiredTopologyConstraints) > 0:
+		for _, l := range t.PodSetSliceRequiredTopologyConstraints {
+			out.Slices = append(out.Slices, workload.SliceLayer{Level: l.Topology, Size: l.Size})
+		}
+	case t.PodSetSliceRequiredTopology != nil && t.PodSetSliceSize != nil:
+		out.Slices = []workload.SliceLayer{{Level: *t.PodSetSliceRequiredTopology, Size: *t.PodSetSliceSize}}
+	}
+	if r.Affinity {
+		out.Affinity = preferred(&ps.Template.Spec)
+	}
+	return out
+}
+
+// preferred returns the preferred node affinity of pods.
+func preferred(spec *corev1.PodSpec) (out []workload.WeightedTerm) {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	for _, p := range spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		term := workload.Term{}
+		for _, e := range p.Preference.MatchExpressions {
+			term = append(term, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+		}
+		out = append(out, workload.WeightedTerm{Weight: p.Weight, Term: term})
+	}
+	return out
+}
+
+// places adds the recorded places of the pods of a reservation. An assignment that breaks a rule of the API counts for nothing.
+func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
+	if !r.Topology {
+		return
+	}
+	for i := range w.Status.Admission.PodSetAssignments {
+		a := &w.Status.Admission.PodSetAssignments[i]
+		domains, err := assignment.Decode(a.TopologyAssignment)
+		if err != nil || a.TopologyAssignment == nil {
+			continue
+		}
+		p := state.PodSetPlacement{PodSet: string(a.Name), Placement: trace.Placement{
+			Flavor: placingFlavor(def, a), Levels: a.TopologyAssignment.Levels, Domains: make([]trace.Domain, len(domains)),
+		}}
+		for i, d := range domains {
+			p.Domains[i] = trace.Domain(d)
+		}
+		def.Placed = append(def.Placed, p)
+	}
+	def.Delayed = lifecycle.WaitsForPlacement(w)
+}
+
+// placingFlavor returns the flavor on whose nodes the pods of a pod set are placed: that of a resource which the pods themselves request.
+func placingFlavor(def *state.Workload, a *kueue.PodSetAssignment) string {
+	for _, ps := range def.PodSets {
+		if ps.Name != string(a.Name) {
+			continue
+		}
+		for _, r := range ps.PerPod {
+			if f, has := a.Flavors[corev1.ResourceName(r.Resource)]; has {
+				return string(f)
+			}
+		}
+	}
+	return ""
+}
+
+// TopologyAssignment returns a placement as the status of a Workload records it, nil for none.
+func TopologyAssignment(p *trace.Placement, r Requests) *kueue.TopologyAssignment {
+	if p == nil {
+		return nil
+	}
+	domains := make([]assignment.Domain, len(p.Domains))
+	for i, d := range p.Domains {
+		domains[i] = assignment.Domain(d)
+	}
+	return assignment.EncodeInOrder(p.Levels, domains, r.ByPrefix)
+}
+
+// Delay sets whether a queue places pods only after its admission checks: with a MultiKueue check always, with one that provisions nodes for
+// the flavors of that check. spec: 20 §4.7.4.
+func Delay(def *state.Queue, cq *kueue.ClusterQueue, known Known) {
+	if cq.Spec.AdmissionChecksStrategy == nil {
+		return
+	}
+	for _, rule := range cq.Spec.AdmissionChecksStrategy.AdmissionChecks {
+		check := known.Check(rule.Name)
+		switch {
+		case check == nil:
+		case check.Spec.ControllerName == kueue.MultiKueueControllerName:
+			def.DelayAll = true
+		case check.Spec.ControllerName != kueue.ProvisioningRequestControllerName:
+		case len(rule.OnFlavors) == 0:
+			def.DelayAll = true
+		default:
+			for _, f := range rule.OnFlavors {
+				def.DelayFlavors = append(def.DelayFlavors, string(f))
+			}
+		}
+	}
+	slices.Sort(def.DelayFlavors)
+	def.DelayFlavors = slices.Compact(def.DelayFlavors)
+}
