@@ -84,37 +84,51 @@ func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool
 
 // bestSiblings returns the siblings with the highest threshold, then the fewest domains, then the first.
 func (b balancer) bestSiblings(t *tree) (best *siblings) {
-	l := b.g.requested
-	for _, ids := range t.siblingsOf(l) {
-		set := b.copyOf(t, l, ids)
-		test := b.test(set.list)
-		if l < b.g.slice {
-			test = b.test(set.kids)
+	for _, ids := range t.siblingsOf(b.g.requested) {
+		least := int64(0)
+		if best != nil {
+			least = best.threshold
 		}
-		if !test.fits {
+		set := b.prunedSiblings(t, ids, least)
+		if set == nil {
 			continue
-		}
-		threshold := min(b.g.needed/int64(test.domains), test.last.slices)
-		if b.leader {
-			threshold = min(threshold, test.leader.slicesWL)
-		}
-		if best != nil && threshold < best.threshold {
-			continue
-		}
-		if !b.prune(t, set, threshold) {
-			lower := min(threshold, test.last.slicesWL)
-			if !b.leader || lower <= 0 || (best != nil && lower < best.threshold) {
-				continue
-			}
-			if set = b.copyOf(t, l, ids); !b.prune(t, set, lower) {
-				continue
-			}
 		}
 		if best == nil || set.threshold > best.threshold || (set.threshold == best.threshold && set.count < best.count) {
 			best = set
 		}
 	}
 	return best
+}
+
+// prunedSiblings returns siblings with their threshold, nil if they do not hold everything or it is below least.
+func (b balancer) prunedSiblings(t *tree, ids []int32, least int64) *siblings {
+	l := b.g.requested
+	set := b.copyOf(t, l, ids)
+	test := b.test(set.list)
+	if l < b.g.slice {
+		test = b.test(set.kids)
+	}
+	if !test.fits {
+		return nil
+	}
+	threshold := min(b.g.needed/int64(test.domains), test.last.slices)
+	if b.leader {
+		threshold = min(threshold, test.leader.slicesWL)
+	}
+	if threshold < least {
+		return nil
+	}
+	if b.prune(t, set, threshold) {
+		return set
+	}
+	lower := min(threshold, test.last.slicesWL)
+	if !b.leader || lower <= 0 || lower < least {
+		return nil
+	}
+	if set = b.copyOf(t, l, ids); b.prune(t, set, lower) {
+		return set
+	}
+	return nil
 }
 
 // siblingsOf returns the children of each domain above a level, in the order of values.
@@ -139,19 +153,17 @@ func (t *tree) siblingsOf(l int) (out [][]int32) {
 func (b balancer) copyOf(t *tree, l int, ids []int32) *siblings {
 	set := &siblings{}
 	for i, id := range ids {
-		set.list = append(set.list, candidate{copied(b.sh.counts[l][id]), id, t.levels[l].All[id].order})
+		set.list = append(set.list, candidate{new(b.sh.counts[l][id]), id, t.levels[l].All[id].order})
 		if l == t.lowest() {
 			continue
 		}
 		for _, k := range t.levels[l].All[id].kids {
-			set.kids = append(set.kids, candidate{copied(b.sh.counts[l+1][k]), k, t.levels[l+1].All[k].order})
+			set.kids = append(set.kids, candidate{new(b.sh.counts[l+1][k]), k, t.levels[l+1].All[k].order})
 			set.parents = append(set.parents, i)
 		}
 	}
 	return set
 }
-
-func copied(c count) *count { return &c }
 
 // test fills domains in their order until all slices are placed.
 func (b balancer) test(list []candidate) (r greedyTest) {
@@ -272,61 +284,69 @@ func (b balancer) even(list []candidate, threshold int64) (out []share) {
 
 // state is what a choice of domains has reached, and how.
 type state struct {
-	used    int
-	unled   bool // the leader has no host yet
-	left    int64
+	stateKey
 	from    int // the state before, -1 for none
 	through int // the domain by which it was reached
 }
 
+// stateKey is what a choice of domains has reached.
+type stateKey struct {
+	used       int
+	leaderless bool // the leader has no host yet
+	left       int64
+}
+
+// ends reports whether everything has a place.
+func (k stateKey) ends() bool { return !k.leaderless && k.left <= 0 }
+
+// search is the states of a choice, in the order in which they were found.
+type search struct {
+	states []state
+	seen   map[stateKey]bool
+}
+
+// extend adds the domain through to a state, unless its outcome was reached before.
+func (s *search) extend(from int, leaderless bool, pods int64, through int) {
+	k := s.states[from].stateKey
+	k = stateKey{k.used + 1, leaderless, k.left - pods}
+	if !s.seen[k] {
+		s.seen[k] = true
+		s.states = append(s.states, state{k, from, through})
+	}
+}
+
 // choose returns exactly as many domains as the greedy test takes, with the least waste; nil if it finds none.
-func (b balancer) choose(list []candidate, order func(x, y candidate) int) []candidate {
+func (b balancer) choose(list []candidate, order func(x, y candidate) int) (out []candidate) {
 	n := b.test(list).domains
 	list = slices.SortedFunc(slices.Values(list), order)
-	states := []state{{unled: b.leader, left: b.g.needed * b.g.size, from: -1}}
-	type key struct {
-		used  int
-		unled bool
-		left  int64
-	}
-	seen := map[key]bool{}
+	s := search{seen: map[stateKey]bool{}}
+	s.states = []state{{stateKey{leaderless: b.leader, left: b.g.needed * b.g.size}, -1, 0}}
 	for d := range list {
 		c := &list[d]
-		for i, end := 0, len(states); i < end; i++ {
-			s := states[i]
-			if s.used == n || (!s.unled && s.left <= 0) {
+		for i, end := 0, len(s.states); i < end; i++ {
+			k := s.states[i].stateKey
+			if k.used == n || k.ends() {
 				continue
 			}
-			extend := func(unled bool, pods int64) {
-				k := key{s.used + 1, unled, s.left - pods}
-				if !seen[k] {
-					seen[k] = true
-					states = append(states, state{k.used, unled, k.left, i, d})
-				}
-			}
-			if s.unled && c.leader {
-				extend(false, c.podsWL)
+			if k.leaderless && c.leader {
+				s.extend(i, false, c.podsWL, d)
 			}
 			if c.slices > 0 {
-				extend(s.unled, c.pods)
+				s.extend(i, k.leaderless, c.pods, d)
 			}
 		}
-		if len(states) > mostStates {
+		if len(s.states) > mostStates {
 			return nil
 		}
 	}
 	best := -1
-	for i, s := range states {
-		if s.used == n && !s.unled && s.left <= 0 && (best < 0 || s.left > states[best].left) {
+	for i, o := range s.states {
+		if o.used == n && o.ends() && (best < 0 || o.left > s.states[best].left) {
 			best = i
 		}
 	}
-	if best < 0 {
-		return nil
-	}
-	var out []candidate
-	for i := best; states[i].from >= 0; i = states[i].from {
-		out = append(out, list[states[i].through])
+	for i := best; i >= 0 && s.states[i].from >= 0; i = s.states[i].from {
+		out = append(out, list[s.states[i].through])
 	}
 	return out
 }

@@ -276,24 +276,25 @@ func (h chooser) distribute(r *ranking, n, unit int64, leader bool, out []share)
 		if !leader && n == 0 {
 			return out, true
 		}
-		c, of, at := &r.list[0], r, 0
+		of, at := r, i
 		if i >= from {
-			c, of, at = rest.at(i-from), &rest, i-from
+			of, at = &rest, i-from
+			rest.at(at)
 		}
-		all, with := c.room(unit)
-		switch {
-		case leader && c.leader && with >= n:
-			return append(out, share{h.tightest(of, at, n, unit, true).id, true, n}), true
-		case !leader && all >= n:
-			return append(out, share{h.tightest(of, at, n, unit, false).id, false, n}), true
-		case leader:
-			all = min(with, n)
+		c := &of.list[at]
+		room, with := c.room(unit)
+		if leader {
+			room = with
 		}
+		if room >= n && (!leader || c.leader) {
+			return append(out, share{h.tightest(of, at, n, unit, leader).id, leader, n}), true
+		}
+		room = min(room, n)
 		hosts := leader && c.leader
-		if leader = leader && !hosts; all > 0 || hosts {
-			out = append(out, share{c.id, hosts, all})
+		if room > 0 || hosts {
+			out = append(out, share{c.id, hosts, room})
 		}
-		n -= all
+		leader, n = leader && !hosts, n-room
 	}
 	return out, n == 0 && !leader
 }

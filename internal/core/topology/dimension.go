@@ -21,7 +21,7 @@ type part struct {
 	entries []holding // sorted by flavor and leaf
 }
 
-// holding is what one leaf is charged.
+// holding is the amounts of one leaf.
 type holding struct {
 	flavor  string
 	key     accountKey
@@ -184,7 +184,7 @@ func (s *Space) apply(p *part, sign int64, undo *ledger.Undo) {
 			c := s.column(r.Resource)
 			used := row(s.used, slot, s.stride)
 			if undo != nil {
-				undo.Note(int(slot)<<columnBits|int(c), used[c])
+				undo.Note(int(slot)<<columnBits|c, used[c])
 			}
 			if sign > 0 {
 				used[c] = used[c].Add(r.Amount)

@@ -232,23 +232,27 @@ func replacedGroup() []PodSet {
 // TestResize is the example 40 of spec 20 §7, and the rules of §4.11.
 func TestResize(t *testing.T) {
 	tests := map[string]struct {
-		ask  []PodSet
-		want string
+		ask   []PodSet
+		want  string
+		empty bool
 	}{
-		"40 three stay and two come":          {[]PodSet{gang(5, earlier("n1", 2, "n2", 1))}, "n1:2 n2:1 n3:2"},
-		"fewer: cut from the end":             {[]PodSet{gang(1, earlier("n1", 2, "n2", 1))}, "n1:1"},
-		"equal":                               {[]PodSet{gang(3, earlier("n1", 2, "n2", 1))}, "n1:2 n2:1"},
-		"a domain is gone: anew":              {[]PodSet{gang(2, earlier("n1", 1, "gone", 1))}, "n3:2"},
-		"the leader stays, a worker comes":    {resizedGroup(3, true), "n1:1 | n2:2 n3:1"},
-		"a leader comes with a worker":        {resizedGroup(3, false), "n3:1 | n2:2 n3:1"},
-		"a leader comes alone":                {resizedGroup(2, false), "n3:1 | n2:2"},
-		"a second pod set counts the new one": {[]PodSet{gang(5, earlier("n1", 2, "n2", 1)), gang(2)}, "n1:2 n2:1 n3:2 | n3:2"},
+		"one more":                            {ask: []PodSet{gang(4, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:1 n3:1"},
+		"one more, without usage but its own": {ask: []PodSet{gang(4, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:2", empty: true},
+		"the same with a leader":              {ask: resizedGroup(3, true), want: "n1:1 | n1:1 n2:2", empty: true},
+		"40 three stay and two come":          {ask: []PodSet{gang(5, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:1 n3:2"},
+		"fewer: cut from the end":             {ask: []PodSet{gang(1, earlier("n1", 2, "n2", 1))}, want: "n1:1"},
+		"equal":                               {ask: []PodSet{gang(3, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:1"},
+		"a domain is gone: anew":              {ask: []PodSet{gang(2, earlier("n1", 1, "gone", 1))}, want: "n3:2"},
+		"the leader stays, a worker comes":    {ask: resizedGroup(3, true), want: "n1:1 | n2:2 n3:1"},
+		"a leader comes with a worker":        {ask: resizedGroup(3, false), want: "n3:1 | n2:2 n3:1"},
+		"a leader comes alone":                {ask: resizedGroup(2, false), want: "n3:1 | n2:2"},
+		"a second pod set counts the new one": {ask: []PodSet{gang(5, earlier("n1", 2, "n2", 1)), gang(2)}, want: "n1:2 n2:1 n3:2 | n3:2"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := world(DefaultGates(), host{"n1", "r1", 2}, host{"n2", "r1", 2}, host{"n3", "r1", 4})
 			s.apply(s.Part([]Charge{{earlierOf(earlier("n1", 2, "n2", 2)), requests(gpu, 1, pods, 1)}}).(*part), 1, nil)
-			placed, f := s.Place(tc.ask, Options{})
+			placed, f := s.Place(tc.ask, Options{Empty: tc.empty})
 			if f != nil || text(placed) != tc.want {
 				t.Errorf("placed on %s (%v), want %s", text(placed), f, tc.want)
 			}

@@ -174,30 +174,8 @@ func (s *Space) failure(g *group, sh *shape, h chooser, l int, o Options) *Failu
 		f.Unit = Slices
 	}
 	list := t.candidates(sh, l, h)
-	best, lost := -1, int64(-1)
-	for i := range list {
-		c := &list[i]
-		if !g.required {
-			f.Fit += c.slices
-		}
-		if h.leader && !c.leader {
-			continue
-		}
-		if best < 0 || c.slicesWL > list[best].slicesWL || (c.slicesWL == list[best].slicesWL && c.order < list[best].order) {
-			best = i
-		}
-		if penalty := c.slices - c.slicesWL; lost < 0 || penalty < lost {
-			lost = penalty
-		}
-	}
-	switch {
-	case best < 0:
-		f.Fit = 0
-	case g.required:
-		f.Fit = list[best].slicesWL
-	default:
-		f.Fit -= lost
-	}
+	var best int
+	f.Fit, best = h.fit(list, g.required)
 	if !o.Explain {
 		return f
 	}
@@ -210,6 +188,31 @@ func (s *Space) failure(g *group, sh *shape, h chooser, l int, o Options) *Failu
 		f.Levels = append(f.Levels, t.levelFit(sh, level))
 	}
 	return f
+}
+
+// fit returns how much domains hold, in one of them or together, and the index of the one that holds most, -1 if none
+// can host the leader.
+func (h chooser) fit(list []candidate, single bool) (n int64, best int) {
+	best = -1
+	lost := int64(plenty)
+	for i := range list {
+		c := &list[i]
+		n += c.slices
+		if h.leader && !c.leader {
+			continue
+		}
+		if best < 0 || c.slicesWL > list[best].slicesWL || (c.slicesWL == list[best].slicesWL && c.order < list[best].order) {
+			best = i
+		}
+		lost = min(lost, c.slices-c.slicesWL)
+	}
+	switch {
+	case best < 0:
+		return 0, best
+	case single:
+		return list[best].slicesWL, best
+	}
+	return n - lost, best
 }
 
 // pathValues returns the values of a domain's path.

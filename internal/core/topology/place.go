@@ -232,8 +232,8 @@ func (a *assumption) addGroup(g *group, placed []*Placement) {
 }
 
 func (a *assumption) release() {
-	for i := len(a.held) - 1; i >= 0; i-- {
-		a.s.assume(a.held[i], -1)
+	for _, h := range slices.Backward(a.held) {
+		a.s.assume(h, -1)
 	}
 }
 

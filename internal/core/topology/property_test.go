@@ -64,8 +64,11 @@ func (p *pair) setNode(name string) {
 		host = "h0"
 	}
 	for _, kv := range [][2]string{
-		{"block", fmt.Sprint("b", p.n(0, 1, "block"))}, {"rack", fmt.Sprint("r", p.n(0, 2, "rack"))}, {Hostname, host},
-		{"pool", fmt.Sprint("p", p.n(0, 3, "pool")/2)}, {"disk", fmt.Sprint("d", p.n(0, 1, "disk"))},
+		{"block", fmt.Sprint("b", p.n(0, 1, "block"))},
+		{"rack", fmt.Sprint("r", p.n(0, 2, "rack"))},
+		{Hostname, host},
+		{"pool", fmt.Sprint("p", p.n(0, 3, "pool")/2)},
+		{"disk", fmt.Sprint("d", p.n(0, 1, "disk"))},
 	} {
 		label, value := kv[0], kv[1]
 		if label != "pool" && p.chance(25*rare, "no "+label) {
@@ -469,4 +472,69 @@ func (p *pair) checkRebuilt() {
 			p.Fatalf("usage is left: %v", p.s.used)
 		}
 	}
+}
+
+// TestBalanced places pods that prefer a level, with and without leaders, in worlds with room for most of them.
+func TestBalanced(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		gates := DefaultGates()
+		gates.Balanced = true
+		gates.Affinity = rapid.IntRange(0, 4).Draw(t, "affinity") == 0
+		p := newPair(t, gates)
+		p.rich = true
+		p.setTree("f")
+		p.setTree("g")
+		for i := range p.n(3, 14, "nodes") {
+			p.setNode(fmt.Sprint("h", i))
+		}
+		for range p.n(1, 5, "requests") {
+			request := p.draw()
+			for i := range request {
+				ps := &request[i]
+				ps.Required, ps.Preferred = "", rapid.SampledFrom([]string{"block", "rack", "rack"}).Draw(t, "level")
+				if len(ps.Layers) > 0 {
+					ps.Layers = []Layer{{rapid.SampledFrom([]string{"rack", Hostname}).Draw(t, "layer"), 2}}
+				}
+				if ps.Name[0] == 'w' {
+					ps.Count = int32(p.n(2, 30, "pods"))
+				} else {
+					ps.Preferred, ps.Layers = request[i&^1].Preferred, request[i&^1].Layers
+				}
+			}
+			if placed := p.compare(request, Options{}); placed != nil {
+				p.checkPlaced(request, placed)
+				p.charge(p.hold(request, placed))
+			}
+		}
+	})
+}
+
+// TestWide places in one rack of many hosts, of which few are read in order.
+func TestWide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(t, drawGates(t))
+		p.rich = true
+		p.setTree("f")
+		p.setTree("g")
+		for i := range p.n(30, 60, "nodes") {
+			name := fmt.Sprintf("h%02d", i)
+			n := Node{
+				Name: name, Ready: true, Schedulable: true, Labels: map[string]string{"block": "b", "rack": fmt.Sprint("r", i/50), Hostname: name},
+				Allocatable: requests(cpu, p.n(0, 4, "cpu"), pods, p.n(1, 4, "pods"), gpu, 1),
+			}
+			p.s.SetNode(n)
+			p.w.nodes[name] = n
+		}
+		for range p.n(1, 3, "requests") {
+			request := p.draw()
+			for i := range request {
+				if request[i].Name[0] == 'w' {
+					request[i].Count *= int32(p.n(1, 8, "times"))
+				}
+			}
+			if placed := p.compare(request, Options{}); placed != nil {
+				p.charge(p.hold(request, placed))
+			}
+		}
+	})
 }

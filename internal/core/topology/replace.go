@@ -72,7 +72,7 @@ func (s *Space) replaceHost(
 		f.Cause = BrokenSlice
 		return nil, f
 	}
-	if f := s.resolve(g); f != nil { // its layers may have changed
+	if f = s.resolve(g); f != nil { // its layers may have changed
 		return nil, f
 	}
 	shares, f := s.placeShares(g, o)
@@ -98,40 +98,39 @@ func peerOf(pods []PodSet, i int) (peer *PodSet, leads bool) {
 // confine restricts where the pods of g may go, and sets their layers. It reports false where a slice has to be completed
 // and no domain does so. Where no pod of the pod set is left, it stays with the other one of its group.
 func (t *tree) confine(g *group, rest *Placement, peer *PodSet, failed []string) bool {
-	p, m := g.workers, int32(g.workers.Count)
+	p := g.workers
 	g.confined = &confinement{level: -1, hosts: failed}
-	divides := func(l Layer) bool { return m%max(1, l.Size) == 0 }
-	if len(p.Layers) == 0 || divides(p.Layers[0]) {
-		if !g.required {
-			return true
-		}
-		near := rest.Domains
-		if len(near) == 0 && peer != nil && peer.Earlier != nil {
-			near = peer.Earlier.Domains
-		}
-		for _, d := range near {
-			if leaf := t.leafAt(d.Values); leaf >= 0 && !slices.Contains(failed, d.Values[0]) {
-				g.confined.level, g.confined.id = g.requested, t.ancestor(leaf, g.requested)
-				break
-			}
-		}
-		return true
+	if len(p.Layers) > 0 && p.Count%max(1, p.Layers[0].Size) != 0 {
+		return t.completeSlice(g, rest)
 	}
-	broken, whole := -1, -1
-	for i, l := range p.Layers {
-		if divides(l) {
-			whole = i
+	near := rest.Domains
+	if len(near) == 0 && peer != nil && peer.Earlier != nil {
+		near = peer.Earlier.Domains
+	}
+	for _, d := range near {
+		leaf := t.leafAt(d.Values)
+		if g.required && leaf >= 0 && !slices.Contains(failed, d.Values[0]) {
+			g.confined.level, g.confined.id = g.requested, t.ancestor(leaf, g.requested)
+			break
+		}
+	}
+	return true
+}
+
+// completeSlice confines g to the first domain that has the rest of the innermost slice that lost pods.
+func (t *tree) completeSlice(g *group, rest *Placement) bool {
+	p, m := g.workers, g.workers.Count
+	var broken Layer
+	var whole []Layer
+	for _, l := range p.Layers {
+		if m%max(1, l.Size) == 0 {
+			whole = []Layer{l}
 		} else {
-			broken = i
+			broken = l
 		}
 	}
-	layer := p.Layers[broken]
-	level := t.levelOf(layer.Level)
-	if whole < 0 {
-		p.Layers = nil
-	} else {
-		p.Layers = []Layer{p.Layers[whole]}
-	}
+	p.Layers = whole
+	level := t.levelOf(broken.Level)
 	if level < 0 {
 		return false
 	}
@@ -144,7 +143,7 @@ func (t *tree) confine(g *group, rest *Placement, peer *PodSet, failed []string)
 	t.number()
 	found, all := false, t.levels[level].All
 	for id, n := range there { //berth:unordered the first in the order of the tree is chosen
-		if (n+m)%layer.Size == 0 && (!found || all[id].order < all[g.confined.id].order) {
+		if (n+m)%broken.Size == 0 && (!found || all[id].order < all[g.confined.id].order) {
 			found, g.confined.level, g.confined.id = true, level, id
 		}
 	}

@@ -36,7 +36,7 @@ type Options struct {
 	Explain bool // a failure counts what excludes nodes, and how much the domains hold
 }
 
-// group is one or two pod sets that are placed together, and what they ask of their tree.
+// group is one or two pod sets that are placed together, and their levels in the tree.
 type group struct {
 	members       []int // indexes of pod sets
 	workers       *PodSet
@@ -92,7 +92,7 @@ func (g *group) workersAt() int {
 func (s *Space) resolve(g *group) *Failure {
 	p := g.workers
 	fail := func(c Cause, level string) *Failure {
-		return &Failure{Cause: c, PodSet: p.Name, Flavor: p.Flavor, Level: level, Needed: int64(p.Count), Unit: Pods}
+		return &Failure{Cause: c, PodSet: p.Name, Group: p.Group, Flavor: p.Flavor, Level: level, Needed: int64(p.Count), Unit: Pods}
 	}
 	if len(g.members) > 2 || (g.leader != nil && g.leader.Count != 1) {
 		return fail(BadGroup, "")
@@ -110,17 +110,7 @@ func (s *Space) resolve(g *group) *Failure {
 		f.Topology = t.def.Topology
 		return f
 	}
-	level := ""
-	switch {
-	case p.Required != "":
-		g.required, level = true, p.Required
-	case p.Preferred != "":
-		level = p.Preferred
-	case len(p.Layers) > 0:
-		g.unconstrained, level = true, t.def.Levels[0]
-	default:
-		g.unconstrained, level = true, t.def.Levels[t.lowest()]
-	}
+	level := g.levelAsked(t)
 	if g.requested = t.levelOf(level); g.requested < 0 {
 		return refuse(UnknownLevel, level)
 	}
@@ -135,14 +125,31 @@ func (s *Space) resolve(g *group) *Failure {
 	if g.slice < g.requested {
 		return refuse(SliceAboveLevel, p.Layers[0].Level)
 	}
-	if cause, level := g.layer(t); level != "" {
-		return refuse(cause, level)
+	if cause, wrong := g.layer(t); wrong != "" {
+		return refuse(cause, wrong)
 	}
 	g.needed = int64(p.Count) / g.size
 	if t.active == 0 {
 		return refuse(NoDomains, level)
 	}
 	return nil
+}
+
+// levelAsked returns the level that a group requests. Slices alone may go anywhere.
+func (g *group) levelAsked(t *tree) string {
+	p := g.workers
+	switch {
+	case p.Required != "":
+		g.required = true
+		return p.Required
+	case p.Preferred != "":
+		return p.Preferred
+	}
+	g.unconstrained = true
+	if len(p.Layers) > 0 {
+		return t.def.Levels[0]
+	}
+	return t.def.Levels[t.lowest()]
 }
 
 // layer sets the inner sizes of the levels below the slice level, or returns the level of a layer that is wrong.

@@ -64,7 +64,6 @@ type scratch struct {
 	list     []candidate
 	kids     []candidate
 	shares   [2][]share
-	requests []need
 }
 
 // shapeOf returns the counts of a shape, up to date. A shape that is not kept yet is computed.
@@ -193,6 +192,17 @@ func (t *tree) readAll(sh *shape) {
 	t.s.clock++
 	sh.cursor, sh.used = t.base+len(t.journal), t.s.clock
 	t.read = max(t.read, sh.cursor)
+}
+
+// Refresh brings the counts of all shapes up to date, so that no placement has to.
+func (s *Space) Refresh() {
+	for _, t := range s.inOrder {
+		for _, sh := range t.shapes { //berth:unordered each is brought up to date alone
+			used := sh.used
+			t.refresh(sh)
+			sh.used = used
+		}
+	}
 }
 
 // refresh brings the counts of a shape up to date: it recomputes the leaves that the journal names, and what is above

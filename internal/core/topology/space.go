@@ -62,6 +62,7 @@ type Space struct {
 
 	filters map[string]*filter
 	version uint32 // of the last node whose labels or taints changed
+	edits   uint64 // counts changes of leaves
 	clock   uint64 // counts the uses of shapes
 
 	measures measures
@@ -169,6 +170,11 @@ func (s *Space) SetNode(n Node) {
 func (s *Space) nextVersion() uint32 {
 	s.version++
 	return s.version
+}
+
+func (s *Space) nextEdit() uint64 {
+	s.edits++
+	return s.edits
 }
 
 // RemoveNode removes a node. The usage of pods placed on it is kept, and counts again once the node is back.

@@ -34,7 +34,7 @@ type tree struct {
 	capacity []resource.Amount // of the active nodes of a leaf, by leaf and column
 	active   int               // how many nodes count
 	stale    bool              // the order of domains has to be recomputed
-	revision uint64            // counts edits
+	revision uint64            // of the last edit
 
 	journal []entry
 	base    int // the position of journal[0] among all entries ever
@@ -81,7 +81,7 @@ func (e entry) usage() bool   { return e&(1<<27) != 0 }
 func (e entry) domain() int32 { return int32(e & (1<<27 - 1)) }
 
 func newTree(s *Space, flavor string, def Tree) *tree {
-	t := &tree{s: s, flavor: flavor, def: def, leafOf: map[string]int32{}, shapes: map[string]*shape{}}
+	t := &tree{s: s, flavor: flavor, def: def, leafOf: map[string]int32{}, shapes: map[string]*shape{}, revision: s.nextEdit()}
 	t.levels = make([]level, len(def.Levels))
 	t.hosts = len(def.Levels) > 0 && def.Levels[len(def.Levels)-1] == Hostname
 	return t
@@ -206,7 +206,7 @@ func (t *tree) unfileNode(slot, at int32) {
 	delete(t.leafOf, l.id)
 	t.removeDomain(t.lowest(), at)
 	t.leaves[at] = leaf{}
-	t.revision++
+	t.revision = t.s.nextEdit()
 }
 
 // locateLeaf moves a leaf whose first node has another path by now. Only a hostname can have two.
@@ -269,7 +269,7 @@ func (t *tree) recountLeaf(at int32) {
 		}
 	}
 	t.active += int(l.active)
-	t.revision++
+	t.revision = t.s.nextEdit()
 	t.note(entryOf(t.lowest(), at, false))
 }
 

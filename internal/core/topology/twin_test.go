@@ -163,11 +163,11 @@ func (w *twin) suits(p *PodSet, n Node) (score int64, ok bool) {
 			return 0, false
 		}
 	}
-	any := len(c.Affinity) == 0
+	likes := len(c.Affinity) == 0
 	for _, t := range c.Affinity {
-		any = any || t.Matches(n.Labels)
+		likes = likes || t.Matches(n.Labels)
 	}
-	if !any {
+	if !likes {
 		return 0, false
 	}
 	if w.gates.Affinity {
@@ -459,8 +459,8 @@ func frontWithLeader(list []*twinDomain, n int64, wanted bool, room func(*twinDo
 // share is Take.
 func (w *twin) share(list []*twinDomain, a *twinAsk, n int64, leader bool, room func(*twinDomain) (int64, int64)) (out []twinShare, ok bool) {
 	list = frontWithLeader(list, n, leader, room)
-	all := func(d *twinDomain) (int64, bool) { n, _ := room(d); return n, true }
-	with := func(d *twinDomain) (int64, bool) { _, n := room(d); return n, d.leader }
+	all := func(d *twinDomain) (int64, bool) { r, _ := room(d); return r, true }
+	with := func(d *twinDomain) (int64, bool) { _, r := room(d); return r, d.leader }
 	for len(list) > 0 && (n > 0 || leader) {
 		d := list[0]
 		if leader {

@@ -153,8 +153,8 @@ func (w *twin) spread(tree twinTree, a *twinAsk, l int, chosen []*twinDomain, th
 		}
 		extra := max(0, min(room-threshold, left))
 		left -= extra
-		real := tree[l][slices.IndexFunc(tree[l], func(o *twinDomain) bool { return slices.Equal(o.path, d.path) })]
-		now = append(now, twinShare{real, threshold + extra, hosts})
+		at := tree[l][slices.IndexFunc(tree[l], func(o *twinDomain) bool { return slices.Equal(o.path, d.path) })]
+		now = append(now, twinShare{at, threshold + extra, hosts})
 	}
 	if left > 0 {
 		return nil, false
@@ -289,7 +289,7 @@ func (w *twin) domains(ps *PodSet, a *twinAsk, base []Domain) ([]Domain, *twinFa
 func (w *twin) knows(flavor string, p *Placement) bool {
 	tree := w.build(flavor)
 	for _, d := range p.Domains {
-		if w.leaf(tree, p, d) == nil {
+		if w.leaf(tree, d) == nil {
 			return false
 		}
 	}
@@ -297,7 +297,7 @@ func (w *twin) knows(flavor string, p *Placement) bool {
 	return slices.Equal(p.Levels, levels[len(levels)-len(p.Levels):]) && (len(p.Levels) == len(levels) || w.hosts(flavor)) && p.Flavor == flavor
 }
 
-func (w *twin) leaf(tree twinTree, p *Placement, d Domain) *twinDomain {
+func (w *twin) leaf(tree twinTree, d Domain) *twinDomain {
 	for _, leaf := range tree[len(tree)-1] {
 		if len(d.Values) <= len(leaf.path) && slices.Equal(leaf.path[len(leaf.path)-len(d.Values):], d.Values) {
 			return leaf
@@ -330,7 +330,7 @@ func (w *twin) replace(ps PodSet, host string) ([]Domain, *twinFailure) {
 		return nil, &twinFailure{cause: StaleDomain}
 	}
 	for _, d := range rest {
-		if w.leaf(tree, ps.Earlier, d) == nil {
+		if w.leaf(tree, d) == nil {
 			return nil, &twinFailure{cause: StaleDomain}
 		}
 	}
@@ -350,7 +350,7 @@ func (w *twin) replace(ps PodSet, host string) ([]Domain, *twinFailure) {
 		for _, d := range tree[level] {
 			n := int32(0)
 			for _, r := range rest {
-				if slices.Equal(w.leaf(tree, ps.Earlier, r).path[:level+1], d.path) {
+				if slices.Equal(w.leaf(tree, r).path[:level+1], d.path) {
 					n += r.Count
 				}
 			}
@@ -365,7 +365,7 @@ func (w *twin) replace(ps PodSet, host string) ([]Domain, *twinFailure) {
 			return nil, f
 		}
 	} else if ps.Required != "" && len(rest) > 0 {
-		within = w.leaf(tree, ps.Earlier, rest[0]).path[:a.r+1]
+		within = w.leaf(tree, rest[0]).path[:a.r+1]
 	}
 	a.within, a.without = within, []string{host}
 	return w.domains(&ps, a, rest)

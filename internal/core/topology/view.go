@@ -33,8 +33,8 @@ func (s *Space) Tree(flavor string) (def Tree, ok bool) {
 	return Tree{}, false
 }
 
-// Revision returns a number that grows with each edit of a flavor's tree or of its nodes, but not with usage. A tree that
-// is set anew starts over.
+// Revision returns a number that grows with each edit of a flavor's tree or of its nodes, but not with usage; 0 without
+// a tree.
 func (s *Space) Revision(flavor string) uint64 {
 	if t, ok := s.trees[flavor]; ok {
 		return t.revision
