@@ -110,9 +110,6 @@ func (w *world) node(name string) *corev1.Node {
 	w.create(n)
 	w.ready(n, corev1.ConditionTrue, time.Now())
 	embeddedtest.Edit(w.T, w.c, n, func(n *corev1.Node) { n.Spec.Taints = nil })
-	w.Cleanup(func() {
-		_ = w.c.Delete(w.Context(), n) //nolint:errcheck // only so that other tests see fewer nodes
-	})
 	return n
 }
 
