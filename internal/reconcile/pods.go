@@ -67,6 +67,42 @@ func (p *Pods) Fill() error {
 	return nil
 }
 
+// Late is the watch of a cache of pods that a controller adds once it has something to do about them. Safe for concurrent use.
+type Late struct {
+	Pods *Pods
+	// Watch adds the watch.
+	Watch func() error
+
+	mu    sync.Mutex
+	added bool
+}
+
+// Ready fills the cache and adds the watch, on the first call, and waits until the cache is filled.
+func (l *Late) Ready(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.added {
+		if err := l.Pods.Fill(); err != nil {
+			return err
+		}
+		if err := l.Watch(); err != nil {
+			return fmt.Errorf("watching pods: %w", err)
+		}
+		l.added = true
+	}
+	if !l.Pods.WaitForCacheSync(ctx) {
+		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// IsFilled reports whether Ready has begun to fill the cache.
+func (l *Late) IsFilled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.added
+}
+
 // NewGatedPods makes a cache of the pods with a label that are ungated one by one, trimmed to the fields that ungating needs. It keeps the
 // labels in keep, the given label and the label of the pod set. It reads no pods before Fill.
 func NewGatedPods(mgr ctrl.Manager, label string, keep ...string) (*Pods, error) {

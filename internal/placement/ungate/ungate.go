@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,14 +60,10 @@ type Options struct {
 
 type reconciler struct {
 	Options
-	gate   *lookup.Gate
-	client client.Client
-	live   client.Reader
-	watch  func() error
-
-	filling sync.Mutex
-	filled  bool
-
+	gate    *lookup.Gate
+	client  client.Client
+	live    client.Reader
+	late    *reconcile.Late // many clusters have no such job, and many pods
 	written *reconcile.Overlay[*corev1.Pod]
 }
 
@@ -109,11 +104,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("controller of gated pods: %w", err)
 	}
-	r.watch = func() error {
+	r.late = &reconcile.Late{Pods: o.Pods, Watch: func() error {
 		return c.Watch(source.Kind(o.Pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(ofPod), predicate.TypedFuncs[*corev1.Pod]{
 			UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Pod]) bool { return isChange(e.ObjectOld, e.ObjectNew) },
 		}))
-	}
+	}}
 	return nil
 }
 
@@ -168,7 +163,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 }
 
 func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) error {
-	if err := r.fill(ctx); err != nil {
+	if err := r.late.Ready(ctx); err != nil {
 		return err
 	}
 	managed, err := r.gate.IsManaged(ctx, chain.Namespace)
@@ -263,25 +258,6 @@ func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 		if err := r.patch(ctx, pod, plan.Abandon(pod)); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// fill starts to watch pods, once. Many clusters have no such job, and many pods.
-func (r *reconciler) fill(ctx context.Context) error {
-	r.filling.Lock()
-	defer r.filling.Unlock()
-	if !r.filled {
-		if err := r.Pods.Fill(); err != nil {
-			return err
-		}
-		if err := r.watch(); err != nil {
-			return fmt.Errorf("watching pods: %w", err)
-		}
-		r.filled = true
-	}
-	if !r.Pods.WaitForCacheSync(ctx) {
-		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
 	}
 	return nil
 }

@@ -38,6 +38,21 @@ func Requests(pod *corev1.Pod) Amounts {
 	})
 }
 
+// Use is the capacity that a pod uses.
+type Use struct {
+	UID      types.UID
+	Node     string
+	Requests Amounts
+}
+
+// UseOf returns the capacity that a pod uses, and false if the pod does not count.
+func UseOf(pod *corev1.Pod) (Use, bool) {
+	if !Counts(pod) {
+		return Use{UID: pod.UID}, false
+	}
+	return Use{pod.UID, pod.Spec.NodeName, Requests(pod)}, true
+}
+
 // Pods has the usage of each node by the pods that count, kept incrementally. A pod takes about 100 bytes: its node is interned, and pods
 // with the same requests share them. Not safe for concurrent use. The zero value is empty.
 type Pods struct {
@@ -85,27 +100,33 @@ func (p *Pods) Nodes() []string {
 
 // Set notes a pod as it is now, and returns the nodes whose usage changed: none, its node, or its former node and its node.
 func (p *Pods) Set(pod *corev1.Pod) []string {
-	if !Counts(pod) {
+	use, counts := UseOf(pod)
+	if !counts {
 		return p.Remove(pod.UID)
 	}
-	requests := Requests(pod)
-	old, had := p.pods[pod.UID]
-	if had && p.nodes.values[old.node].name == pod.Spec.NodeName && slices.Equal(p.requests.values[old.requests], requests) {
+	return p.put(use)
+}
+
+func (p *Pods) put(use Use) []string {
+	old, had := p.pods[use.UID]
+	if had && p.nodes.values[old.node].name == use.Node && slices.Equal(p.requests.values[old.requests], use.Requests) {
 		return nil
 	}
-	changed := p.Remove(pod.UID)
+	changed := p.Remove(use.UID)
 	if p.pods == nil {
 		p.pods = map[types.UID]entry{}
 	}
-	e := entry{p.nodes.add(pod.Spec.NodeName, func(name string) usage { return usage{name, map[string]resource.Amount{}} }), 0}
-	e.requests = p.requests.add(keyOf(requests), func(string) Amounts { return requests })
-	p.pods[types.UID(strings.Clone(string(pod.UID)))] = e // the UID may be a part of a larger text
+	e := entry{
+		p.nodes.add(use.Node, func(name string) usage { return usage{name, map[string]resource.Amount{}} }),
+		p.requests.add(keyOf(use.Requests), func(string) Amounts { return use.Requests }),
+	}
+	p.pods[types.UID(strings.Clone(string(use.UID)))] = e // the UID may be a part of a larger text
 	sum := p.nodes.values[e.node].sum
-	for _, q := range requests {
+	for _, q := range use.Requests {
 		sum[q.Resource] += q.Amount
 	}
-	if !slices.Contains(changed, pod.Spec.NodeName) {
-		changed = append(changed, pod.Spec.NodeName)
+	if !slices.Contains(changed, use.Node) {
+		changed = append(changed, use.Node)
 	}
 	return changed
 }
@@ -129,13 +150,13 @@ func (p *Pods) Remove(uid types.UID) []string {
 	return []string{name}
 }
 
-// Replace notes that the pods are exactly these, and returns the nodes whose usage changed, sorted.
-func (p *Pods) Replace(pods []*corev1.Pod) []string {
-	is := make(map[types.UID]bool, len(pods))
+// Replace notes that the pods that count are exactly these, and returns the nodes whose usage changed, sorted.
+func (p *Pods) Replace(uses []Use) []string {
+	is := make(map[types.UID]bool, len(uses))
 	var changed []string
-	for _, pod := range pods {
-		is[pod.UID] = true
-		changed = append(changed, p.Set(pod)...)
+	for _, use := range uses {
+		is[use.UID] = true
+		changed = append(changed, p.put(use)...)
 	}
 	var gone []types.UID
 	for uid := range p.pods { //berth:unordered sums do not depend on the order, and the names are sorted below

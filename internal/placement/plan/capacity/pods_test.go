@@ -155,7 +155,7 @@ func TestPods(t *testing.T) {
 	if p.Usage("n1") != nil || p.Len() != 1 {
 		t.Errorf("n1 has %s, %d pods", p.Usage("n1"), p.Len())
 	}
-	if diff := cmp.Diff([]string{"n2", "n3"}, p.Replace([]*corev1.Pod{podOn("c", "n3", small)})); diff != "" {
+	if diff := cmp.Diff([]string{"n2", "n3"}, p.Replace([]Use{{"c", "n3", Requests(podOn("c", "n3", small))}})); diff != "" {
 		t.Errorf("nodes of a new list (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"n3"}, p.Nodes()); diff != "" {
@@ -189,12 +189,15 @@ func TestPodsTwin(t *testing.T) {
 				changed = p.Remove(uid)
 			case "replace":
 				world = map[types.UID]*corev1.Pod{}
-				var pods []*corev1.Pod
+				var uses []Use
 				for _, uid := range rapid.SliceOfDistinct(uids, rapid.ID).Draw(t, "pods") {
 					pod := draw(uid)
-					world[pod.UID], pods = pod, append(pods, pod)
+					world[pod.UID] = pod
+					if use, counts := UseOf(pod); counts {
+						uses = append(uses, use)
+					}
 				}
-				changed = p.Replace(pods)
+				changed = p.Replace(uses)
 			}
 			after := usages(world)
 			for _, node := range []string{"n1", "n2", "n3"} {

@@ -59,6 +59,22 @@ func NodeOf(n *corev1.Node) Node {
 	return out
 }
 
+// IsHealthy reports whether a node takes the pods of any Workload.
+func (n *Node) IsHealthy() bool { return n.Reported && n.Ready && len(n.Taints) == 0 }
+
+// Equal reports whether two nodes are the same for all Workloads.
+func (n *Node) Equal(other *Node) bool {
+	return n.Name == other.Name && n.Hostname == other.Hostname && n.Reported == other.Reported && n.Ready == other.Ready &&
+		n.Since.Equal(other.Since) && slices.EqualFunc(n.Taints, other.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
+}
+
+// Hosts returns the hostnames of the nodes that a Workload is assigned to.
+func Hosts(w *kueue.Workload) []string {
+	v := &view{Observed: &Observed{Workload: w}, sets: map[string][]*kueue.PodSetAssignment{}}
+	v.readAssignments()
+	return v.hosts
+}
+
 // Observed is a Workload with its pods, and the objects that decide about its nodes.
 type Observed struct {
 	Workload *kueue.Workload
@@ -89,8 +105,9 @@ type Decision struct {
 
 // Decide returns what to do about a Workload.
 func (g Gates) Decide(o *Observed) Decision {
-	v := &view{Observed: o, gates: g, sets: map[string][]*kueue.PodSetAssignment{}}
+	v := &view{Observed: o, gates: g, sets: map[string][]*kueue.PodSetAssignment{}, live: map[string]bool{}}
 	v.readAssignments()
+	v.readPods()
 	var d Decision
 	if chain.LetsPodsRun(o.Workload) {
 		v.judgeNodes(&d)
@@ -111,6 +128,19 @@ type view struct {
 	hosts []string
 	// other is true if a pod set is not assigned to nodes.
 	other bool
+	// live are the names of the nodes with a live pod.
+	live map[string]bool
+	// tolerated are the tolerations of the pod sets, computed once each.
+	tolerated map[kueue.PodSetReference][]corev1.Toleration
+}
+
+// readPods finds the nodes on which a pod of the Workload runs. A pod that waits for its node does not.
+func (v *view) readPods() {
+	for _, pod := range v.Pods {
+		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !job.PodIsOver(pod) {
+			v.live[pod.Spec.NodeName] = true
+		}
+	}
 }
 
 func (v *view) readAssignments() {
@@ -145,7 +175,7 @@ func (v *view) judgeNodes(d *Decision) {
 			failed = append(failed, host) // the name of the node, as far as is known
 			continue
 		}
-		unhealthy, wake := v.gates.judge(&node, v.worstToleration(host, &node), v.isLiveOn(node.Name), v.Now)
+		unhealthy, wake := v.gates.judge(&node, v.worstToleration(host, &node), v.live[node.Name], v.Now)
 		if unhealthy {
 			failed = append(failed, node.Name)
 		} else if !wake.IsZero() && (d.Wake.IsZero() || wake.Before(d.Wake)) {
@@ -186,19 +216,11 @@ func (g Gates) judge(n *Node, worst tolerance, live bool, now time.Time) (unheal
 	return true, time.Time{}
 }
 
-// isLiveOn reports whether a pod of the Workload runs on a node. A pod that waits for its node does not.
-func (v *view) isLiveOn(node string) bool {
-	return slices.ContainsFunc(v.Pods, func(pod *corev1.Pod) bool {
-		return pod.Spec.NodeName == node && pod.DeletionTimestamp == nil && !job.PodIsOver(pod)
-	})
-}
-
 // findStuck finds ungated pods that wait for a node that will not take them. Pods of a missing node may still find it again.
 func (v *view) findStuck(d *Decision) {
-	pods := slices.SortedFunc(slices.Values(v.Pods), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	for _, pod := range pods {
-		host := pod.Spec.NodeSelector[corev1.LabelHostname]
-		if host == "" || !isWaiting(pod) {
+	for _, pod := range v.Pods {
+		host := WaitsFor(pod)
+		if host == "" {
 			continue
 		}
 		node, exists := v.Node(host)
@@ -212,11 +234,19 @@ func (v *view) findStuck(d *Decision) {
 			d.Stuck = append(d.Stuck, pod)
 		}
 	}
+	byName := func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(d.Stuck, byName)
+	slices.SortFunc(d.Strays, byName)
 }
 
-func isWaiting(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName == "" && pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil &&
-		!plan.IsUnplaced(pod) && plan.AsksForTopology(pod)
+// WaitsFor returns the hostname of the node that an ungated pod waits for, and empty if it waits for none: it has a node, is over or is
+// being deleted, or no topology was requested for it.
+func WaitsFor(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" || pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil ||
+		plan.IsUnplaced(pod) || !plan.AsksForTopology(pod) {
+		return ""
+	}
+	return pod.Spec.NodeSelector[corev1.LabelHostname]
 }
 
 // isOfOnePod reports whether the only owner of a Workload is a pod. A pod group has several owners, or a label.

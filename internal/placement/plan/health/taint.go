@@ -25,6 +25,9 @@ func repels(t *corev1.Taint) bool {
 // worstToleration returns how the pod sets on a host tolerate the taints of its node: the worst of all.
 func (v *view) worstToleration(host string, n *Node) tolerance {
 	worst := tolerated
+	if len(n.Taints) == 0 {
+		return worst
+	}
 	for _, a := range v.sets[host] {
 		tolerations := v.tolerations(a)
 		for i := range n.Taints {
@@ -51,7 +54,11 @@ func toleranceOf(t *corev1.Taint, tolerations []corev1.Toleration) tolerance {
 }
 
 // tolerations returns the tolerations of the pods of a pod set: of the template, the assigned flavors and the updates of checks.
-func (v *view) tolerations(a *kueue.PodSetAssignment) (out []corev1.Toleration) {
+func (v *view) tolerations(a *kueue.PodSetAssignment) []corev1.Toleration {
+	out, known := v.tolerated[a.Name]
+	if known {
+		return out
+	}
 	at := slices.IndexFunc(v.Workload.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == a.Name })
 	if at >= 0 {
 		out = append(out, v.Workload.Spec.PodSets[at].Template.Spec.Tolerations...)
@@ -68,5 +75,9 @@ func (v *view) tolerations(a *kueue.PodSetAssignment) (out []corev1.Toleration) 
 			}
 		}
 	}
+	if v.tolerated == nil {
+		v.tolerated = map[kueue.PodSetReference][]corev1.Toleration{}
+	}
+	v.tolerated[a.Name] = out
 	return out
 }
