@@ -90,6 +90,7 @@ func closedUnused(body *ast.BlockStmt, name string) bool {
 
 // twins are files that two modules need, of which neither may import the other. The value is the original.
 var twins = map[string]string{
+	"controlplane/simnode/simnode.go":   "internal/embedded/simnode/simnode.go",
 	"controlplane/supervise/private.go": "internal/embedded/private.go",
 	"controlplane/supervise/reserve.go": "internal/listen/reserve.go",
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,24 +15,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-project/berth/controlplane/supervise"
+	"github.com/berth-project/berth/controlplane/simnode"
 )
-
-// namePrefix begins the names of the nodes that this package makes; their index, from 0, follows.
-const namePrefix = "berth-node-"
 
 // fleet is the set of nodes to simulate.
 type fleet struct {
-	count    int
+	nodes    []simnode.Node
+	levels   []string            // keys of the topology labels among the labels of nodes
 	capacity corev1.ResourceList // of every node
 	version  string              // reported as the kubelet's version
 }
 
-// sync creates missing nodes, gives existing ones the fleet's capacity, and deletes surplus nodes of an earlier run. It does not touch
-// nodes of other programs.
+// sync creates missing nodes, gives existing ones the fleet's labels and capacity, and deletes surplus nodes of an earlier run. It does not
+// touch nodes of other programs.
 func (f fleet) sync(ctx context.Context, client kubernetes.Interface, now time.Time) error {
 	nodes := client.CoreV1().Nodes()
-	list, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: supervise.NodeLabel})
+	list, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: simnode.Label})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
@@ -41,15 +38,20 @@ func (f fleet) sync(ctx context.Context, client kubernetes.Interface, now time.T
 	for i := range list.Items {
 		existing[list.Items[i].Name] = &list.Items[i]
 	}
-	for index := range f.count {
-		name := namePrefix + strconv.Itoa(index)
+	for index, wanted := range f.nodes {
+		name := wanted.Name
 		node := existing[name]
 		delete(existing, name)
 		if node == nil {
-			if _, err := nodes.Create(ctx, f.node(name, index, now), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			if _, err := nodes.Create(ctx, f.node(wanted, index, now), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("create node %s: %w", name, err)
 			}
 			continue
+		}
+		if f.relabel(node, wanted) {
+			if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("label node %s: %w", name, err)
+			}
 		}
 		if equality.Semantic.DeepEqual(node.Status.Capacity, f.capacity) {
 			continue
@@ -69,22 +71,47 @@ func (f fleet) sync(ctx context.Context, client kubernetes.Interface, now time.T
 }
 
 // node is a complete node, Ready from its creation: no second write is needed.
-func (f fleet) node(name string, index int, now time.Time) *corev1.Node {
+func (f fleet) node(wanted simnode.Node, index int, now time.Time) *corev1.Node {
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			corev1.LabelHostname:   name,
+		ObjectMeta: metav1.ObjectMeta{Name: wanted.Name, Labels: map[string]string{
 			corev1.LabelArchStable: runtime.GOARCH,
 			corev1.LabelOSStable:   "linux",
 			"type":                 "kwok", // charts and examples for KWOK select by it
-			supervise.NodeLabel:    "true",
+			simnode.Label:          "true",
 		}},
 	}
+	f.relabel(node, wanted)
 	node.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.32.%d.%d", index/250, index%250+1)},
-		{Type: corev1.NodeHostName, Address: name},
+		{Type: corev1.NodeHostName, Address: wanted.Name},
 	}
 	node.Status = f.status(node, now)
 	return node
+}
+
+// relabel gives a node its labels, takes the topology labels of an earlier run away, and reports whether that changed anything. Labels of
+// users stay.
+func (f fleet) relabel(node *corev1.Node, wanted simnode.Node) (changed bool) {
+	for key := range strings.SplitSeq(node.Annotations[simnode.LevelsAnnotation], ",") {
+		if _, had := node.Labels[key]; had && wanted.Labels[key] == "" {
+			delete(node.Labels, key)
+			changed = true
+		}
+	}
+	for key, value := range wanted.Labels {
+		if node.Labels[key] != value {
+			node.Labels[key] = value
+			changed = true
+		}
+	}
+	if levels := strings.Join(f.levels, ","); node.Annotations[simnode.LevelsAnnotation] != levels {
+		delete(node.Annotations, simnode.LevelsAnnotation)
+		if levels != "" {
+			metav1.SetMetaDataAnnotation(&node.ObjectMeta, simnode.LevelsAnnotation, levels)
+		}
+		changed = true
+	}
+	return changed
 }
 
 // status is the status of a Ready node. Present capacity, addresses and software of the node are kept.

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-project/berth/controlplane/simnode"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 	heartbeat     = LeaseDuration / 4
 )
 
-// heartbeats renews the leases of all nodes until ctx ends. KWOK can do so itself, but then it handles the pods of a node only after it
+// heartbeats renews the leases of all nodes but failed ones until ctx ends. KWOK can do so itself, but then it handles the pods of a node only after it
 // has acquired the node's lease, and waits for minutes for the lease of an earlier run.
 func heartbeats(ctx context.Context, client kubernetes.Interface) {
 	ticker := time.NewTicker(heartbeat)
@@ -42,6 +44,9 @@ func renewAll(ctx context.Context, client kubernetes.Interface, now time.Time) e
 		return fmt.Errorf("list nodes: %w", err)
 	}
 	for i := range nodes.Items {
+		if simnode.HasFailed(&nodes.Items[i]) {
+			continue
+		}
 		if err := renew(ctx, client, &nodes.Items[i], now); err != nil {
 			return fmt.Errorf("lease of node %s: %w", nodes.Items[i].Name, err)
 		}

@@ -1,5 +1,5 @@
-// Package node simulates the nodes of the control plane and their kubelets, with KWOK: nodes that are always Ready, and pods that run for
-// as long as an annotation says.
+// Package node simulates the nodes of the control plane and their kubelets, with KWOK: nodes that are Ready unless an annotation makes them
+// fail, and pods that run for as long as an annotation says.
 package node
 
 import (
@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/kwok/pkg/log"
 
 	"github.com/berth-project/berth/controlplane/capacity"
+	"github.com/berth-project/berth/controlplane/simnode"
 )
 
 const (
@@ -32,6 +33,7 @@ func Main(args []string) int {
 	flags := flag.NewFlagSet("kwok", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server (required)")
 	count := flags.Int("nodes", 0, "how many nodes to make; nodes that others make are simulated as well")
+	levels := flags.String("topology", "", "make nodes in levels instead, such as block=2,rack=4,host=8")
 	size := flags.String("node-capacity", capacity.Default, "what each node has")
 	version := flags.String("kubelet-version", "", "the version that nodes report")
 	if err := flags.Parse(args); err != nil {
@@ -45,9 +47,18 @@ func Main(args []string) int {
 		fmt.Fprintf(os.Stderr, "error: --node-capacity: %v\n", err)
 		return 2
 	}
+	nodes := fleet{nodes: simnode.Plain(*count), capacity: resources, version: *version}
+	if *levels != "" {
+		topology, err := simnode.ParseTopology(*levels)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "error: --topology: %v\n", err)
+			return 2
+		}
+		nodes.nodes, nodes.levels = topology.Nodes(), topology.Labels()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *kubeconfig, fleet{count: *count, capacity: resources, version: *version}); err != nil {
+	if err := run(ctx, *kubeconfig, nodes); err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
 		return 1
 	}
@@ -78,6 +89,9 @@ func run(ctx context.Context, kubeconfig string, nodes fleet) error {
 	if err := controller.Start(log.NewContext(ctx, log.NewLogger(os.Stderr, log.LevelWarn))); err != nil {
 		return fmt.Errorf("start KWOK: %w", err)
 	}
+	if err := followFailures(ctx, client, controller.ListNodes); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }
@@ -87,10 +101,15 @@ func newController(client kubernetes.Interface, nodes fleet) (*controllers.Contr
 	if err != nil {
 		return nil, err
 	}
-	return controllers.NewController(controllers.Config{
+	var controller *controllers.Controller
+	isManaged := func(name string) bool {
+		_, found := controller.GetNodeCache().Get(name)
+		return found
+	}
+	controller, err = controllers.NewController(controllers.Config{
 		Clock:                     clock.RealClock{},
 		RESTClient:                client.CoreV1().RESTClient(),
-		TypedClient:               client,
+		TypedClient:               responsive{client},
 		ManageAllNodes:            true,
 		CIDR:                      podCIDR,
 		LocalStages:               local,
@@ -99,6 +118,7 @@ func newController(client kubernetes.Interface, nodes fleet) (*controllers.Contr
 		PodsOnNodeSyncParallelism: 2,
 		NodeLeaseDurationSeconds:  0, // see heartbeats
 		ID:                        "berth-controlplane",
-		FuncMap:                   functions(nodes, time.Now),
+		FuncMap:                   functions(nodes, isManaged, time.Now),
 	})
+	return controller, err
 }

@@ -46,8 +46,21 @@ func stages() (map[internalversion.StageResourceRef][]*internalversion.Stage, er
 	}
 }
 
-// functions are the functions of the templates in stages.yaml. KWOK passes the object as decoded JSON and reads the output as YAML.
-func functions(nodes fleet, now func() time.Time) gotpl.FuncMap {
+// functions are the functions of the templates in stages.yaml. KWOK passes the object as decoded JSON and reads the output as YAML. A pod
+// whose node is not managed is not changed: KWOK plays a stage that it has scheduled even if the node fails meanwhile, and schedules it
+// again when the node recovers.
+func functions(nodes fleet, isManaged func(node string) bool, now func() time.Time) gotpl.FuncMap {
+	podPatch := func(object any, status func(*corev1.Pod) corev1.PodStatus) (string, error) {
+		var pod corev1.Pod
+		if err := recode(object, &pod); err != nil {
+			return "", err
+		}
+		if !isManaged(pod.Spec.NodeName) {
+			return encode(map[string]any{})
+		}
+		// The API server refuses it if the pod was replaced by another of the same name.
+		return encode(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status(&pod)})
+	}
 	return gotpl.FuncMap{
 		"NodeStatus": func(object any) (string, error) {
 			var node corev1.Node
@@ -66,15 +79,6 @@ func functions(nodes fleet, now func() time.Time) gotpl.FuncMap {
 			return podPatch(object, func(pod *corev1.Pod) corev1.PodStatus { return terminated(pod, now()) })
 		},
 	}
-}
-
-// podPatch is a patch of a pod's status that the API server refuses if the pod was replaced by another of the same name.
-func podPatch(object any, status func(*corev1.Pod) corev1.PodStatus) (string, error) {
-	var pod corev1.Pod
-	if err := recode(object, &pod); err != nil {
-		return "", err
-	}
-	return encode(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status(&pod)})
 }
 
 func recode(from, to any) error {

@@ -98,7 +98,8 @@ func TestTemplates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	functions := functions(fleet{capacity: resources, version: "v1.2.3"}, func() time.Time { return now })
+	managed := true
+	functions := functions(fleet{capacity: resources, version: "v1.2.3"}, func(string) bool { return managed }, func() time.Time { return now })
 	functions["NodeIPWith"] = func(string) string { return "10.32.0.1" }
 	functions["PodIPWith"] = func(string, bool, string, string, string) string { return "10.64.0.1" }
 	renderer := gotpl.NewRenderer(functions)
@@ -128,6 +129,14 @@ func TestTemplates(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("stages that patch nothing: %v", want)
+	}
+	managed = false // the node has failed after the stage was scheduled
+	for name, function := range functions {
+		if patch, ok := function.(func(any) (string, error)); ok && name != "NodeStatus" {
+			if got, err := patch(testPod(corev1.RestartPolicyNever, nil)); err != nil || got != "{}" {
+				t.Errorf("%s patches a pod of a failed node: %s (error %v)", name, got, err)
+			}
+		}
 	}
 }
 

@@ -82,8 +82,8 @@ func controllerManagerArgs(p pki) []string {
 		// Jobs must progress as fast as they are admitted, not at a rate that protects a shared API server.
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 		"--concurrent-job-syncs=10",
-		// Heartbeats are rare; see node.LeaseDuration.
-		"--node-monitor-grace-period=5m", "--node-monitor-period=30s",
+		// Heartbeats are rare; see node.LeaseDuration. The period is the usual one: it is how soon a failed node gets its NoExecute taint.
+		"--node-monitor-grace-period=5m", "--node-monitor-period=5s",
 		// Controllers that only make sense with clouds, disks and kubelets are left out.
 		"--controllers=*,-node-ipam-controller," +
 			"-persistentvolume-attach-detach-controller,-persistentvolume-expander-controller,-ttl-controller," +
@@ -111,7 +111,8 @@ parallelism: 4
 func kwokArgs(p pki, opts options) []string {
 	return []string{
 		"--kubeconfig=" + p.file(Kwok+".kubeconfig"),
-		"--nodes=" + strconv.Itoa(opts.nodes),
+		"--nodes=" + strconv.Itoa(len(opts.nodes)),
+		"--topology=" + opts.topology,
 		"--node-capacity=" + opts.nodeCapacity,
 		"--kubelet-version=" + KubernetesVersion,
 	}

@@ -17,6 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/berth-project/berth/controlplane/simnode"
 )
 
 // How long a program may take to end before it is killed. The API server needs a second, but waits for open watches of clients; killing
@@ -207,22 +209,43 @@ func (p *plane) wait(ctx context.Context, what string, ready func() bool) error 
 	return nil
 }
 
-// nodesReady reports whether exactly the requested nodes exist, with their capacity, Ready and without taints.
+// nodesReady reports whether exactly the requested nodes exist, with their labels and capacity, and are Ready without a taint that says
+// otherwise. Nodes that are made to fail are not waited for.
 func (p *plane) nodesReady(api client) bool {
 	var list corev1.NodeList
-	if !api.get(p.ports.server()+"/api/v1/nodes?labelSelector="+url.QueryEscape(NodeLabel), &list) || len(list.Items) != p.opts.nodes {
+	query := "/api/v1/nodes?labelSelector=" + url.QueryEscape(simnode.Label)
+	if !api.get(p.ports.server()+query, &list) || len(list.Items) != len(p.opts.nodes) {
 		return false
 	}
-	for _, node := range list.Items {
-		isReady := func(condition corev1.NodeCondition) bool {
-			return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	labels := map[string]map[string]string{}
+	for _, node := range p.opts.nodes {
+		labels[node.Name] = node.Labels
+	}
+	for i := range list.Items {
+		node := &list.Items[i]
+		want, known := labels[node.Name]
+		if !known || !equality.Semantic.DeepEqual(node.Status.Allocatable, p.opts.resources) {
+			return false
 		}
-		if !slices.ContainsFunc(node.Status.Conditions, isReady) || len(node.Spec.Taints) > 0 ||
-			!equality.Semantic.DeepEqual(node.Status.Allocatable, p.opts.resources) {
+		for key, value := range want {
+			if node.Labels[key] != value {
+				return false
+			}
+		}
+		if !simnode.HasFailed(node) && !isReady(node) {
 			return false
 		}
 	}
 	return true
+}
+
+// isReady reports whether pods can run on a node, as far as its health is concerned.
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	}) && !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Key == corev1.TaintNodeNotReady || taint.Key == corev1.TaintNodeUnreachable
+	})
 }
 
 // announce writes the administrator's kubeconfig and the one line on standard output.

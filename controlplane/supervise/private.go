@@ -12,7 +12,7 @@ import (
 
 // Entries are the names in a control plane's directory that Berth and its control plane read and write.
 var Entries = []string{
-	"berth.json", "lock", "version", "version.new", "pki", "pki.new", "etcd", "logs", "kubeconfig", "kubeconfig.new", "job.yaml",
+	"berth.json", "lock", "version", "version.new", "pki", "pki.new", "etcd", "logs", "kubeconfig", "kubeconfig.new", "job.yaml", "topology.yaml",
 }
 
 // depth is how many levels below the directory are always examined: certificates and logs, but not the data of etcd.

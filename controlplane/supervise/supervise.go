@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-project/berth/controlplane/capacity"
+	"github.com/berth-project/berth/controlplane/simnode"
 )
 
 // The names of the programs; a link to the binary with such a name is that program.
@@ -46,9 +47,6 @@ const KubernetesVersion = "v1.37.1"
 // format is the version of the directory's layout. It is raised when data of an earlier layout can no longer be used.
 const format = "berth-controlplane/1"
 
-// NodeLabel marks the nodes of the control plane itself. It makes, resizes and deletes no others.
-const NodeLabel = "berth.dev/simulated"
-
 // ChildEnv is set in the environment of children: they watch their standard input.
 const ChildEnv = "BERTH_CONTROLPLANE_CHILD"
 
@@ -60,7 +58,9 @@ type options struct {
 	dir           string
 	port          int
 	portReserved  bool
-	nodes         int
+	nodes         []simnode.Node
+	count         int    // of nodes without a topology
+	topology      string // as given
 	nodeCapacity  string
 	resources     corev1.ResourceList // parsed nodeCapacity
 	noNodes       bool
@@ -74,7 +74,8 @@ Prints one JSON line on standard output when everything is ready, and progress o
   kubectl --kubeconfig DIR/kubeconfig get nodes
 
 Pods on the nodes run for the seconds in their annotation berth.dev/run-seconds (default 2; for ever with restartPolicy Always) and then
-exit with the code in berth.dev/exit-code (default 0). Data survives a restart, but not a crash of the machine: etcd does not fsync.
+exit with the code in berth.dev/exit-code (default 0). A node fails while its annotation berth.dev/simulated-failure is "true".
+Data survives a restart, but not a crash of the machine: etcd does not fsync.
 
 Usage: berth-controlplane up --dir DIR [flags]
 
@@ -122,7 +123,9 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.StringVar(&opts.dir, "dir", "", "directory for data, certificates, logs and the kubeconfig (required)")
 	flags.IntVar(&opts.port, "port", 0, "port of the API server on 127.0.0.1; 0 takes a free one")
 	flags.BoolVar(&opts.portReserved, "port-reserved", false, "whoever starts this has reserved --port, and shares it (SO_REUSEPORT)")
-	flags.IntVar(&opts.nodes, "nodes", 4, "how many nodes to simulate")
+	flags.IntVar(&opts.count, "nodes", 4, "how many nodes to simulate")
+	flags.StringVar(&opts.topology, "topology", "",
+		"simulate nodes in labelled levels instead, such as block=2,rack=4,host=8: 2 blocks of 4 racks of 8 hosts")
 	flags.StringVar(&opts.nodeCapacity, "node-capacity", capacity.Default, "what each node has; pods=110 unless given")
 	flags.BoolVar(&opts.noNodes, "no-nodes", false, "make no nodes (nodes that you make yourself are simulated all the same)")
 	flags.BoolVar(&opts.bare, "bare", false, "only etcd and the API server: no controllers, scheduler or nodes; for tests")
@@ -149,18 +152,39 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if opts.portReserved && opts.port == 0 {
 		return opts, errors.New("--port-reserved: name the port that is reserved: --port")
 	}
-	if opts.nodes < 0 || opts.nodes > 5000 {
-		return opts, fmt.Errorf("--nodes %d: must be from 0 to 5000", opts.nodes)
+	if err := opts.chooseNodes(flags); err != nil {
+		return opts, err
 	}
 	var err error
 	if opts.resources, err = capacity.Parse(opts.nodeCapacity); err != nil {
 		return opts, fmt.Errorf("--node-capacity: %w", err)
 	}
-	if opts.noNodes {
-		opts.nodes = 0
-	}
 	opts.dir, err = filepath.Abs(opts.dir)
 	return opts, err
+}
+
+// chooseNodes sets the nodes that the flags describe.
+func (o *options) chooseNodes(flags *flag.FlagSet) error {
+	if o.count < 0 || o.count > simnode.MaxNodes {
+		return fmt.Errorf("--nodes %d: must be from 0 to %d", o.count, simnode.MaxNodes)
+	}
+	if o.topology == "" {
+		if !o.noNodes {
+			o.nodes = simnode.Plain(o.count)
+		}
+		return nil
+	}
+	given := false
+	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "nodes" })
+	if given || o.noNodes {
+		return errors.New("--topology: it says how many nodes there are: leave out --nodes and --no-nodes")
+	}
+	topology, err := simnode.ParseTopology(o.topology)
+	if err != nil {
+		return fmt.Errorf("--topology: %w", err)
+	}
+	o.nodes = topology.Nodes()
+	return nil
 }
 
 // writeFile replaces a file atomically.

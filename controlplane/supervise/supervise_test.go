@@ -35,6 +35,11 @@ func TestParse(t *testing.T) {
 		"extra argument":    {"--dir d now", `unexpected argument "now"`},
 		"bad port":          {"--dir d --port 70000", "--port 70000: must be from 0 to 65535"},
 		"bad nodes":         {"--dir d --nodes -1", "--nodes -1: must be from 0 to 5000"},
+		"topology":          {"--dir d --topology block=2,rack=4,host=8", ""},
+		"bad topology":      {"--dir d --topology block=2,rack=4", "--topology: the last level is rack: it must be host"},
+		"large topology":    {"--dir d --topology rack=100,host=100", "--topology: host=100: that makes more than 5000 nodes"},
+		"topology, nodes":   {"--dir d --topology host=4 --nodes 4", "--topology: it says how many nodes there are: leave out --nodes and --no-nodes"},
+		"topology, none":    {"--dir d --topology host=4 --no-nodes", "--topology: it says how many nodes there are: leave out --nodes and --no-nodes"},
 		"bad node capacity": {"--dir d --node-capacity cpu", "--node-capacity: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +63,7 @@ func TestParse(t *testing.T) {
 
 func TestNoNodesBeatsNodes(t *testing.T) {
 	opts, err := parse([]string{"--dir", "d", "--nodes", "3", "--no-nodes"}, nil)
-	if err != nil || opts.nodes != 0 || !filepath.IsAbs(opts.dir) {
+	if err != nil || len(opts.nodes) != 0 || !filepath.IsAbs(opts.dir) {
 		t.Errorf("%+v (error %v)", opts, err)
 	}
 }

@@ -79,6 +79,10 @@ func TestBadUsage(t *testing.T) {
 		"port":                  {"up --port 65536", "error: --port 65536: must be from 0 to 65535"},
 		"reserved port":         {"up --port-reserved", "error: --port-reserved: name the port that is reserved: --port"},
 		"nodes":                 {"up --nodes -1", "error: --nodes -1: must not be negative"},
+		"topology":              {"up --topology rack=2,hosts=3", "error: --topology: the last level is hosts: it must be host, the nodes themselves, as in block=2,rack=4,host=8"},
+		"large topology":        {"up --detach --topology rack=100,host=51", "error: --topology: host=51: that makes more than 5000 nodes"},
+		"topology and nodes":    {"up --topology host=4 --nodes 4", "error: --topology: it says how many nodes there are: leave out --nodes and --no-nodes"},
+		"topology, no nodes":    {"up --topology host=4 --no-nodes", "error: --topology: it says how many nodes there are: leave out --nodes and --no-nodes"},
 		"empty dir":             {"down --dir=", "error: --dir is empty: name a directory, or leave it out for ~/.berth"},
 		"log level":             {"up --log-level loud", `error: --log-level "loud": must be error, info, debug, or a number from 0 to 127`},
 		"group":                 {"up --controllers jobs", `error: --controllers: "jobs" is no group; the groups are webhooks, queues,`},
@@ -213,7 +217,7 @@ func TestHelp(t *testing.T) {
 // TestFlags is the contract with scripts.
 func TestFlags(t *testing.T) {
 	contract := map[string]string{
-		"up":      "dir port config nodes node-capacity controllers no-manager no-nodes detach feature-gates log-level",
+		"up":      "dir port config nodes topology node-capacity controllers no-manager no-nodes detach feature-gates log-level",
 		"down":    "dir purge",
 		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address visibility-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level zap-devel zap-encoder zap-stacktrace-level zap-time-encoding",
 		"install": "kubeconfig webhook-url print",
@@ -449,9 +453,10 @@ func TestUpAndDown(t *testing.T) {
 	}
 	t.Setenv(programEnv, "1")
 	dir := t.TempDir()
-	code, stdout, stderr := berth(t, "up", "--dir", dir, "--detach", "--nodes", "1")
+	code, stdout, stderr := berth(t, "up", "--dir", dir, "--detach", "--topology", "rack=1,host=2")
 	defer berth(t, "down", "--dir", dir)
-	if code != 0 || !strings.Contains(stdout, "export KUBECONFIG="+dir+"/kubeconfig\n") || !strings.Contains(stdout, "with 1 simulated nodes") {
+	if code != 0 || !strings.Contains(stdout, "export KUBECONFIG="+dir+"/kubeconfig\n") || !strings.Contains(stdout, "with 2 simulated nodes (1 rack × 2 host)\n") ||
+		!strings.Contains(stdout, "kubectl apply -f "+filepath.Join(dir, local.TopologyName)) {
 		t.Fatalf("up: exit code %d\n%s%s", code, stdout, stderr)
 	}
 	record, found, err := local.Find(dir)

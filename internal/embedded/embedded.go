@@ -29,6 +29,8 @@ type Config struct {
 	PortReserved bool
 	// Nodes is how many nodes to simulate; 0 means 4. See NoNodes.
 	Nodes int
+	// Topology simulates nodes in labelled levels instead of Nodes, such as "block=2,rack=4,host=8"; see simnode.ParseTopology.
+	Topology string
 	// NodeCapacity is the capacity of each node; the default is "cpu=32,memory=128Gi,nvidia.com/gpu=8".
 	NodeCapacity string
 	// NoNodes makes no nodes. Nodes of other creators are simulated all the same.
@@ -47,6 +49,9 @@ func (c Config) args() []string {
 	}
 	if c.Nodes != 0 {
 		args = append(args, "--nodes", strconv.Itoa(c.Nodes))
+	}
+	if c.Topology != "" {
+		args = append(args, "--topology", c.Topology)
 	}
 	if c.NodeCapacity != "" {
 		args = append(args, "--node-capacity", c.NodeCapacity)

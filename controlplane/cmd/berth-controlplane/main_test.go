@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-project/berth/controlplane/simnode"
 	"github.com/berth-project/berth/controlplane/supervise"
 )
 
@@ -218,7 +219,7 @@ func TestUp(t *testing.T) {
 
 	again := up(t, dir, "--nodes", "1", "--node-capacity", "cpu=8")
 	client = again.client(t)
-	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: supervise.NodeLabel})
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: simnode.Label})
 	if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Status.Allocatable.Cpu().Value() != 8 {
 		t.Errorf("after the restart: nodes %v (error %v), want one with 8 cpu", nodes.Items, err)
 	}

@@ -1,8 +1,9 @@
 // Package local runs a control plane and a manager together in this process, for one directory, and finds, stops and removes such
 // installations.
 //
-//	DIR/berth.json   the Record of the running process, locked (flock) while it lives
-//	DIR/kubeconfig   the administrator's; this and everything else in DIR is the control plane's
+//	DIR/berth.json     the Record of the running process, locked (flock) while it lives
+//	DIR/topology.yaml  the objects for nodes in levels, if there are any
+//	DIR/kubeconfig     the administrator's; this and everything else in DIR is the control plane's
 package local
 
 import (
@@ -60,7 +61,9 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return err
 	}
-	err = serve(ctx, cfg, plane, held)
+	if err = writeTopology(cfg.Plane); err == nil {
+		err = serve(ctx, cfg, plane, held)
+	}
 	select {
 	case <-plane.Done():
 		if died := plane.Err(); died != nil {

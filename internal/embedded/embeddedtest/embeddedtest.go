@@ -29,6 +29,12 @@ type Option func(*embedded.Config)
 // Full starts a whole cluster, with controllers, a scheduler and simulated nodes, instead of a bare API server.
 func Full(cfg *embedded.Config) { cfg.Bare = false }
 
+// Topology starts a whole cluster whose simulated nodes are in levels, such as block=2,rack=4,host=8; see simnode.ParseTopology. A test makes
+// a node fail with simnode.FailureAnnotation.
+func Topology(levels string) Option {
+	return func(cfg *embedded.Config) { cfg.Bare, cfg.Topology = false, levels }
+}
+
 // Start starts a control plane for this test alone, bare unless an option changes that, and returns the path of its kubeconfig. It is
 // stopped when the test ends, and the test fails if it ended before.
 func Start(t testing.TB, options ...Option) (kubeconfig string) {

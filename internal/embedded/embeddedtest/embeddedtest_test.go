@@ -2,13 +2,19 @@ package embeddedtest_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -53,4 +59,38 @@ func TestStartIsNotShared(t *testing.T) {
 	if err != nil || len(nodes.Items) != 4 {
 		t.Errorf("%d nodes (error %v), want 4", len(nodes.Items), err)
 	}
+}
+
+// Tests get nodes in levels, and can make them fail and recover: a pod of a failed node stays, however it is deleted, until it recovers.
+func TestTopology(t *testing.T) {
+	config := embeddedtest.ConfigOf(t, embeddedtest.Start(t, embeddedtest.Topology("rack=2,host=2")))
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+	pod.Spec.NodeSelector = map[string]string{"cloud.provider.com/topology-rack": "r2", corev1.LabelHostname: "r2-h01"}
+	pod.Spec.Containers = []corev1.Container{{Name: "main", Image: "none"}}
+	if err := c.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the pod runs", func() error {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || pod.Status.Phase == corev1.PodRunning {
+			return err
+		}
+		return fmt.Errorf("phase %s", pod.Status.Phase)
+	})
+	embeddedtest.FailNode(t, c, "r2-h01")
+	if err := c.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	// A pod of a healthy node takes some milliseconds to end.
+	wait.Stays(t, time.Second, "the pod is being deleted", func() error { return c.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) })
+	embeddedtest.RecoverNode(t, c, "r2-h01")
+	wait.Until(t, "the pod is deleted", func() error {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
 }

@@ -1,6 +1,7 @@
 // Package controller writes the status of ClusterQueues, LocalQueues and Cohorts, and the
-// finalizers that hold a ClusterQueue while workloads run in it and a ResourceFlavor
-// while a ClusterQueue names it. spec: 10 §4.13.
+// finalizers that hold a ClusterQueue while workloads run in it, a ResourceFlavor or an
+// AdmissionCheck while a ClusterQueue names it, and a Topology while a ResourceFlavor names
+// it. spec: 10 §4.13, 20 §4.5.
 package controller
 
 import (

@@ -76,16 +76,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Worker
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).Named("admissioncheck").For(&kueue.AdmissionCheck{}).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(checksOf), edited).
-		Complete(&held[kueue.AdmissionCheck, *kueue.AdmissionCheck]{c, convert.NamesCheck})
-	if err != nil {
-		return err
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf), edited).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ResourceFlavor}).
-		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, convert.NamesFlavor})
+	return setupHeld(mgr, workers.ResourceFlavor)
 }
 
 // edited passes updates that change more than the status; a deletion changes the generation as well.
@@ -187,24 +178,4 @@ func entrancesTo(c client.Client) handler.MapFunc {
 		}
 		return out
 	}
-}
-
-func checksOf(_ context.Context, o client.Object) []reconcile.Request {
-	var out []reconcile.Request
-	if s := o.(*kueue.ClusterQueue).Spec.AdmissionChecksStrategy; s != nil {
-		for _, rule := range s.AdmissionChecks {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(rule.Name)}})
-		}
-	}
-	return out
-}
-
-func flavorsOf(_ context.Context, o client.Object) []reconcile.Request {
-	var out []reconcile.Request
-	for _, g := range o.(*kueue.ClusterQueue).Spec.ResourceGroups {
-		for _, f := range g.Flavors {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(f.Name)}})
-		}
-	}
-	return out
 }

@@ -173,7 +173,7 @@ func TestHeldWhileNamed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := &held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, convert.NamesFlavor}
+			r := &held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, byClusterQueues(convert.NamesFlavor)}
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: tc.flavor}}); err != nil {
 				t.Fatal(err)
 			}
@@ -240,6 +240,8 @@ func TestRequests(t *testing.T) {
 		"no checks of a queue":  {checksOf, first, nil},
 		"flavors of a queue":    {flavorsOf, first, []string{"/f"}},
 		"no flavors of a queue": {flavorsOf, second, nil},
+		"topology of a flavor":  {topologyOf, flavor, []string{"/racks"}},
+		"no topology":           {topologyOf, &kueue.ResourceFlavor{}, nil},
 	} {
 		var got []string
 		for _, r := range tc.ask(t.Context(), tc.of) {
