@@ -266,14 +266,19 @@ var fixtures = map[string]fixture{
 			"internal/core/order/a.go":   coreDoc + `import "` + module + `/internal/core/quota"` + "\nfunc f(d *quota.Dimension, f *quota.Forest) {}",
 			"internal/core/preempt/a.go": coreDoc + `var a = Any`,
 			"internal/sim/a.go":          coreDoc + `import "` + module + `/internal/core/preempt"` + "\nvar a = preempt.Any",
-			"internal/visibility/a.go":   coreDoc + `var a = w.Spec.Active == nil || *w.Spec.Active`,
+			"internal/jobset/controller/a.go": coreDoc + `import ("k8s.io/apimachinery/pkg/util/resourceversion"; "strconv")` +
+				"\nvar a, _ = resourceversion.CompareResourceVersion(x, y)\nvar b, _ = strconv.ParseUint(o.GetResourceVersion(), 10, 64)\nvar c, _ = strconv.Atoi(x)",
+			"internal/reconcile/a.go":  coreDoc + `import "k8s.io/apimachinery/pkg/util/resourceversion"` + "\nvar a, _ = resourceversion.CompareResourceVersion(x, y)",
+			"internal/visibility/a.go": coreDoc + `var a = w.Spec.Active == nil || *w.Spec.Active`,
 			"internal/workload/evict/a.go": coreDoc + `import kueue "` + module + `/api/kueue/v1beta2"` +
 				"\nvar a = m.Finish(w, kueue.ReasonOwnerNotFound, now)\nvar b = reason == kueue.ReasonOwnerNotFound",
 			"internal/workload/plan/lifecycle/a.go": coreDoc + `var a = *w.Spec.Active`,
 		},
 		[]string{
 			"internal/core/cycle/a.go:4: decides what a preemption policy allows",
-			"internal/core/order/a.go:4: decides what is charged, and whether it fits; ask ledger.Ledger", "internal/visibility/a.go:3: decides whether a Workload may queue",
+			"internal/core/order/a.go:4: decides what is charged, and whether it fits; ask ledger.Ledger",
+			"internal/jobset/controller/a.go:4: decides what was written and a cache does not show yet", "internal/jobset/controller/a.go:5: decides what was written",
+			"internal/visibility/a.go:3: decides whether a Workload may queue",
 			"internal/workload/evict/a.go:4: decides the end of an orphaned Workload",
 		},
 	},
