@@ -323,13 +323,14 @@ var fixtures = map[string]fixture{
 	"retired words": {
 		"one word, one meaning",
 		map[string]string{"internal/core/a/a.go": coreDoc + `
-			// settle says whether the queue has quota.
+			// settle says whether the queue has quota, and puts the waiters on a shelf.
 			func settle(heirs int) (parkedSince int) { tickets := heirs; return tickets }
 			// Take is a name of the API in a call, not in a declaration.
 			var _ = b.Take
 			type shelf struct{ family, Spot int }`},
 		[]string{
-			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, "a.go:5: the function settle", "a.go:5: the name heirs",
+			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, `a.go:4: a comment says "shelf": wake index`,
+			`a.go:4: a comment says "waiters": pending workload`, "a.go:5: the function settle", "a.go:5: the name heirs",
 			"a.go:5: the name tickets: wake condition", "a.go:8: the name Spot", "a.go:8: the name shelf",
 		},
 	},
