@@ -107,7 +107,6 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 		Complete(r)
 }
 
-// groupOf returns the group of an object.
 func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	if name := r.composed.Member(o, r.cfg.Load()); name != "" {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
@@ -202,7 +201,6 @@ func (r *reconciler) isGroupless(w *kueue.Workload) bool {
 	return metav1.GetControllerOf(w) == nil && w.Annotations[kueue.JobOwnerGVKAnnotation] == "" && (marked || owned)
 }
 
-// group lists the members of a group.
 func (r *reconciler) group(ctx context.Context, from client.Reader, key types.NamespacedName, option client.ListOption) ([]job.Object, error) {
 	list := r.d.NewList().(client.ObjectList)
 	if err := from.List(ctx, list, client.InNamespace(key.Namespace), option); err != nil {

@@ -292,7 +292,6 @@ func (r *reconciler) find(ctx context.Context, namespace string, options ...clie
 	return out
 }
 
-// each visits jobs in the cache.
 func (r *reconciler) each(ctx context.Context, namespace string, visit func(client.Object), options ...client.ListOption) {
 	list := r.d.NewList().(client.ObjectList)
 	if err := r.cache.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
