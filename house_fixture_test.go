@@ -197,6 +197,19 @@ var fixtures = map[string]fixture{
 			"internal/job/jobtest/deep/a.go:3: waitFor", "internal/state/a_test.go:4: eventually", "internal/state/a_test.go:5: a loop", "internal/state/a_test.go:6: a loop",
 		},
 	},
+	"the same numbers each time": {
+		"random tests take a seed",
+		map[string]string{
+			"internal/state/a_test.go": coreDoc + `import "math/rand/v2"
+			var always = rand.New(rand.NewPCG(1, 2))
+			func a(t T) { for seed := range uint64(9) { _ = rand.NewPCG(seed, 1) } }
+			func b(t T) { seed := embeddedtest.Seed(t, 0); _ = rand.NewPCG(seed+1, 2) }
+			func c(t T) { _ = rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 2) }`,
+			"internal/state/a.go":         "package a\nimport \"math/rand/v2\"\nvar _ = rand.NewPCG(1, 2)",
+			"internal/sim/shares_test.go": coreDoc,
+		},
+		[]string{"internal/state/a_test.go:4: the seed", "internal/state/a_test.go:5: the seed", "seeded: internal/sim/shares_test.go has no"},
+	},
 	"go.mod": {
 		"modules stay apart",
 		map[string]string{
