@@ -457,7 +457,7 @@ func names(n int) string {
 func importers(dir string, n int) map[string]string {
 	files := map[string]string{dir + "/a.go": coreDoc}
 	for i := range n {
-		files[fmt.Sprintf("internal/job/kind/a%d/a.go", i)] = coreDoc + `import _ "` + module + "/" + dir + `"`
+		files[fmt.Sprintf("internal/training/a%d/a.go", i)] = coreDoc + `import _ "` + module + "/" + dir + `"`
 	}
 	return files
 }
