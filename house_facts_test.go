@@ -176,12 +176,32 @@ var homes = []home{
 		},
 	},
 	{
+		"what was written and a cache does not show yet", "internal/reconcile", "reconcile.Overlay, or reconcile.IsOlder in a store that is a cache itself", nil,
+		func(n ast.Node, imports map[string]string) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return false
+			}
+			pkg, name, _ := qualified(call.Fun, imports)
+			return pkg == "k8s.io/apimachinery/pkg/util/resourceversion" || pkg == "strconv" && strings.HasPrefix(name, "Parse") && isVersion(call.Args[0])
+		},
+	},
+	{
 		"the end of an orphaned Workload", workloadConditions, "lifecycle.Machine.FinishOrphan", nil,
 		func(n ast.Node, imports map[string]string) bool {
 			call, ok := n.(*ast.CallExpr)
 			return ok && slices.ContainsFunc(call.Args, func(e ast.Expr) bool { return mentions(e, imports, kueueAPI, "ReasonOwnerNotFound") })
 		},
 	},
+}
+
+// isVersion recognizes the resource version of an object.
+func isVersion(e ast.Expr) bool {
+	if call, ok := e.(*ast.CallExpr); ok {
+		return calledMethod(call) == "GetResourceVersion"
+	}
+	sel, ok := e.(*ast.SelectorExpr)
+	return ok && sel.Sel.Name == "ResourceVersion"
 }
 
 // mentions reports whether n is one of the names of a package.

@@ -197,6 +197,19 @@ var fixtures = map[string]fixture{
 			"internal/job/jobtest/deep/a.go:3: waitFor", "internal/state/a_test.go:4: eventually", "internal/state/a_test.go:5: a loop", "internal/state/a_test.go:6: a loop",
 		},
 	},
+	"the same numbers each time": {
+		"random tests take a seed",
+		map[string]string{
+			"internal/state/a_test.go": coreDoc + `import "math/rand/v2"
+			var always = rand.New(rand.NewPCG(1, 2))
+			func a(t T) { for seed := range uint64(9) { _ = rand.NewPCG(seed, 1) } }
+			func b(t T) { seed := embeddedtest.Seed(t, 0); _ = rand.NewPCG(seed+1, 2) }
+			func c(t T) { _ = rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 2) }`,
+			"internal/state/a.go":         "package a\nimport \"math/rand/v2\"\nvar _ = rand.NewPCG(1, 2)",
+			"internal/sim/shares_test.go": coreDoc,
+		},
+		[]string{"internal/state/a_test.go:4: the seed", "internal/state/a_test.go:5: the seed", "seeded: internal/sim/shares_test.go has no"},
+	},
 	"go.mod": {
 		"modules stay apart",
 		map[string]string{
@@ -266,14 +279,19 @@ var fixtures = map[string]fixture{
 			"internal/core/order/a.go":   coreDoc + `import "` + module + `/internal/core/quota"` + "\nfunc f(d *quota.Dimension, f *quota.Forest) {}",
 			"internal/core/preempt/a.go": coreDoc + `var a = Any`,
 			"internal/sim/a.go":          coreDoc + `import "` + module + `/internal/core/preempt"` + "\nvar a = preempt.Any",
-			"internal/visibility/a.go":   coreDoc + `var a = w.Spec.Active == nil || *w.Spec.Active`,
+			"internal/jobset/controller/a.go": coreDoc + `import ("k8s.io/apimachinery/pkg/util/resourceversion"; "strconv")` +
+				"\nvar a, _ = resourceversion.CompareResourceVersion(x, y)\nvar b, _ = strconv.ParseUint(o.GetResourceVersion(), 10, 64)\nvar c, _ = strconv.Atoi(x)",
+			"internal/reconcile/a.go":  coreDoc + `import "k8s.io/apimachinery/pkg/util/resourceversion"` + "\nvar a, _ = resourceversion.CompareResourceVersion(x, y)",
+			"internal/visibility/a.go": coreDoc + `var a = w.Spec.Active == nil || *w.Spec.Active`,
 			"internal/workload/evict/a.go": coreDoc + `import kueue "` + module + `/api/kueue/v1beta2"` +
 				"\nvar a = m.Finish(w, kueue.ReasonOwnerNotFound, now)\nvar b = reason == kueue.ReasonOwnerNotFound",
 			"internal/workload/plan/lifecycle/a.go": coreDoc + `var a = *w.Spec.Active`,
 		},
 		[]string{
 			"internal/core/cycle/a.go:4: decides what a preemption policy allows",
-			"internal/core/order/a.go:4: decides what is charged, and whether it fits; ask ledger.Ledger", "internal/visibility/a.go:3: decides whether a Workload may queue",
+			"internal/core/order/a.go:4: decides what is charged, and whether it fits; ask ledger.Ledger",
+			"internal/jobset/controller/a.go:4: decides what was written and a cache does not show yet", "internal/jobset/controller/a.go:5: decides what was written",
+			"internal/visibility/a.go:3: decides whether a Workload may queue",
 			"internal/workload/evict/a.go:4: decides the end of an orphaned Workload",
 		},
 	},
@@ -318,13 +336,14 @@ var fixtures = map[string]fixture{
 	"retired words": {
 		"one word, one meaning",
 		map[string]string{"internal/core/a/a.go": coreDoc + `
-			// settle says whether the queue has quota.
+			// settle says whether the queue has quota, and puts the waiters on a shelf.
 			func settle(heirs int) (parkedSince int) { tickets := heirs; return tickets }
 			// Take is a name of the API in a call, not in a declaration.
 			var _ = b.Take
 			type shelf struct{ family, Spot int }`},
 		[]string{
-			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, "a.go:5: the function settle", "a.go:5: the name heirs",
+			`a.go:4: a comment says "has quota"`, `a.go:4: a comment says "says whether"`, `a.go:4: a comment says "shelf": wake index`,
+			`a.go:4: a comment says "waiters": pending workload`, "a.go:5: the function settle", "a.go:5: the name heirs",
 			"a.go:5: the name tickets: wake condition", "a.go:8: the name Spot", "a.go:8: the name shelf",
 		},
 	},
@@ -438,7 +457,7 @@ func names(n int) string {
 func importers(dir string, n int) map[string]string {
 	files := map[string]string{dir + "/a.go": coreDoc}
 	for i := range n {
-		files[fmt.Sprintf("internal/job/kind/a%d/a.go", i)] = coreDoc + `import _ "` + module + "/" + dir + `"`
+		files[fmt.Sprintf("internal/training/a%d/a.go", i)] = coreDoc + `import _ "` + module + "/" + dir + `"`
 	}
 	return files
 }

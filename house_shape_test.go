@@ -12,7 +12,7 @@ import (
 )
 
 // The caps of law 11, in lines. The lines of a package have none: the names that it exports and the rooms that import it do. Packages of
-// api are not counted: their names are the API's.
+// api and the table of feature gates are not counted: their names are the API's. All job kinds count as one room that imports.
 const (
 	fileCap     = 600 // aim for 300
 	testFileCap = 1000
@@ -32,8 +32,7 @@ type exception struct {
 // exceptions only shrink: an entry that is no longer needed is a finding, and so is one that is more generous than needed by 10.
 var exceptions = map[string]exception{
 	"internal/job:exports":                     {117, "what a job kind is, for every kind and for all that handles jobs"},
-	"internal/job:imports":                     {34, "each kind is a room, and describes itself with it"},
-	"internal/options/feature:exports":         {102, "a name for each feature gate"},
+	"internal/job:imports":                     {21, "all that handles jobs"},
 	"internal/workload/plan/lifecycle:imports": {26, "the states of a Workload, which most rooms ask for"},
 }
 
@@ -109,9 +108,13 @@ func surfaces(tr *tree) (exports map[string]int, imports map[string]map[string]b
 			if imports[dir] == nil {
 				imports[dir] = map[string]bool{}
 			}
-			imports[dir][roomNameOf(f.dir)] = true
+			from := roomNameOf(f.dir)
+			if under(from, "internal/job/kind") {
+				from = "internal/job/kind"
+			}
+			imports[dir][from] = true
 		}
-		if under(f.dir, "api") {
+		if under(f.dir, "api") || f.path == "internal/options/feature/table.go" {
 			continue
 		}
 		for _, d := range f.ast.Decls {

@@ -209,3 +209,62 @@ func checkWaits(tr *tree) (out []string) {
 	}
 	return out
 }
+
+// seeded are the files of tests whose numbers are random in looks only, or in another way, and why. An entry without a use is a finding.
+var seeded = map[string]string{
+	"internal/core/order/behind_test.go":         "the first 300 seeds, in milliseconds",
+	"internal/sim/shares_test.go":                "the first 300 seeds, in milliseconds",
+	"internal/job/jobtest/kuberay/world_test.go": "of scripted lives; random ones set it anew",
+	"test/bench/ask.go":                          "every build measures the same world",
+	"test/bench/single.go":                       "every build measures the same world",
+	"test/bench/yard.go":                         "every build measures the same world",
+}
+
+// checkSeeds finds sources of random numbers in tests whose seed is a constant, or counts up to one.
+func checkSeeds(tr *tree) (out []string) {
+	used := map[string]bool{}
+	for _, f := range tr.files {
+		if !f.forTests() || isNested(f.dir) {
+			continue
+		}
+		if !slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool { return importPath(i) == "math/rand/v2" }) {
+			continue
+		}
+		counts := map[string]bool{}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.RangeStmt:
+				if id, ok := n.Key.(*ast.Ident); ok && isNumber(n.X) {
+					counts[id.Name] = true
+				}
+			case *ast.CallExpr:
+				if types.ExprString(n.Fun) != "rand.NewPCG" {
+					return true
+				}
+				id, ok := n.Args[0].(*ast.Ident)
+				if !isNumber(n.Args[0]) && (!ok || !counts[id.Name]) {
+					return true
+				}
+				if used[f.path] = true; seeded[f.path] == "" {
+					out = append(out, fmt.Sprintf("%s: the seed is always the same", tr.at(n)))
+				}
+			}
+			return true
+		})
+	}
+	for _, f := range tr.files {
+		if seeded[f.path] != "" && !used[f.path] {
+			out = append(out, fmt.Sprintf("seeded: %s has no fixed seed any more: remove the entry", f.path))
+		}
+	}
+	return out
+}
+
+// isNumber recognizes a literal, and its conversion.
+func isNumber(e ast.Expr) bool {
+	if call, ok := e.(*ast.CallExpr); ok && len(call.Args) == 1 {
+		e = call.Args[0]
+	}
+	_, ok := e.(*ast.BasicLit)
+	return ok
+}

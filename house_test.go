@@ -151,6 +151,12 @@ var laws = []law{
 		"call internal/embedded/embeddedtest/wait: Until, Receive, Ready; Stays for what must not happen for a while",
 		checkWaits,
 	},
+	{
+		20, "random tests take a seed",
+		"a fault that was found once is found again only with the same numbers, and other faults only with others",
+		"take the seed from embeddedtest.Seed or embeddedtest.Random, or draw it (rapid)",
+		checkSeeds,
+	},
 }
 
 // TestHouse checks the repository against every law.

@@ -17,6 +17,20 @@ var retiredParts = map[string]string{
 	"heir": "replacedBy, or preemptor", "forerunner": "replaces", "predecessor": "replaces", "successor": "replacedBy", "sight": "observation", "rehearse": "dry run", "fuse": "circuit breaker",
 }
 
+// namesOnly are retired in names, but have their usual meaning in sentences.
+var namesOnly = []string{"heir", "sight"}
+
+// retiredWords finds the words of retiredParts in a comment.
+var retiredWords = func() *regexp.Regexp {
+	var words []string
+	for word := range retiredParts {
+		if !slices.Contains(namesOnly, word) {
+			words = append(words, word)
+		}
+	}
+	return regexp.MustCompile(`(?i)\b(` + strings.Join(words, "|") + `)s?\b`)
+}()
+
 // retiredNames are whole names that are not used, in either case, and the standard word for each.
 var retiredNames = map[string]string{
 	"spot": "heap index", "slab": "arena", "stick": "prioritize", "stand": "head reservation", "roll": "pending list", "mend": "repair", "led": "child gating",
@@ -103,6 +117,9 @@ func (tr *tree) retiredIn(f *file) (out []string) {
 	})
 	for _, group := range f.ast.Comments {
 		text := strings.Join(strings.Fields(marker.ReplaceAllString(group.Text(), "")), " ")
+		for _, m := range retiredWords.FindAllStringSubmatch(text, -1) {
+			out = append(out, fmt.Sprintf("%s: a comment says %q: %s", tr.at(group), m[0], retiredParts[strings.ToLower(m[1])]))
+		}
 		for _, p := range retiredPhrases {
 			for _, m := range p.re.FindAllString(text, -1) {
 				out = append(out, fmt.Sprintf("%s: a comment says %q: %s", tr.at(group), strings.TrimSpace(m), p.say))

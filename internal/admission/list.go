@@ -65,7 +65,6 @@ func jobSets(o jobsetwebhook.Options, r *review.Readers) []review.Webhook {
 	return complete(jobsetwebhook.Webhooks(o, r))
 }
 
-// training returns the webhooks of training.
 func training(o trainingwebhook.Options, r *review.Readers) []review.Webhook {
 	return complete(trainingwebhook.Webhooks(o, r))
 }

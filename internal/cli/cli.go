@@ -194,7 +194,6 @@ func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 // defaultDir is the directory of `berth up` without --dir.
 const defaultDir = "~/.berth"
 
-// dirFlag adds --dir.
 func dirFlag(flags *pflag.FlagSet, dir *string) {
 	flags.StringVar(dir, "dir", defaultDir, "directory for the data, certificates, logs and the kubeconfig")
 }

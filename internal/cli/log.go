@@ -29,7 +29,6 @@ var zapFlags = map[string]string{
 	"zap-time-encoding":    "how times are written: epoch, millis, nano, iso8601, rfc3339 or rfc3339nano (default rfc3339nano)",
 }
 
-// add adds the flags.
 func (l *logging) add(flags *pflag.FlagSet) {
 	logFlag(flags, &l.level)
 	library := flag.NewFlagSet("", flag.ContinueOnError)
@@ -41,7 +40,6 @@ func (l *logging) add(flags *pflag.FlagSet) {
 	}
 }
 
-// logFlag adds --log-level.
 func logFlag(flags *pflag.FlagSet, level *string) {
 	flags.StringVarP(level, "log-level", "v", levelInfo, "how much to log: error, info, debug, or a number, the more the higher")
 }

@@ -132,7 +132,6 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// know returns the user of a token.
 func (a *access) know(ctx context.Context, token string, age time.Duration) (user.Info, error) {
 	hash := sha256.Sum256([]byte(token))
 	a.mu.Lock()
@@ -178,7 +177,6 @@ func known(who user.Info) error {
 	return nil
 }
 
-// ask sends a token review to the API server.
 func (a *access) ask(ctx context.Context, token string) (user.Info, error) {
 	got, err := a.tokenAPI.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: a.audiences},

@@ -113,7 +113,6 @@ func (s *Server) callerKey(who caller, r *http.Request) string {
 	return who.name()
 }
 
-// identify authenticates the caller, or refuses the request.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (caller, bool) {
 	who, err := s.access.caller(r.Context(), r, 0)
 	switch {

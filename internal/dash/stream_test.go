@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
@@ -170,7 +171,7 @@ func TestDeltas(t *testing.T) {
 			patches <- data
 		}
 	}()
-	random, live, largest := rand.New(rand.NewPCG(1, 2)), map[string]*kueue.Workload{}, 0
+	random, live, largest := rand.New(rand.NewPCG(embeddedtest.Seed(t, 1), 2)), map[string]*kueue.Workload{}, 0
 	for i := range 60 {
 		name := fmt.Sprint("w", random.IntN(8))
 		switch of := live[name]; {

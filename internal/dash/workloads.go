@@ -185,7 +185,6 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 	}, nil
 }
 
-// events returns the events about a Workload of that name.
 func (s *Server) events(ctx context.Context, a *ask) (any, error) {
 	if err := s.access.must(ctx, a.who, workloadsResource, a.namespace, a.name); err != nil {
 		return nil, err

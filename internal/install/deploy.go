@@ -48,7 +48,6 @@ func ShippedConfig() string {
 	return string(text)
 }
 
-// services returns the Services of the webhooks, the metrics and training, for a manager in the cluster.
 func services(o *Options) []runtime.Object {
 	var out []runtime.Object
 	if !o.Groups.Has(Training) || o.service() != o.Options.Trainer.StatusService { // else the Service of training covers the webhooks

@@ -106,7 +106,6 @@ func kindObjects(o *Options) (out []runtime.Object) {
 // isManagerRole reports whether a ClusterRole, of the default prefix, is one of the manager's.
 func isManagerRole(name string) bool { return strings.HasPrefix(name, managerPrefix) }
 
-// bindingOf returns the name of the binding of a role.
 func bindingOf(role string) string { return strings.TrimSuffix(role, roleSuffix) + "-rolebinding" }
 
 func bindManager(role, namespace string) *rbacv1.ClusterRoleBinding {

@@ -55,7 +55,6 @@ var rolesOfKinds = []kindRoles{
 	{kind: "workload", group: "kueue.x-k8s.io", resource: "workloads", userViews: true, view: viewEditAdmin},
 }
 
-// rolesOfJobs returns the roles of the job kinds, in the order of the catalogue.
 func rolesOfJobs() (out []kindRoles) {
 	for _, d := range all.InOrder() {
 		if !d.Listing.NoUserRoles {

@@ -76,7 +76,6 @@ func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodS
 	return infos, nil
 }
 
-// podLabels are the labels of every pod of a pod set.
 func (c *Config) podLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]string {
 	out := map[string]string{kueue.PodSetLabel: string(podSet)}
 	if w.Labels[kueue.MultiKueueOriginLabel] != "" {

@@ -17,8 +17,7 @@ type Sets struct {
 	Parts func(owner Object, in *Setting) ([]Part, error)
 	// Place returns the group of a pod, by the name of the part, and its role. An empty part: not known yet.
 	Place func(owner Object, pod *corev1.Pod) (part, role string)
-	// Fast reports that groups are admitted before all pods exist; Index is the label that numbers their pods.
-	Fast  bool
+	// Index is the label that numbers the pods of a group, which is therefore admitted before all of them exist. Empty: there is none.
 	Index string
 	// Frees reports that pods are ungated when their object, or what makes them, is deleted.
 	Frees bool

@@ -98,7 +98,7 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 			"Scheduling cycles that evaluated a Workload, by whether one was admitted.", nil, resultLabel),
 		attemptTime: m.histogram("kueue_admission_attempt_duration_seconds", "Time that a scheduling cycle took.", prometheus.DefBuckets, nil, resultLabel),
 		recomputations: m.counter("kueue_preemption_target_recomputations_total",
-			"Second looks in one cycle for other victims, by what came of them.", ofQueue, queueLabel, resultLabel),
+			"Second searches for other victims in one cycle, by result.", ofQueue, queueLabel, resultLabel),
 		dispatched: m.counter("multikueue_workloads_dispatched_total",
 			"Workloads created on a worker cluster.", nil, queueLabel, "cluster"),
 		remotelyAdmitted: m.counter("multikueue_workloads_admitted_total",

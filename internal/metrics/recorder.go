@@ -161,7 +161,6 @@ func (r *Recorder) ObserveWorkload(before, after *kueue.Workload) {
 	r.countTransitions(before, after)
 }
 
-// countAdmitted updates the admitted Workloads of the cohort tree.
 func (r *Recorder) countAdmitted(before, after *kueue.Workload) {
 	if r == nil || !r.options.Cohorts {
 		return

@@ -11,7 +11,6 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
-	"github.com/berth-project/berth/internal/options/execplugin"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/options/transform"
 )
@@ -37,11 +36,11 @@ func validateMultiKueue(c *configv1beta2.Configuration, gates feature.Gates, pat
 	_, invalid := transform.Compile(m.ExternalFrameworks, gates.On(feature.MultiKueueExternalTransforms), path.Child("externalFrameworks"))
 	errs = append(errs, invalid...)
 	if profile, at := m.ClusterProfile, path.Child("clusterProfile"); profile != nil {
-		errs = append(errs, execplugin.Validate(profile.AccessProviders, at.Child("accessProviders"))...)
+		errs = append(errs, validateProviders(profile.AccessProviders, at.Child("accessProviders"))...)
 		if old := at.Child("credentialsProviders"); len(profile.AccessProviders) > 0 && len(profile.CredentialsProviders) > 0 {
 			errs = append(errs, field.Forbidden(old, "may not be set together with accessProviders; move its entries there"))
 		} else {
-			errs = append(errs, execplugin.Validate(profile.CredentialsProviders, old)...)
+			errs = append(errs, validateProviders(profile.CredentialsProviders, old)...)
 		}
 	}
 	return errs
@@ -96,6 +95,37 @@ func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled 
 				errs = append(errs, field.Invalid(at, entry.Name, fmt.Sprintf(
 					"is served by the framework %s of integrations.frameworks; remove it here", f.Name)))
 			}
+		}
+	}
+	return errs
+}
+
+var interactiveModes = []configv1beta2.ExecInteractiveMode{
+	configv1beta2.NeverInteractive, configv1beta2.IfAvailableInteractive, configv1beta2.AlwaysInteractive,
+}
+
+// validateProviders applies the rules for credential plugins of a kubeconfig to the plugins of ClusterProfiles.
+func validateProviders(list []configv1beta2.ClusterProfileProvider, path *field.Path) field.ErrorList {
+	errs := field.ErrorList{}
+	for i, p := range list {
+		at := path.Index(i)
+		exec := at.Child("execConfig")
+		required := func(value string, at *field.Path) {
+			if value == "" {
+				errs = append(errs, field.Required(at, ""))
+			}
+		}
+		required(p.Name, at.Child("name"))
+		required(p.ExecConfig.Command, exec.Child("command"))
+		required(p.ExecConfig.APIVersion, exec.Child("apiVersion"))
+		for j, env := range p.ExecConfig.Env {
+			required(env.Name, exec.Child("env").Index(j).Child("name"))
+		}
+		mode, modeAt := p.ExecConfig.InteractiveMode, exec.Child("interactiveMode")
+		if mode == "" {
+			errs = append(errs, field.Required(modeAt, "one of Never, IfAvailable, Always"))
+		} else if !slices.Contains(interactiveModes, mode) {
+			errs = append(errs, field.NotSupported(modeAt, mode, interactiveModes))
 		}
 	}
 	return errs

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 type object = metav1.PartialObjectMetadata
@@ -389,7 +391,8 @@ func (l *liveWorld) Get(_ context.Context, key client.ObjectKey, into client.Obj
 // For all writes and all lags of the cache: readers get no state that is older than the cache or than our last write, no object that
 // we deleted comes back, and no entry remains once the cache has caught up.
 func TestOverlayProperty(t *testing.T) {
-	for seed := range uint64(200) {
+	first := embeddedtest.Seed(t, 1)
+	for seed := first; seed < first+200; seed++ {
 		now := time.Unix(1000, 0)
 		w := &world{
 			t: t, random: rand.New(rand.NewPCG(seed, 1)), overlay: NewOverlay[*object](func() time.Time { return now }),

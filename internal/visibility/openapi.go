@@ -158,7 +158,6 @@ func addOpenAPI(docs map[string]*static) {
 	}, formatJSON)
 }
 
-// add adds the paths and schemas of one group and version.
 func (d dialect) add(g *group, version string, paths, definitions doc) {
 	prefix := schemaPrefix(g.name, version)
 	for name, o := range schemas[g.name] {

@@ -258,10 +258,7 @@ func testChildrenOfFlows(t *testing.T, c client.Client) {
 	if err := c.Update(ctx, child); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
-	if err := suspended(false)(); err != nil {
-		t.Errorf("a child of an admitted workload: %v", err)
-	}
+	wait.Stays(t, 300*time.Millisecond, "a child of an admitted workload runs", suspended(false))
 	var list kueue.WorkloadList
 	if err := c.List(ctx, &list, client.InNamespace("default")); err != nil || len(list.Items) != 3 {
 		t.Errorf("%d workloads, want no one of the child: %v", len(list.Items), err)

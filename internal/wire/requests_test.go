@@ -114,10 +114,12 @@ func (s *seen) misfits() {
 	s.create(work("misfits-strict", "bad", 1, "cpu=1", high, tooMuch))
 	s.waits("misfits-strict", "bad", kueue.ReasonMisconfigured)
 	s.create(work("misfits-strict", "good", 1, "cpu=1"))
-	time.Sleep(300 * time.Millisecond)
-	if w := s.workload("misfits-strict", "good"); w.Status.Admission != nil {
-		s.Errorf("a StrictFIFO queue let it pass: %+v", w.Status)
-	}
+	wait.Stays(s.T, 300*time.Millisecond, "a StrictFIFO queue blocks it", func() error {
+		if w := s.workload("misfits-strict", "good"); w.Status.Admission != nil {
+			return fmt.Errorf("%+v", w.Status)
+		}
+		return nil
+	})
 	change(s, s.workload("misfits-strict", "bad"), func(w *kueue.Workload) {
 		w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Limits = amounts("cpu=1")
 	})

@@ -119,7 +119,6 @@ func announce(cfg *Config) {
 	}
 }
 
-// newManager returns the manager with its listeners: metrics, probes and webhooks.
 func newManager(cfg Config) (ctrl.Manager, error) {
 	o := cfg.Options
 	opts := ctrl.Options{

@@ -203,7 +203,7 @@ type SuccessPolicy struct {
 type RestartStrategy string
 
 const (
-	// RestartRecreate makes each new Job as soon as its predecessor is gone.
+	// RestartRecreate makes each new Job as soon as the Job that it replaces is gone.
 	RestartRecreate RestartStrategy = "Recreate"
 	// RestartBlockingRecreate makes new Jobs only when every old Job is gone.
 	RestartBlockingRecreate RestartStrategy = "BlockingRecreate"

@@ -126,7 +126,6 @@ func at(o object, keys ...string) object {
 	return o
 }
 
-// items returns the objects of a list.
 func items(o object, key string) []object {
 	list, _ := o[key].([]any)
 	var out []object

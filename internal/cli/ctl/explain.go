@@ -128,7 +128,6 @@ func (s *session) without(ctx context.Context, job *unstructured.Unstructured) s
 	return "its label sends it to the LocalQueue " + queue + ", but no manager has made a Workload for it: is one running, with the integration for this kind, and is the namespace managed?"
 }
 
-// one explains one Workload.
 func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error {
 	explanation, err := s.explanation(ctx, w)
 	if err != nil {

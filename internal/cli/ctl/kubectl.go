@@ -41,7 +41,6 @@ func kubectlCommands(verb string, of ...*cluster.Kind) []*cobra.Command {
 	return out
 }
 
-// kubectl runs kubectl, and returns its exit code.
 func kubectl(cmd *cobra.Command, args []string) error {
 	path, err := exec.LookPath("kubectl")
 	if err != nil {

@@ -60,7 +60,6 @@ func (o *output) check() error {
 	return cluster.Usage("-o %q: must be %s, or %s with =…", o.format, strings.Join(o.formats, ", "), strings.Join(templates, ", "))
 }
 
-// asTable reports whether the output is a table.
 func (o *output) asTable() bool { return o.format == "" || o.format == "wide" }
 
 // print prints an object or a list in a format other than a table.

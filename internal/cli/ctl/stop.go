@@ -93,7 +93,6 @@ func running(object client.Object) bool {
 	return false
 }
 
-// setActive stops or resumes an object by a merge patch.
 func (s *session) setActive(ctx context.Context, k *cluster.Kind, name string, on, keep bool, o *output, d dryRun) error {
 	policy := kueue.StopPolicyHoldAndDrain
 	switch {

@@ -447,10 +447,12 @@ func (s *server) twiceThenManager() {
 		}
 		return nil
 	})
-	time.Sleep(2 * time.Second) // enough for another controller to undo the import
-	if diff := cmp.Diff(uids, s.uids()); diff != "" {
-		s.Errorf("the manager changed the Workloads of pods that run:\n%s", diff)
-	}
+	wait.Stays(s.T, 2*time.Second, "the manager does not change the Workloads of pods that run", func() error {
+		if diff := cmp.Diff(uids, s.uids()); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
 	for _, p := range pods {
 		if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {
 			s.Fatalf("pod %s: %v, deleted %v", p.Name, err, p.DeletionTimestamp)

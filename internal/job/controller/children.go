@@ -141,7 +141,6 @@ func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) erro
 	return nil
 }
 
-// writeChildren patches or deletes the children of an action.
 func (r *reconciler) writeChildren(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
 	key := client.ObjectKeyFromObject(o.Job)
 	for _, m := range a.Children {

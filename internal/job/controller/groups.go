@@ -7,14 +7,12 @@ import (
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -96,23 +94,7 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 	if err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).
-		Named(r.name()+"_group").
-		Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.groupOf)).
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.groupOfWorkload)).
-		WatchesRawSource(r.retained(r.groupOfWorkload)).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.groupsOfNamespace), builder.WithPredicates(relabelled())).
-		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.groupsOfPriorityClass)).
-		WithOptions(controllerOptions(workers)).
-		Complete(r)
-}
-
-// groupOf returns the group of an object.
-func (r *reconciler) groupOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if name := r.composed.Member(o, r.cfg.Load()); name != "" {
-		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
-	}
-	return nil
+	return r.watch(mgr, r.name()+"_group", workers, r.groupOfWorkload).Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.jobOf)).Complete(r)
 }
 
 // groupOfWorkload returns the group with the name of a Workload, also if the Workload belongs to another job.
@@ -120,29 +102,7 @@ func (r *reconciler) groupOfWorkload(ctx context.Context, w client.Object) []ctr
 	if _, ours := w.GetAnnotations()[kueue.IsGroupWorkloadAnnotation]; ours || metav1.GetControllerOf(w) == nil {
 		return []ctrlreconcile.Request{request(w.GetNamespace(), w.GetName())}
 	}
-	return r.groups(ctx, w.GetNamespace(), client.MatchingFields{byGroup: w.GetName()})
-}
-
-func (r *reconciler) groupsOfNamespace(ctx context.Context, ns client.Object) []ctrlreconcile.Request {
-	return r.groups(ctx, ns.GetName())
-}
-
-func (r *reconciler) groupsOfPriorityClass(ctx context.Context, class client.Object) []ctrlreconcile.Request {
-	return r.groups(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
-}
-
-// groups returns the groups of the objects in the cache, each once.
-func (r *reconciler) groups(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
-	var out []ctrlreconcile.Request
-	seen := map[ctrlreconcile.Request]bool{}
-	r.each(ctx, namespace, func(o client.Object) {
-		for _, req := range r.groupOf(ctx, o) {
-			if !seen[req] {
-				out, seen[req] = append(out, req), true
-			}
-		}
-	}, options...)
-	return out
+	return r.find(ctx, w.GetNamespace(), client.MatchingFields{byGroup: w.GetName()})
 }
 
 // observeGroup reads a group: its members, and the Workload of its name.
@@ -202,7 +162,6 @@ func (r *reconciler) isGroupless(w *kueue.Workload) bool {
 	return metav1.GetControllerOf(w) == nil && w.Annotations[kueue.JobOwnerGVKAnnotation] == "" && (marked || owned)
 }
 
-// group lists the members of a group.
 func (r *reconciler) group(ctx context.Context, from client.Reader, key types.NamespacedName, option client.ListOption) ([]job.Object, error) {
 	list := r.d.NewList().(client.ObjectList)
 	if err := from.List(ctx, list, client.InNamespace(key.Namespace), option); err != nil {

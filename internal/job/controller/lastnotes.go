@@ -31,7 +31,6 @@ func (t *lastNotes) isNews(job types.NamespacedName, reason, note string) bool {
 	return true
 }
 
-// forget removes the notes of a deleted job.
 func (t *lastNotes) forget(job types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -159,7 +159,6 @@ func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {
 	return client.IgnoreNotFound(err)
 }
 
-// flavors reads the flavors of the Workloads' admissions.
 func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 	read := func(w *kueue.Workload) error {
 		if w == nil || w.Status.Admission == nil || !lifecycle.IsReserved(w) {
@@ -199,7 +198,6 @@ func (r *reconciler) classes(ctx context.Context, o *job.Observed) (job.Classes,
 	return r.classesOf(ctx, o.Job, podSets)
 }
 
-// classesOf reads the priority classes that a job with the given pod sets names.
 func (r *reconciler) classesOf(ctx context.Context, object job.Object, podSets []kueue.PodSet) (job.Classes, error) {
 	classes := job.Classes{Workload: map[string]*kueue.WorkloadPriorityClass{}, Pod: map[string]*schedulingv1.PriorityClass{}}
 	var err error

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,15 +38,9 @@ func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	if err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).
-		Named(strings.ToLower(r.d.GVK.Kind)).
+	b := r.watch(mgr, strings.ToLower(r.d.GVK.Kind), workers, r.ofOwnedWorkload).
 		For(r.d.New()).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofOwnedWorkload)).
-		WatchesRawSource(r.retained(r.ofOwnedWorkload)).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
-		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
-		WithOptions(controllerOptions(workers))
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod))
 	if makers := r.d.Sets.Makers; makers.GVK != r.d.GVK {
 		b = b.Watches(makers.New(), handler.EnqueueRequestsFromMapFunc(r.ofMaker))
 	}

@@ -175,7 +175,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		return err
 	}
 	r.kinds.add(r)
-	b := ctrl.NewControllerManagedBy(mgr)
+	b := r.watch(mgr, r.name(), workers, r.ofWorkload).For(r.d.New())
 	for _, gvk := range r.children() {
 		served, err := lookup.IsServed(mgr.GetRESTMapper(), gvk)
 		if err != nil {
@@ -187,26 +187,25 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 			b = b.Watches(child, handler.EnqueueRequestsFromMapFunc(r.ofChild))
 		}
 	}
-	c, err := b.
-		Named(r.name()).
-		For(r.d.New()).
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
-		WatchesRawSource(r.retained(r.ofWorkload)).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
-		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
-		WithOptions(controllerOptions(workers)).
-		Build(r)
+	c, err := b.Build(r)
 	if err != nil || r.childCache == nil {
 		return err
 	}
 	return r.watchPods(c)
 }
 
-func controllerOptions(workers int) controller.Options {
-	return controller.Options{
-		MaxConcurrentReconciles: workers,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
-	}
+// watch begins a controller that reconciles jobs when a Workload, a namespace or a priority class of theirs changes.
+func (r *reconciler) watch(mgr ctrl.Manager, name string, workers int, ofWorkload handler.MapFunc) *builder.Builder {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(name).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(ofWorkload)).
+		WatchesRawSource(r.retained(ofWorkload)).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
+		})
 }
 
 // children are the kinds of objects whose changes reconcile a job.
@@ -271,10 +270,10 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 
 // ofChild returns the elastic job that controls an object, which has the annotations of the job.
 func (r *reconciler) ofChild(_ context.Context, o client.Object) []ctrlreconcile.Request {
-	if ref := metav1.GetControllerOf(o); ref != nil && r.isOurs(*ref) && (job.IsElastic(o) || r.d.ManagedChildren != nil) {
-		return []ctrlreconcile.Request{request(o.GetNamespace(), ref.Name)}
+	if !job.IsElastic(o) && r.d.ManagedChildren == nil {
+		return nil
 	}
-	return nil
+	return r.ofControlled(o)
 }
 
 func (r *reconciler) ofNamespace(ctx context.Context, ns client.Object) []ctrlreconcile.Request {
@@ -285,14 +284,32 @@ func (r *reconciler) ofPriorityClass(ctx context.Context, class client.Object) [
 	return r.find(ctx, "", client.MatchingLabels{kueue.PriorityClassLabel: class.GetName()})
 }
 
-// find lists jobs in the cache, of all namespaces if namespace is empty.
+// jobOf returns the job of an object: the object, or its group.
+func (r *reconciler) jobOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	name := o.GetName()
+	if r.composed != nil {
+		name = r.composed.Member(o, r.cfg.Load())
+	}
+	if name == "" {
+		return nil
+	}
+	return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
+}
+
+// find returns the jobs of the objects in the cache, each once; of all namespaces if namespace is empty.
 func (r *reconciler) find(ctx context.Context, namespace string, options ...client.ListOption) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
-	r.each(ctx, namespace, func(o client.Object) { out = append(out, request(o.GetNamespace(), o.GetName())) }, options...)
+	seen := map[ctrlreconcile.Request]bool{}
+	r.each(ctx, namespace, func(o client.Object) {
+		for _, req := range r.jobOf(ctx, o) {
+			if !seen[req] {
+				out, seen[req] = append(out, req), true
+			}
+		}
+	}, options...)
 	return out
 }
 
-// each visits jobs in the cache.
 func (r *reconciler) each(ctx context.Context, namespace string, visit func(client.Object), options ...client.ListOption) {
 	list := r.d.NewList().(client.ObjectList)
 	if err := r.cache.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// do makes the write of an action, then records its events.
 func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
 	switch a.Verb {
 	case job.Nothing, job.Fail, job.Stall:
@@ -97,7 +96,6 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	}
 }
 
-// writeJob writes the job of an action, or its members.
 func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
 	return each(members(a.Job), func(m job.Object) error {
 		switch a.Verb {

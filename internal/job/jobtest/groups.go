@@ -59,7 +59,6 @@ func (w *groupWorld) pod(name, role string, total int) *corev1.Pod {
 	}).(*corev1.Pod)
 }
 
-// pods lists the pods of the namespace, one line each.
 func (w *groupWorld) pods() []string {
 	w.t.Helper()
 	var list corev1.PodList

@@ -64,7 +64,6 @@ func (c *jobSetController) step(ctx context.Context) {
 	}
 }
 
-// children are the Jobs of the JobSet.
 func (c *jobSetController) children() ([]batchv1.Job, error) {
 	var list batchv1.JobList
 	err := c.c.List(c.ctx, &list, client.InNamespace(c.namespace))

@@ -171,7 +171,6 @@ func tooDeep(w *world) {
 	}
 }
 
-// ownedJob creates a suspended Job.
 func (w *world) ownedJob(name string, owner job.Object, gvk schema.GroupVersionKind, queue string, change ...func(*batchv1.Job)) *batchv1.Job {
 	w.t.Helper()
 	j := &batchv1.Job{

@@ -200,7 +200,6 @@ func (w *rayWorld) describe() (out []string) {
 	return out
 }
 
-// edit changes the service.
 func (w *rayWorld) edit(change func(spec map[string]any)) {
 	w.t.Helper()
 	w.until("it can be changed", func() error {

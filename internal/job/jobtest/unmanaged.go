@@ -111,7 +111,6 @@ func (w *world) relabelled() {
 	}
 }
 
-// jobSet is a JobSet of two replicated jobs that is not suspended.
 func (w *world) jobSet(name string) *unstructured.Unstructured {
 	const replicated = "{name: %s, template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}}}}"
 	u := parse(w.t, "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {suspend: false, replicatedJobs: ["+

@@ -106,7 +106,6 @@ func (w *world) once(o client.Object) {
 	}
 }
 
-// install creates the CRDs and a flavor.
 func (w *world) install() {
 	w.t.Helper()
 	entries, err := config.FS.ReadDir("crd")
@@ -265,7 +264,6 @@ func (w *world) create(name string, change func(job.Object)) job.Object {
 	return o
 }
 
-// again reads the job.
 func (w *world) again(o job.Object) job.Object {
 	w.t.Helper()
 	out := w.kind.Descriptor.New()
@@ -286,7 +284,6 @@ func (w *world) status(o job.Object, state State) {
 	w.must(w.c.Status().Patch(w.ctx, w.again(o), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// workloads are the Workloads of the namespace.
 func (w *world) workloads() []kueue.Workload {
 	w.t.Helper()
 	var list kueue.WorkloadList

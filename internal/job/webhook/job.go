@@ -164,7 +164,6 @@ func setLabel(object client.Object, key string) {
 	object.SetLabels(labels)
 }
 
-// setting returns the context of the object.
 func (s *server) setting(ctx context.Context, d *job.Descriptor, object client.Object) (*job.Setting, error) {
 	objects, err := s.gate.Refer(ctx, d, object)
 	return &job.Setting{Config: s.o.Jobs, Objects: objects}, err

@@ -98,12 +98,14 @@ func TestInPlaceRestart(t *testing.T) {
 		wg.Go(func() { c.run(ctx, w) })
 	}
 	wait.Until(w.t, "three are in attempt 0", func() error { return w.attempts("0", 3) })
-	time.Sleep(300 * time.Millisecond)
-	for _, c := range all {
-		if c.lifted.Load() != 0 {
-			t.Errorf("%s began without the others", c.config.Pod)
+	wait.Stays(t, 300*time.Millisecond, "no pod begins without the others", func() error {
+		for _, c := range all {
+			if c.lifted.Load() != 0 {
+				return fmt.Errorf("%s began", c.config.Pod)
+			}
 		}
-	}
+		return nil
+	})
 	wg.Go(func() { all[0].run(ctx, w) })
 	begun := func(times int64) func() error {
 		return func() error {

@@ -192,7 +192,6 @@ func (r *reconciler) patch(ctx context.Context, js *jobsetv1alpha2.JobSet, p pla
 	return false, fmt.Errorf("changing Job %s/%s: %w", p.Job.Namespace, p.Job.Name, err)
 }
 
-// prepare creates the Service and the claims, which Jobs need.
 func (r *reconciler) prepare(ctx context.Context, js *jobsetv1alpha2.JobSet, p *plan.Plan) error {
 	if p.Service != nil {
 		if err := r.client.Create(ctx, p.Service); err != nil && !apierrors.IsAlreadyExists(err) {

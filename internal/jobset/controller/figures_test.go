@@ -99,10 +99,7 @@ func TestFigures(t *testing.T) {
 	w.all(n, "are placed", func(j *batchv1.Job) bool { return j.Spec.Template.Spec.NodeSelector["zone"] == "a" })
 	before := len(w.requests.in(w.namespace))
 	w.update("big", func(js *jobsetv1alpha2.JobSet) { metav1.SetMetaDataAnnotation(&js.ObjectMeta, "a", "b") })
-	time.Sleep(time.Second)
-	if lines := w.requests.in(w.namespace); len(lines) != before {
-		t.Errorf("idle, but: %v", lines[before:])
-	}
+	w.staysQuiet(time.Second, before)
 }
 
 // A restart costs two writes for each Job, and one for the status to count it.

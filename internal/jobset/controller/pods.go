@@ -63,7 +63,6 @@ func trim(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// restarted returns the restart counts of the containers that restarted.
 func restarted(list []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range list {

@@ -98,10 +98,7 @@ func TestDeletedInARestart(t *testing.T) {
 	w.must(w.c.Delete(w.ctx, js, client.PropagationPolicy("Foreground")))
 	before := w.quiet(300 * time.Millisecond)
 	w.collect("ring-oar-2") // which is not made again
-	time.Sleep(300 * time.Millisecond)
-	if lines := w.requests.in(w.namespace); len(lines) != before {
-		t.Errorf("writes about a JobSet that is going: %v", lines[before:])
-	}
+	w.staysQuiet(300*time.Millisecond, before)
 }
 
 // 60 §4.12: an expired JobSet waits for its TrainJob.

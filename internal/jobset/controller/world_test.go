@@ -222,6 +222,17 @@ func (w *world) quiet(pause time.Duration) int {
 	return wait.Quiet(w.t, pause, func() int { return len(w.requests.in(w.namespace)) })
 }
 
+// staysQuiet fails the test if the controller writes for a while, after the given number of writes.
+func (w *world) staysQuiet(during time.Duration, after int) {
+	w.t.Helper()
+	wait.Stays(w.t, during, "the controller writes nothing", func() error {
+		if lines := w.requests.in(w.namespace); len(lines) != after {
+			return fmt.Errorf("%v", lines[after:])
+		}
+		return nil
+	})
+}
+
 // jobSet reads a manifest, defaulted as the webhook does.
 func (w *world) jobSet(manifest string) *jobsetv1alpha2.JobSet {
 	w.t.Helper()

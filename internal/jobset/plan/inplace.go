@@ -62,7 +62,6 @@ func restarts(pod *corev1.Pod) int32 {
 	return most
 }
 
-// attempts returns the attempts of the pods that have one.
 func (p *pass) attempts() []int32 {
 	var out []int32
 	pods := slices.SortedFunc(slices.Values(p.o.Pods), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })

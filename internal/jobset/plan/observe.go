@@ -31,7 +31,6 @@ type counts struct {
 	Ready, Succeeded, Failed, Active, Suspended int32
 }
 
-// observe sorts the Jobs and counts them.
 func (p *pass) observe() {
 	p.children = make([]child, 0, len(p.o.Jobs))
 	p.counts = make([]counts, len(p.replicated))

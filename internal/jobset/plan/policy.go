@@ -86,7 +86,6 @@ func earliest(jobs []*child) *child {
 	})
 }
 
-// failure returns the condition of a failed or failing Job.
 func failure(j *batchv1.Job) (how batchv1.JobCondition) {
 	for _, c := range j.Status.Conditions {
 		switch {

@@ -151,7 +151,7 @@ func (m *shared) configsNaming(ctx context.Context, cluster string) map[string]b
 }
 
 func (m *shared) checksWhere(ctx context.Context, match func(*kueue.AdmissionCheckParametersReference) bool) []ctrlreconcile.Request {
-	return requestsOf(ctx, m.cache, &kueue.AdmissionCheckList{}, "AdmissionChecks", func(c *kueue.AdmissionCheck) bool {
+	return reconcile.Matching(ctx, m.cache, &kueue.AdmissionCheckList{}, "AdmissionChecks", func(c *kueue.AdmissionCheck) bool {
 		return c.Spec.ControllerName == kueue.MultiKueueControllerName && c.Spec.Parameters != nil && match(c.Spec.Parameters)
 	})
 }

@@ -67,7 +67,7 @@ func (m *shared) requeueQuotas() {
 }
 
 func (q *quotas) allQueues(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-	return requestsOf(ctx, q.cache, &kueue.ClusterQueueList{}, "ClusterQueues", func(cq *kueue.ClusterQueue) bool {
+	return reconcile.Matching(ctx, q.cache, &kueue.ClusterQueueList{}, "ClusterQueues", func(cq *kueue.ClusterQueue) bool {
 		return cq.Spec.AdmissionChecksStrategy != nil || apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation) != nil
 	})
 }

@@ -9,9 +9,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -389,24 +387,9 @@ func (w *workloads) ofCheck(ctx context.Context, check client.Object) []ctrlreco
 }
 
 func (m *shared) withCheck(ctx context.Context, check string) []ctrlreconcile.Request {
-	return requestsOf(ctx, m.cache, &kueue.WorkloadList{}, "Workloads", func(wl *kueue.Workload) bool {
+	return reconcile.Matching(ctx, m.cache, &kueue.WorkloadList{}, "Workloads", func(wl *kueue.Workload) bool {
 		return slices.ContainsFunc(wl.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return string(c.Name) == check })
 	})
-}
-
-// requestsOf returns a request for each object of a list in the cache that matches.
-func requestsOf[P client.Object](ctx context.Context, cache client.Reader, list client.ObjectList, kinds string, match func(P) bool) (out []ctrlreconcile.Request) {
-	if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing "+kinds)
-		return nil
-	}
-	_ = apimeta.EachListItem(list, func(item runtime.Object) error { // fails for other types only
-		if o := item.(P); match(o) {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-		}
-		return nil
-	})
-	return out
 }
 
 func (m *shared) requeueUsers(ctx context.Context, cluster string) {

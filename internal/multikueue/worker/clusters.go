@@ -317,16 +317,8 @@ func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, 
 }
 
 func (c *clusters) ofSecret(ctx context.Context, secret client.Object) []ctrlreconcile.Request {
-	var list kueue.MultiKueueClusterList
-	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing MultiKueueClusters")
-		return nil
-	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		if k := list.Items[i].Spec.ClusterSource.KubeConfig; k != nil && k.LocationType != kueue.LocationTypePath && k.Location == secret.GetName() {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return out
+	return reconcile.Matching(ctx, c.cache, &kueue.MultiKueueClusterList{}, "MultiKueueClusters", func(cluster *kueue.MultiKueueCluster) bool {
+		k := cluster.Spec.ClusterSource.KubeConfig
+		return k != nil && k.LocationType != kueue.LocationTypePath && k.Location == secret.GetName()
+	})
 }

@@ -26,6 +26,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan/patch"
@@ -124,10 +125,10 @@ func TestRace(t *testing.T) {
 
 	var clients sync.WaitGroup
 	var mu sync.Mutex
-	outcomes, turns := map[string]int{}, make(chan struct{}, atOnce)
+	outcomes, turns, seed := map[string]int{}, make(chan struct{}, atOnce), embeddedtest.Seed(t, 7)
 	for i := range 100 {
 		clients.Go(func() {
-			random := rand.New(rand.NewPCG(7, uint64(i)))
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			for outcome := "conflict"; outcome == "conflict"; { // until there is an answer to what is stored
 				turns <- struct{}{}
 				job := w.job("lark")
@@ -201,12 +202,12 @@ func TestRaceWhileActive(t *testing.T) {
 			return err.Error()
 		}
 	}
-	outcomes, turns := make([]map[string]int, 100), make(chan struct{}, atOnce)
+	outcomes, turns, seed := make([]map[string]int, 100), make(chan struct{}, atOnce), embeddedtest.Seed(t, 11)
 	var clients sync.WaitGroup
 	for i := range outcomes {
 		clients.Go(func() {
 			outcomes[i] = map[string]int{}
-			random := rand.New(rand.NewPCG(11, uint64(i)))
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			for outcome := "conflict"; outcome == "conflict"; {
 				patched := ""
 				suspend := random.IntN(2) == 0

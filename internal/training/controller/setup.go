@@ -144,16 +144,5 @@ func (r *reconciler) jobSetHandler(owned handler.EventHandler) handler.EventHand
 }
 
 func (r *reconciler) suspendedTrainJobs(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-	var list trainerv1alpha1.TrainJobList
-	if err := r.client.List(ctx, &list); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "TrainJobs cannot be listed")
-		return nil
-	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		if plan.IsSuspended(&list.Items[i]) {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return out
+	return reconcile.Matching(ctx, r.client, &trainerv1alpha1.TrainJobList{}, "TrainJobs", plan.IsSuspended)
 }

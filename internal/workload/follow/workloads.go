@@ -219,16 +219,5 @@ func (f *Follower) inside(ctx context.Context, lq client.Object) []ctrlreconcile
 }
 
 func (f *Follower) workloads(ctx context.Context, namespace string, match func(*kueue.Workload) bool) []ctrlreconcile.Request {
-	var list kueue.WorkloadList
-	if err := f.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads")
-		return nil
-	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		if match(&list.Items[i]) {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return out
+	return reconcile.Matching(ctx, f.Client, &kueue.WorkloadList{}, "Workloads", match, client.InNamespace(namespace))
 }

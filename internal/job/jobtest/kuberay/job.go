@@ -59,7 +59,6 @@ func (k *Operator) job(ctx context.Context, j *unstructured.Unstructured, cluste
 	}
 }
 
-// clusterOf makes the cluster of a RayJob.
 func (k *Operator) clusterOf(ctx context.Context, j *unstructured.Unstructured, name string) {
 	c := view.New(GVK("RayCluster"))
 	c.SetName(name)

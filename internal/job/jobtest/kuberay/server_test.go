@@ -177,9 +177,10 @@ func (s *server) until(what string, check func() error) {
 }
 
 // TestServicesOnAServer runs a life of random events on a real API server, with a disturbed KubeRay and managers that are stopped
-// at any time. The events are always the same; their timing is not.
+// at any time. -seed decides the events, but not their timing.
 func TestServicesOnAServer(t *testing.T) {
-	for seed := range uint64(2) {
+	first := embeddedtest.Seed(t, 1)
+	for _, seed := range []uint64{first, first + 1} {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, "ChildSuspended")

@@ -1,6 +1,7 @@
 package all_test
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,6 +38,72 @@ func complete(t *testing.T, of string, v reflect.Value) {
 			}
 		}
 		complete(t, of, capability)
+	}
+}
+
+// ofOneKind are the fields of capabilities of several kinds that exactly one kind sets, and why each is a field all the same. The list
+// only shrinks.
+var ofOneKind = map[string]string{
+	"Elastic.Annotate":       "RayJob: autoscaling counts the workers of its cluster, whose generation is a part of the names of slices",
+	"Elastic.NameExtra":      "see Elastic.Annotate",
+	"Guard.GatedBy":          "RayCluster: its own Guard holds for clusters that a RayService makes",
+	"ManagedChildren.Others": "RayJob: the submitter pod is controlled by a Job, not by the cluster",
+	"Remote.Final":           "Pod: the kubelet reports the end of a pod that is being deleted",
+	"Remote.Follow":          "RayService: the only kind whose jobs change while they run on a worker",
+	"Remote.Scale":           "LeaderWorkerSet: the only kind with several Workloads that is copied as one object",
+	"Remote.Workloads":       "see Remote.Scale",
+	"Sets.Frees":             "LeaderWorkerSet: its StatefulSets may be deleted without it",
+	"Sets.Index":             "StatefulSet: its pods come one after the other",
+}
+
+// TestNoFieldOfOneKind: what exactly one kind needs is a capability of its own, so that the core and the capabilities that kinds share
+// stay small (docs/adr/0004).
+func TestNoFieldOfOneKind(t *testing.T) {
+	setBy := map[string]map[string]bool{} // the kinds that set a field, by FIELD or CAPABILITY.FIELD
+	for _, d := range descriptors(t) {
+		noteFields(setBy, "", d.Framework, reflect.ValueOf(d).Elem())
+		if d.Groups != nil {
+			noteFields(setBy, "", d.Framework, reflect.ValueOf(d.Groups.Jobs).Elem())
+		}
+	}
+	if len(setBy["PodSets"]) < 2 || len(setBy["Remote.Gated"]) < 2 {
+		t.Fatal("the fields of descriptors are not found")
+	}
+	for name, kinds := range setBy {
+		if strings.HasSuffix(name, ".") {
+			continue // a capability, which one kind may be the first to have
+		}
+		of := name[:strings.LastIndex(name, ".")+1]
+		alone := len(kinds) == 1 && (of == "" || len(setBy[of]) > 1)
+		switch why := ofOneKind[name]; {
+		case alone && why == "":
+			t.Errorf("only %v sets %s: make it a capability, or do without it", slices.Collect(maps.Keys(kinds)), name)
+		case !alone && why != "":
+			t.Errorf("%d kinds set %s: remove it from the list", len(kinds), name)
+		}
+	}
+	for name := range ofOneKind {
+		if setBy[name] == nil {
+			t.Errorf("no kind sets %s: remove it from the list", name)
+		}
+	}
+}
+
+// noteFields adds a kind to the fields that it sets. A capability is no field itself: what counts is in it.
+func noteFields(setBy map[string]map[string]bool, of, kind string, v reflect.Value) {
+	for i := range v.NumField() {
+		name, field := of+v.Type().Field(i).Name, v.Field(i)
+		if field.IsZero() {
+			continue
+		}
+		if field.Kind() == reflect.Pointer && name != "Groups.Jobs" {
+			name += "." // a capability
+			noteFields(setBy, name, kind, field.Elem())
+		}
+		if setBy[name] == nil {
+			setBy[name] = map[string]bool{}
+		}
+		setBy[name][kind] = true
 	}
 }
 

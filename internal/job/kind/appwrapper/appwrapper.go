@@ -261,7 +261,6 @@ func entryOf(info *plan.PodSetInfo, set *kueue.PodSet) (map[string]any, error) {
 	return entry, nil
 }
 
-// restore removes podSetInfos.
 func restore(o plan.Object, _ []kueue.PodSet) bool {
 	changed := false
 	for _, c := range components(view.Of(o)) {

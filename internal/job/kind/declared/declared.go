@@ -263,7 +263,6 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 	return out
 }
 
-// sizes are the pods of each pod set.
 func (k kind) sizes(o plan.Object, _ *plan.Setting) []plan.Size {
 	sets, err := k.sets(o)
 	if err != nil {

@@ -166,7 +166,6 @@ func owner(pod *corev1.Pod) string {
 // partName is the name of a group, an input of the name of its Workload.
 func partName(o plan.Object, index string) string { return o.GetName() + "-" + index }
 
-// parts are the groups.
 func parts(o plan.Object, in *plan.Setting) ([]plan.Part, error) {
 	ofLeader, ofWorker, err := templates(o)
 	if err != nil {

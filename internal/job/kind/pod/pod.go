@@ -82,7 +82,6 @@ func descriptor(gates feature.Gates) *plan.Descriptor {
 	}
 }
 
-// podLabels are the labels of the pods of a group.
 func podLabels(o plan.Object) (map[string]string, error) {
 	if group := o.GetLabels()[kueue.PodGroupNameLabel]; group != "" {
 		return map[string]string{kueue.PodGroupNameLabel: group}, nil

@@ -39,7 +39,6 @@ func groupPath(pod *corev1.Pod, cfg *plan.Config) *field.Path {
 	return labelsPath.Key(kueue.PodGroupNameLabel)
 }
 
-// validateGroup requires the name and the size of a group together.
 func validateGroup(pod *corev1.Pod, cfg *plan.Config) field.ErrorList {
 	var errs field.ErrorList
 	name, path, totalPath := cfg.GroupName(pod), groupPath(pod, cfg), annotationsPath.Key(kueue.PodGroupTotalCountAnnotation)

@@ -188,7 +188,6 @@ func raise(c *corev1.Container, name corev1.ResourceName, least string) {
 	c.Resources.Requests[name] = resource.MustParse(least)
 }
 
-// equal returns equal requests and limits.
 func equal(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(cpu, memory), Limits: list(cpu, memory)}
 }

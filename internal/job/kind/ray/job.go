@@ -124,7 +124,6 @@ func jobFinished(o view.Object) (message string, success, finished bool) {
 	return view.String(o.Object, "status", "message"), view.String(o.Object, "status", "jobStatus") == "SUCCEEDED", s == stateComplete || s == stateFailed
 }
 
-// jobRoles are the roles of the cluster, and the submitter if it has a pod of its own.
 func jobRoles(o view.Object, in *plan.Setting) ([]view.Role, error) {
 	path := field.NewPath("spec")
 	roles, err := cluster(o, view.Map(o.Object, "spec", "rayClusterSpec"), path.Child("rayClusterSpec"))

@@ -135,7 +135,6 @@ func setNested(o view.Object, suspended bool) {
 	}
 }
 
-// serviceRoles are the roles of a new cluster.
 func serviceRoles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 	return cluster(o, view.Map(o.Object, clusterConfig...), configPath)
 }

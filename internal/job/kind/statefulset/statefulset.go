@@ -51,7 +51,7 @@ func Descriptor() *plan.Descriptor {
 		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
 			return []plan.Size{{Path: field.NewPath("spec", "replicas"), What: "pods", N: replicas(o.(*appsv1.StatefulSet))}}
 		},
-		Sets:   &plan.Sets{Owner: owner, Parts: parts, Place: place, Fast: true, Index: appsv1.PodIndexLabel, Makers: podgroup.StatefulSets},
+		Sets:   &plan.Sets{Owner: owner, Parts: parts, Place: place, Index: appsv1.PodIndexLabel, Makers: podgroup.StatefulSets},
 		Remote: &plan.Remote{Gated: true, Silent: true, OriginUID: true},
 	}
 }

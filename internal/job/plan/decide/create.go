@@ -116,7 +116,6 @@ func hasFinalizer(w *kueue.Workload) bool {
 	return slices.Contains(w.Finalizers, kueue.ResourceInUseFinalizer)
 }
 
-// withoutFinalizer returns a copy of the Workload without our finalizer.
 func withoutFinalizer(w *kueue.Workload) *kueue.Workload {
 	out := w.DeepCopy()
 	out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == kueue.ResourceInUseFinalizer })

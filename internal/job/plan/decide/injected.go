@@ -19,7 +19,6 @@ func (s *decider) noteInjected(o job.Object, before []kueue.PodSet, infos []job.
 	}
 }
 
-// forgetInjected removes the annotation.
 func forgetInjected(o metav1.Object) { podset.Unannotate(o, job.InjectedAnnotation) }
 
 // toRestore returns the pod sets to restore: the Workload's, or else the job's own less the injected values. Nil: nothing is known.

@@ -342,10 +342,8 @@ func (s *setsDecider) stamp(pod *corev1.Pod, group, role string, total int32) {
 	pod.Annotations[kueue.PodGroupTotalCountAnnotation] = strconv.Itoa(int(total))
 	pod.Annotations[kueue.PodGroupServingAnnotation] = "true"
 	pod.Annotations[kueue.RoleHashAnnotation] = role
-	if s.d.Sets.Fast {
-		pod.Annotations[kueue.PodGroupFastAdmissionAnnotation] = "true"
-	}
 	if s.d.Sets.Index != "" {
+		pod.Annotations[kueue.PodGroupFastAdmissionAnnotation] = "true"
 		pod.Annotations[kueue.PodGroupPodIndexLabelAnnotation] = s.d.Sets.Index
 	}
 }

@@ -143,7 +143,6 @@ func (s *decider) isDangling(w *kueue.Workload) bool {
 		!slices.ContainsFunc(s.o.Workloads, func(x *kueue.Workload) bool { return x.Name == replaced })
 }
 
-// endSlice finishes a slice.
 func (s *decider) endSlice(over *chain.Ended) *job.Action {
 	next := over.Workload.DeepCopy()
 	s.cfg.Lifecycle.Finish(next, over.Reason, over.Message, s.o.Now)

@@ -175,7 +175,6 @@ func podsReady(o job.Object, _ *job.Setting) bool {
 	return ready > 0 && ready >= g.total()
 }
 
-// reclaimable counts the pods of each role that have succeeded.
 func reclaimable(o job.Object, _ *job.Setting) []kueue.ReclaimablePod {
 	g := o.(*Group)
 	if g.IsServing() {

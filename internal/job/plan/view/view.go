@@ -194,7 +194,6 @@ func (k Kind) start(o job.Object, infos []job.PodSetInfo, in *job.Setting) error
 	return nil
 }
 
-// merge merges the info into the template.
 func (r *Role) merge(info *job.PodSetInfo) error {
 	template, err := r.template()
 	if err != nil {

@@ -170,7 +170,6 @@ func aboveLimits(path string, r *corev1.ResourceRequirements) (out []string) {
 	return out
 }
 
-// outside lists the requests and limits that are outside the bounds.
 func (b *bound) outside(path string, requests, limits corev1.ResourceList) (out []string) {
 	for _, name := range byName(b.highest) {
 		most, bound := extreme(name, requests, limits, 1), b.highest[name]

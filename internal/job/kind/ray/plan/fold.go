@@ -114,7 +114,6 @@ func (n *names) groupOf(name kueue.PodSetReference) (group string) {
 	return group
 }
 
-// rename renames a set.
 func (n *names) rename(from, to kueue.PodSetReference) {
 	for key, has := range n.byShape { //berth:unordered each by itself
 		if has == from {

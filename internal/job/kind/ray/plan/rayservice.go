@@ -120,7 +120,6 @@ func (s *Service) ranked() []*Cluster {
 // deleted uses them until it is gone.
 func Runs(pod *corev1.Pod) bool { return !placementplan.IsGated(pod) && !placementplan.IsOver(pod) }
 
-// hasRun reports whether a pod of the cluster runs.
 func (s *Service) hasRun(c *Cluster) bool {
 	return slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool {
 		ref := metav1.GetControllerOf(p)
@@ -265,7 +264,6 @@ func (s *Service) room(n *names, w *kueue.Workload) map[kueue.PodSetReference]in
 	return out
 }
 
-// podsOf are the pods of a cluster, by name.
 func (s *Service) podsOf(c *Cluster) []*corev1.Pod {
 	return slices.DeleteFunc(s.byName(), func(p *corev1.Pod) bool { return s.cluster(p) != c })
 }
