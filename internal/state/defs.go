@@ -47,6 +47,8 @@ type Queue struct {
 	Fungibility  flavor.Fungibility
 	Preemption   preempt.Policy
 	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
+	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
+	UsageBased bool `json:",omitempty"`
 }
 
 // LocalQueue defines a tenant's queue, which leads to a ClusterQueue.
