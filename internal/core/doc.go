@@ -38,6 +38,9 @@
 //   - Evaluation: one attempt to admit a workload; trace.Look is its record.
 //   - Head: the workload of a queue that is evaluated next.
 //   - Line: the pending workloads of one queue, in order.
+//   - LocalQueue line: the part of a line that is in one LocalQueue. A class is in one LocalQueue line.
+//   - Standing: the place of a LocalQueue line among the lines of its queue, the lowest first, by the
+//     usage of the LocalQueue. Lines of equal standing are as one.
 //   - Class: workloads that differ only in age, for any decision; the equivalence key of
 //     package state.
 //   - Active: pending, and evaluated as the head.
@@ -47,7 +50,7 @@
 //     flavor; the flavors that are alternatives. An inadmissible class waits for its clauses.
 //   - Wake condition: enough of one FR, or of one measure, is available for a want of an
 //     inadmissible class.
-//   - Wake index: the wake conditions on one FR or measure, by amount.
+//   - Wake index: the wake conditions on one FR or measure, by LocalQueue line and amount.
 //   - Tried: inadmissible, and evaluated since the last release; its wake conditions do not
 //     count before the next one.
 //   - Filed: inadmissible, and its wake conditions count.
@@ -60,7 +63,7 @@
 //   - Run: the cycles of a tree until none of its heads has anything new to try.
 //   - Tentative: of an admission, until its run ends; a preemptor retracts it instead of
 //     evicting the workload, which returns to its place in line.
-//   - Prioritized: head whenever it is active, as preemptors are.
+//   - Prioritized: first of its standing whenever it is active, as preemptors are.
 //   - Head reservation: quota that the waiting head of a strict queue keeps from others.
 //   - Slice: one of several workloads of a growing job; it replaces an earlier one.
 //   - Share: how much of what its cohort could lend a node borrows, by its weight.

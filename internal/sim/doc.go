@@ -74,19 +74,24 @@
 //	queue NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE]
 //	      [within=RULE] [reclaim=RULE] [borrow-within=lower[:THRESHOLD]]
 //	      [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing]
-//	      [QUOTA ...]
+//	      [usage-based] [QUOTA ...]
 //
 // is a ClusterQueue. strict is StrictFIFO; closed admits no workload; namespaces are
 // selected by a label. A RULE selects the victims in the own queue (within) or in borrowing
 // queues (reclaim): never, lower, lower-or-newer, any. The three words on flavors are
 // whenCanBorrow=TryNextFlavor, whenCanPreempt=MayStopSearch and
-// preference=PreemptionOverBorrowing. Flavors that the quotas name are created
+// preference=PreemptionOverBorrowing. In a usage-based queue the workloads of the LocalQueue of the
+// lowest usage come first. Flavors that the quotas name are created
 // without labels, and a LocalQueue of the same name in the namespace default.
 //
 //	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped]
 //	delete workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]
 //
 // The namespace is that of a localqueue.
+//
+//	usage NAME STANDING [namespace=NAMESPACE]
+//
+// sets the usage of a localqueue by which a usage-based queue orders: a whole number, 0 at first.
 //
 // A second flavor, cohort, queue, localqueue or namespace of the same name replaces the
 // whole definition of the first one.

@@ -75,7 +75,7 @@ func TestMixtures(t *testing.T) {
 				if words[0] != "options" && len(pool)%3 == 0 { // edits are rarer
 					pool = append(pool, line)
 				}
-			case slices.Contains([]string{"submit", "reserve"}, words[0]):
+			case slices.Contains([]string{"submit", "reserve", "usage"}, words[0]):
 				pool = append(pool, line)
 			}
 		}

@@ -41,6 +41,7 @@ var eventTypes = func() map[string]reflect.Type {
 		state.DeleteQueue(""),
 		state.SetLocalQueue{},
 		state.DeleteLocalQueue{},
+		state.SetUsage{},
 		state.SetNamespace{},
 		state.DeleteNamespace(""),
 		state.SetWorkload{},

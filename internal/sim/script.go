@@ -136,8 +136,9 @@ var commands = map[string]command{
 	"foreign":   {"NODE [RESOURCE=AMOUNT ...]", (*player).foreign, true},
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},
 	"queue": {"NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE] [within=RULE] [reclaim=RULE] " +
-		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [QUOTA ...]", (*player).queue, true},
+		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [QUOTA ...]", (*player).queue, true},
 	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped]", (*player).localQueue, true},
+	"usage":      {"NAME STANDING [namespace=NAMESPACE]", (*player).usage, true},
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -171,6 +172,7 @@ func (a *args) queue() state.Queue {
 		TryNextWhenBorrowing: a.flag("try-when-borrowing"), StopWhenPreempting: a.flag("stop-when-preempting"),
 		PreemptionOverBorrowing: a.flag("preemption-over-borrowing"),
 	}
+	def.UsageBased = a.flag("usage-based")
 	def.Groups = a.groups()
 	return def
 }
@@ -198,6 +200,19 @@ func (p *player) localQueue(a *args) string {
 	}
 	if a.done() {
 		p.s.Apply(state.SetLocalQueue(def))
+	}
+	return ""
+}
+
+// usage sets the standing of a LocalQueue.
+func (p *player) usage(a *args) string {
+	u := state.SetUsage{Name: a.name("NAME"), Namespace: a.nameOf("namespace", "default")}
+	u.Standing = order.Standing(a.whole("STANDING", a.word("STANDING"), 0, math.MaxInt64))
+	if _, exists := p.s.Publish().PointsTo(u.Namespace, u.Name); a.err == nil && !exists {
+		a.fail("there is no LocalQueue %s in namespace %s", u.Name, u.Namespace)
+	}
+	if a.done() {
+		p.s.Apply(u)
 	}
 	return ""
 }

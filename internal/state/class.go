@@ -25,6 +25,7 @@ type classKey struct {
 	apart     string // shared by no other workload, or only by slices that are to replace the same one
 	priority  int64
 	gated     bool
+	line      int32 // of its LocalQueue, see localQueue.lineNumber
 }
 
 // shape is the pod sets of any number of classes.
@@ -37,7 +38,7 @@ type shape struct {
 }
 
 func (s *State) classKeyOf(r *record) classKey {
-	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, gated: r.def.Gated}
+	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, gated: r.def.Gated, line: r.lq.lineNumber()}
 	if r.def.Replaces != "" {
 		k.apart = r.def.Replaces + "/" + r.def.Owner // no name has a slash
 	}
@@ -52,6 +53,7 @@ func (k *classKey) hash() uint64 {
 	h.Text(k.namespace)
 	h.Text(k.apart)
 	h.Number(k.priority)
+	h.Number(int64(k.line))
 	return h.Sum()
 }
 

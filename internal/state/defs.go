@@ -51,6 +51,8 @@ type Queue struct {
 	// spec: 20 §4.7.4.
 	DelayAll     bool     `json:",omitempty"`
 	DelayFlavors []string `json:",omitempty"`
+	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
+	UsageBased bool `json:",omitempty"`
 }
 
 // LocalQueue defines a tenant's queue, which leads to a ClusterQueue.

@@ -30,6 +30,7 @@ const (
 	backedOff                   // so, and it has no reservation that is being written
 	admitted                    // it is admitted
 	own                         // its LocalQueue leads to the queue of its reservation
+	lined                       // it is pending in the line of its LocalQueue, see lineViews
 )
 
 func (f flags) has(o flags) bool { return f&o != 0 }
@@ -105,6 +106,9 @@ func (s *State) entryOf(r *record) entry {
 	if here && r.assumed() && !r.def.Reserved {
 		e.waits = to.q.Index
 	}
+	if e.waits != noQueue && to.def.UsageBased {
+		e.flags |= lined
+	}
 	return e
 }
 
@@ -167,25 +171,21 @@ func (s *State) updateEntry(number int32) {
 
 // moveInLines replaces an entry in the sets of its queues; nil is none.
 func (s *State) moveInLines(old, e *entry) {
-	swap := func(of func(*entry) int32, set func(*queue) *sorted[*entry]) {
-		from, to := int32(noQueue), int32(noQueue)
-		if old != nil {
-			from = of(old)
-		}
-		if e != nil {
-			to = of(e)
-		}
-		if from != noQueue && (from != to || compareEntries(old, e) != 0) {
-			in := set(s.byIndex[from])
-			*in = in.drop(old, compareEntries)
-		}
-		if to != noQueue {
-			in := set(s.byIndex[to])
-			*in = in.put(e, compareEntries)
-		}
+	same := old != nil && e != nil && compareEntries(old, e) == 0
+	if old != nil && old.waits != noQueue && (!same || old.waits != e.waits || old.lq != e.lq || old.has(lined) != e.has(lined)) {
+		s.byIndex[old.waits].dropWaiting(old)
 	}
-	swap(func(e *entry) int32 { return e.waits }, func(q *queue) *sorted[*entry] { return &q.line })
-	swap(func(e *entry) int32 { return e.holds }, func(q *queue) *sorted[*entry] { return &q.held })
+	if e != nil && e.waits != noQueue {
+		s.byIndex[e.waits].addWaiting(e)
+	}
+	if old != nil && old.holds != noQueue && (!same || old.holds != e.holds) {
+		from := s.byIndex[old.holds]
+		from.held = from.held.drop(old, compareEntries)
+	}
+	if e != nil && e.holds != noQueue {
+		to := s.byIndex[e.holds]
+		to.held = to.held.put(e, compareEntries)
+	}
 }
 
 // count adds an entry to the figures of its queues, or takes it off.

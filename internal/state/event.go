@@ -3,6 +3,7 @@ package state
 import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -28,6 +29,12 @@ type (
 	SetLocalQueue LocalQueue
 	// DeleteLocalQueue deletes a LocalQueue; its pending workloads wait until it exists again.
 	DeleteLocalQueue Name
+	// SetUsage sets the standing of a LocalQueue by its usage, if the LocalQueue exists: where its ClusterQueue is UsageBased, the lowest
+	// comes first. It is 0 until it is set, and lasts until the LocalQueue is deleted.
+	SetUsage struct {
+		Namespace, Name string
+		Standing        order.Standing
+	}
 	// SetNamespace sets the labels of a namespace.
 	SetNamespace Namespace
 	// DeleteNamespace forgets a namespace.

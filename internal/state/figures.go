@@ -178,7 +178,7 @@ func (t *collector) pending(q *queueView, out *QueueStatistics, asked map[string
 		backedOffUIDs[uid] = true
 	}
 	active, inadmissible := map[int32]bool{}, map[int32]bool{} // classes
-	for e := range q.line.all() {
+	for e := range q.waiting() {
 		isActive := q.isActive(e)
 		if !e.has(inLine) {
 			if !e.has(backedOff) || !backedOffUIDs[e.wl.UID] {

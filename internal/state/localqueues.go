@@ -16,6 +16,7 @@ func (e SetLocalQueue) apply(s *State) {
 	s.lead(l, false)
 	l.def, l.exists = def, true
 	s.lead(l, true)
+	s.rank(l)
 	s.see(&l.seen)
 	s.read.define(l)
 	s.reroute([]*localQueue{l})
@@ -27,7 +28,8 @@ func (e DeleteLocalQueue) apply(s *State) {
 		return
 	}
 	s.lead(l, false)
-	l.exists = false
+	l.exists, l.standing = false, 0
+	s.rank(l)
 	s.see(&l.seen)
 	s.read.define(l)
 	s.reroute([]*localQueue{l})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -57,6 +58,8 @@ func TestMachine(t *testing.T) {
 			"delete cohort":    m.deleteCohort,
 			"edit flavor":      m.editFlavor,
 			"edit localqueue":  m.editLocalQueue,
+			"usage":            m.setUsage,
+			"other usage":      m.setUsage,
 			"edit namespace":   m.editNamespace,
 			"gate":             m.gate,
 			"rest":             m.rest,
@@ -105,11 +108,13 @@ type machine struct {
 	preempting bool // whether queues may have a preemption policy
 	cpu        bool // whether workloads ask for two resources
 	partial    bool // whether pod sets may shrink
+	usageBased bool // whether queues may be
 
 	flavors    map[string]flavor.Flavor
 	cohorts    map[string]Cohort
 	queues     map[string]Queue
 	lqs        map[string]LocalQueue
+	usages     map[string]order.Standing // by LocalQueue
 	namespaces map[string]map[string]string
 	objects    map[string]*object
 	serial     int
@@ -133,10 +138,11 @@ type object struct {
 func newMachine(t *rapid.T) *machine {
 	m := &machine{
 		preempting: rapid.IntRange(0, 3).Draw(t, "preempting") > 0, cpu: rapid.Bool().Draw(t, "two resources"),
-		flavors: map[string]flavor.Flavor{}, cohorts: map[string]Cohort{}, queues: map[string]Queue{}, lqs: map[string]LocalQueue{},
+		flavors: map[string]flavor.Flavor{}, cohorts: map[string]Cohort{}, queues: map[string]Queue{}, lqs: map[string]LocalQueue{}, usages: map[string]order.Standing{},
 		namespaces: map[string]map[string]string{}, objects: map[string]*object{},
 	}
 	m.options, m.partial = drawOptions(t), rapid.IntRange(0, 3).Draw(t, "partial") == 3
+	m.usageBased = rapid.IntRange(0, 2).Draw(t, "usage based") == 2
 	m.s = New(m.options)
 	m.s.Record(rapid.IntRange(1, 40).Draw(t, "record"))
 	for _, name := range []string{"n0", "n1"} {
@@ -283,6 +289,7 @@ func (m *machine) editQueue(t *rapid.T) {
 	if m.queues[name].Closed == "" && rapid.IntRange(0, 11).Draw(t, "closed") == 7 {
 		def.Closed = "stopped"
 	}
+	def.UsageBased = m.usageBased && rapid.IntRange(0, 4).Draw(t, "by usage") > 0
 	if m.preempting {
 		rules := []preempt.Rule{preempt.LowerPriority, preempt.LowerOrNewerEqualPriority, preempt.Never}
 		def.Preemption.Within = rapid.SampledFrom(rules).Draw(t, "within")
@@ -372,6 +379,7 @@ func (m *machine) editLocalQueue(t *rapid.T) {
 	lq.Queue = rapid.SampledFrom([]string{lq.Name, lq.Name, "q0"}).Draw(t, "queue")
 	if len(m.lqs) > 1 && rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
 		delete(m.lqs, key)
+		delete(m.usages, key)
 		m.s.Apply(DeleteLocalQueue{Namespace: lq.Namespace, Name: lq.Name})
 		return
 	}
@@ -693,6 +701,7 @@ func (m *machine) check(t *rapid.T) {
 		if n := q.q.Pending.Active() + q.q.Pending.Inadmissible(); n != len(line) {
 			t.Fatalf("%s has %d active and parked, and %d in line", name, n, len(line))
 		}
+		m.checkLines(t, q, line)
 	}
 	members := 0
 	for _, c := range m.s.classes {
@@ -826,7 +835,10 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 		add(func(s *State) { s.Apply(SetQueue(m.queues[name])) })
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.lqs)) {
-		add(func(s *State) { s.Apply(SetLocalQueue(m.lqs[key])) })
+		add(func(s *State) {
+			s.Apply(SetLocalQueue(m.lqs[key]))
+			s.Apply(SetUsage{m.lqs[key].Namespace, m.lqs[key].Name, m.usages[key]})
+		})
 	}
 	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
 		o := m.objects[uid]
@@ -943,41 +955,6 @@ func TestOrderOfSetup(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestBudget: a step that is interrupted and taken up again decides what an
-// uninterrupted one does.
-func TestBudget(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		m := newMachine(rt)
-		for range rapid.IntRange(0, 8).Draw(rt, "running") {
-			m.reservedOutside(rt)
-		}
-		a, b := m.rebuilt(nil), m.rebuilt(nil)
-		var inParts []string
-		for more, parts := true, 0; more; parts++ {
-			if parts > 10_000 {
-				rt.Fatalf("no end:\n%s", strings.Join(inParts[len(inParts)-20:], ""))
-			}
-			r := b.Step(100, rapid.IntRange(0, 2).Draw(rt, "budget"))
-			inParts = append(inParts, texts(r.Decisions)...)
-			more = r.More
-		}
-		if diff := gocmp.Diff(byWorkload(decisions(a)), byWorkload(inParts)); diff != "" {
-			rt.Fatalf("the decisions differ (-at once +in parts):\n%s", diff)
-		}
-	})
-}
-
-// byWorkload sorts texts by the workload that they are about. The order of the decisions about
-// one workload stays: an admission may be returned later than decisions about others.
-func byWorkload(texts []string) []string {
-	slices.SortStableFunc(texts, func(a, b string) int {
-		a, _, _ = strings.Cut(a, " ")
-		b, _, _ = strings.Cut(b, " ")
-		return strings.Compare(a, b)
-	})
-	return texts
 }
 
 func decisions(s *State) []string { return texts(s.Step(100, math.MaxInt).Decisions) }

@@ -32,6 +32,8 @@ type queueView struct {
 	line, held                  sorted[*entry]
 	classes                     sorted[int32]      // the inadmissible ones
 	first                       *workload.Workload // the prioritized workload, or nil
+	lines                       sorted[*lineView]  // the LocalQueue lines of a UsageBased one, whose workloads are not in line
+	firstLine                   *lineView          // the one of the prioritized workload, or nil
 }
 
 // localQueueView is a LocalQueue in a Model. Its figures count its workloads in the ClusterQueue that it points to.

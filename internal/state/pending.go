@@ -44,14 +44,24 @@ func (m *Model) Waiting(queue string) (PendingList, bool) {
 }
 
 // Len is the number of workloads.
-func (l PendingList) Len() int { return l.line.Len() }
+func (l PendingList) Len() int {
+	n := l.line.Len()
+	for lq := range l.lines.all() {
+		n += lq.waiting.Len()
+	}
+	return n
+}
 
 // prioritized returns the entry of the prioritized workload, or nil.
 func (q *queueView) prioritized() *entry {
 	if q.first == nil {
 		return nil
 	}
-	if e, _, found := q.line.find(func(e *entry) int { return order.Compare(e.wl, q.first) }); found && e.wl == q.first {
+	line := q.line
+	if q.firstLine != nil {
+		line = q.firstLine.waiting
+	}
+	if e, _, found := line.find(func(e *entry) int { return order.Compare(e.wl, q.first) }); found && e.wl == q.first {
 		return e
 	}
 	return nil
@@ -59,6 +69,9 @@ func (q *queueView) prioritized() *entry {
 
 // inOrder returns the pending workloads in the order of the queue. spec: 10 §4.4.
 func (q *queueView) inOrder() iter.Seq[*entry] {
+	if q.UsageBased {
+		return q.lineInOrder
+	}
 	return func(yield func(*entry) bool) {
 		first := q.prioritized()
 		if first != nil && !yield(first) {
@@ -74,6 +87,9 @@ func (q *queueView) inOrder() iter.Seq[*entry] {
 
 // place returns the number of workloads before a pending one.
 func (q *queueView) place(e *entry) int {
+	if q.UsageBased {
+		return q.placeInLines(e)
+	}
 	_, before, _ := q.line.find(func(o *entry) int { return compareEntries(o, e) })
 	switch first := q.prioritized(); {
 	case first == e:

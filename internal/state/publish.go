@@ -32,7 +32,8 @@ type published struct {
 	figures
 	def     *Queue         // a copy of the definition; nil if that has changed
 	view    *queueView     // the last one
-	line    sorted[*entry] // the pending workloads, in the order of the queue
+	line    sorted[*entry] // the pending workloads, in the order of the queue, unless it is UsageBased
+	lines   lineViews
 	held    sorted[*entry] // the workloads with a reservation
 	classes sorted[int32]  // the inadmissible ones
 	notes   int            // about them, since the last Publish
@@ -236,7 +237,10 @@ func (s *State) publishQueue(m *Model, name string) {
 		Queue: q.published.def, inactive: q.q.Closed != "", closed: q.q.Closed != "" || root == quota.None, share: s.world.Quota.Share(q.q.Node),
 		active: int32(q.q.Pending.Active()), inadmissible: int32(q.q.Pending.Inadmissible()), first: q.q.Pending.Prioritized(),
 		resting: q.figures.resting, reserved: q.figures.reserved, admitted: q.figures.admitted,
-		sums: q.figures.publish(), line: q.line, held: q.held, classes: q.classes,
+		sums: q.figures.publish(), line: q.line, held: q.held, classes: q.classes, lines: q.lines.inOrder,
+	}
+	if v.first != nil {
+		v.firstLine = q.lines.of[s.byNumber.All[v.first.Record].lq]
 	}
 	if q.def.Cohort != "" && root != quota.None {
 		v.root = s.world.Quota.Name(root)

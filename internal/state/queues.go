@@ -251,8 +251,8 @@ func (e SetQueue) apply(s *State) {
 	q := have.q
 	s.hang(q.Node, have.def.Cohort, def.Cohort)
 	s.read.edit(def.Cohort)
+	was, wasUsageBased := q.Closed, have.def.UsageBased
 	have.def, have.published.def = def, nil
-	was := q.Closed
 	q.Closed, q.Strict, q.Namespaces = s.closed(&def), def.Strict, def.Namespaces
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
@@ -260,11 +260,14 @@ func (e SetQueue) apply(s *State) {
 	s.world.Quota.SetQuota(q.Node, s.cells(def.Groups))
 	s.world.Quota.SetWeight(q.Node, weight(def.Weight))
 	s.world.Edited(q.Node)
+	if def.UsageBased != wasUsageBased {
+		s.rankAll(def.Name)
+	}
 	if fresh {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	if fresh || q.Closed != was {
+	if fresh || q.Closed != was || def.UsageBased != wasUsageBased {
 		s.reroute(s.leadingTo(def.Name))
 	}
 }
@@ -310,6 +313,9 @@ func (e DeleteQueue) apply(s *State) {
 		}
 	}
 	delete(s.queues, name)
+	for _, l := range s.leadingTo(name) {
+		l.ranked = nil
+	}
 	s.seeLocalQueues(name)
 	s.reroute(s.leadingTo(name))
 }

@@ -381,7 +381,7 @@ func (s *State) intern(r *record) {
 	}
 	*r.wl = workload.Workload{
 		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "", Problem: def.Problem,
+		PodSets: r.class.shape.podSets, Class: r.class.id, Line: r.class.line, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "", Problem: def.Problem,
 	}
 	if old != nil && was == r.class {
 		r.wl.Scan = old.Scan

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -340,6 +341,8 @@ func (s *State) waiting(q *queue) (out []*record) {
 	first := q.q.Pending.Prioritized()
 	slices.SortFunc(out, func(a, b *record) int {
 		switch {
+		case q.def.UsageBased && a.lq.standing != b.lq.standing:
+			return cmp.Compare(a.lq.standing, b.lq.standing)
 		case a.wl == b.wl:
 			return 0
 		case a.wl == first:
@@ -375,13 +378,15 @@ func (s *State) PointsTo(namespace, localQueue string) (queue string, ok bool) {
 
 // placeInLine counts the workloads before a pending one.
 func (s *State) placeInLine(r *record) int {
-	sticky := r.in.Pending.Prioritized()
-	if r.wl == sticky {
-		return 0
-	}
-	before := 0
-	s.eachWaiting(s.queues[r.in.Name], func(o *record) {
-		if o.wl == sticky || order.Compare(o.wl, r.wl) < 0 {
+	sticky, q, before := r.in.Pending.Prioritized(), s.queues[r.in.Name], 0
+	s.eachWaiting(q, func(o *record) {
+		switch {
+		case q.def.UsageBased && o.lq.standing != r.lq.standing:
+			if o.lq.standing < r.lq.standing {
+				before++
+			}
+		case r.wl == sticky:
+		case o.wl == sticky, order.Compare(o.wl, r.wl) < 0:
 			before++
 		}
 	})

@@ -25,6 +25,7 @@ type Snapshot struct {
 	Cohorts     []Cohort
 	Queues      []Queue // in the order of their indexes
 	LocalQueues []LocalQueue
+	Usages      []SetUsage `json:",omitempty"` // without zeros
 	Workloads   []WorkloadMemory
 	Memory      cycle.Memory
 	NodesMemory
@@ -56,6 +57,7 @@ type Checkpoint struct {
 	cohorts     []Cohort
 	queues      []Queue
 	localQueues []LocalQueue
+	usages      []SetUsage
 	workloads   []*page
 	number      int // of workloads
 	world       *cycle.Checkpoint
@@ -94,6 +96,9 @@ func (s *State) Checkpoint() *Checkpoint {
 		if l.exists {
 			c.localQueues = append(c.localQueues, l.def)
 		}
+		if l.standing != 0 {
+			c.usages = append(c.usages, SetUsage{l.name.Namespace, l.name.Name, l.standing})
+		}
 	}
 	if s.places != nil {
 		c.nodes, c.measured = s.places.Nodes(), s.places.Measured()
@@ -125,6 +130,7 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Flavors:     slices.SortedFunc(slices.Values(c.flavors), func(a, b flavor.Flavor) int { return strings.Compare(a.Name, b.Name) }),
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
+		Usages:      slices.SortedFunc(slices.Values(c.usages), func(a, b SetUsage) int { return a.key().compare(b.key()) }),
 		Memory:      c.world.Memory(c.scans()),
 		NodesMemory: nodesMemory(c.nodes, c.measured, c.resources),
 	}
@@ -204,6 +210,9 @@ func restore(from *Snapshot, n int, workloads iter.Seq[WorkloadMemory]) (*State,
 	}
 	for _, l := range from.LocalQueues {
 		s.Apply(SetLocalQueue(l))
+	}
+	for _, u := range from.Usages {
+		s.Apply(u)
 	}
 	for w := range workloads {
 		if err := s.recall(&w); err != nil {

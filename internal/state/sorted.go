@@ -54,6 +54,22 @@ func (s sorted[T]) find(compare func(T) int) (x T, before int, found bool) {
 	return x, before, false
 }
 
+// at returns the item with so many before it.
+func (s sorted[T]) at(before int) T {
+	b := s.branch
+	for {
+		switch left := int(b.left.count()); {
+		case before < left:
+			b = b.left
+		case before > left:
+			before -= left + 1
+			b = b.right
+		default:
+			return b.item
+		}
+	}
+}
+
 // all returns the items in their order.
 func (s sorted[T]) all() iter.Seq[T] {
 	return func(yield func(T) bool) { s.visit(yield) }

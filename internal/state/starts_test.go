@@ -3,8 +3,10 @@ package state
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -84,12 +86,14 @@ func (m *machine) interrupted(t *rapid.T) {
 				pending = append(pending, o)
 			}
 		}
-		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "delete", "finish", "priority"}).Draw(t, "event"); {
+		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "delete", "finish", "priority", "usage"}).Draw(t, "event"); {
 		case event == "submit":
 			m.submit(t)
 		case event == "queue":
 			m.editQueue(t)
-		case event == "" || len(pending) == 0:
+		case event == "usage" && m.usageBased:
+			m.setUsage(t)
+		case event == "" || event == "usage" || len(pending) == 0:
 		default:
 			o := rapid.SampledFrom(pending).Draw(t, "pending")
 			switch event {
@@ -106,4 +110,39 @@ func (m *machine) interrupted(t *rapid.T) {
 		}
 	}
 	m.checkSettled(t)
+}
+
+// TestBudget: a step that is interrupted and taken up again decides what an
+// uninterrupted one does.
+func TestBudget(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMachine(rt)
+		for range rapid.IntRange(0, 8).Draw(rt, "running") {
+			m.reservedOutside(rt)
+		}
+		a, b := m.rebuilt(nil), m.rebuilt(nil)
+		var inParts []string
+		for more, parts := true, 0; more; parts++ {
+			if parts > 10_000 {
+				rt.Fatalf("no end:\n%s", strings.Join(inParts[len(inParts)-20:], ""))
+			}
+			r := b.Step(100, rapid.IntRange(0, 2).Draw(rt, "budget"))
+			inParts = append(inParts, texts(r.Decisions)...)
+			more = r.More
+		}
+		if diff := gocmp.Diff(byWorkload(decisions(a)), byWorkload(inParts)); diff != "" {
+			rt.Fatalf("the decisions differ (-at once +in parts):\n%s", diff)
+		}
+	})
+}
+
+// byWorkload sorts texts by the workload that they are about. The order of the decisions about
+// one workload stays: an admission may be returned later than decisions about others.
+func byWorkload(texts []string) []string {
+	slices.SortStableFunc(texts, func(a, b string) int {
+		a, _, _ = strings.Cut(a, " ")
+		b, _, _ = strings.Cut(b, " ")
+		return strings.Compare(a, b)
+	})
+	return texts
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
@@ -38,6 +39,7 @@ type State struct {
 	classes     map[uint64]*class             // by hash, see class.next
 	shapes      map[uint64]*shape             // likewise
 	lastClass   int32
+	lastLine    int32
 	notices     []cycle.Decision // reasons known without an evaluation
 	touched     []*seen
 	reshare     bool // an edit may have changed any fair share
@@ -89,6 +91,10 @@ type localQueue struct {
 	resting int             // number of them that are resting
 	figures                 // of the workloads that name it
 	view    *localQueueView // the last published one, nil while it does not exist
+
+	standing order.Standing
+	line     int32  // the number of its line in UsageBased queues, 0 until it is in one
+	ranked   *queue // the queue in which its line has its standing, nil for none
 }
 
 // Options are the settings that decisions depend on.
@@ -173,7 +179,11 @@ func (s *State) retracted(workloads []*workload.Workload) {
 	for _, wl := range workloads {
 		r := s.byNumber.All[wl.Record]
 		s.touch(r)
-		if !r.assumed() {
+		switch {
+		case r.assumed():
+		case s.classKeyOf(r) != r.class.classKey: // an event has changed its class since it was admitted
+			s.place(r, r.in)
+		default:
 			s.updateRelated(r, r.in)
 		}
 	}

@@ -196,6 +196,12 @@ func (s *State) Dump() string {
 		for _, h := range held {
 			b.WriteString(h + "\n")
 		}
+		if q.def.UsageBased {
+			usages := slices.SortedFunc(slices.Values(s.leadingTo(name)), func(a, b *localQueue) int { return a.name.compare(b.name) })
+			for _, l := range usages {
+				fmt.Fprintf(&b, "  usage of %s/%s: %d\n", l.name.Namespace, l.name.Name, l.standing)
+			}
+		}
 		for i, key := range s.Line(name) {
 			fmt.Fprintf(&b, "  %d. %s\n", i+1, key)
 		}
@@ -203,11 +209,12 @@ func (s *State) Dump() string {
 	return b.String()
 }
 
-// Figure is the figures of one flavor-resource at one node of the cohort trees.
+// Figure is one node of the cohort trees, with its figures of one flavor-resource or with its fair share.
 type Figure struct {
 	Cohort                               bool
 	Name                                 string
 	Subtree, Usage, Available, Potential resource.Amount
+	Share                                quota.Share
 }
 
 // Figures returns the figures of every cohort and every queue, each sorted by name.
@@ -218,24 +225,20 @@ func (s *State) Figures(flavor, res string) []Figure {
 	f.Reach(fr)
 	var out []Figure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, Figure{cohort, name, f.Subtree(n, fr), f.Usage(n, fr), s.world.Ledger.Available(n, fr), f.Potential(n, fr)})
+		out = append(out, Figure{
+			Cohort: cohort, Name: name, Subtree: f.Subtree(n, fr), Usage: f.Usage(n, fr), Available: s.world.Ledger.Available(n, fr),
+			Potential: f.Potential(n, fr),
+		})
 	})
 	return out
 }
 
-// ShareFigure is the fair share of one node of the cohort trees.
-type ShareFigure struct {
-	Cohort bool
-	Name   string
-	Share  quota.Share
-}
-
 // Shares returns the fair shares of every cohort and every queue, each sorted by name.
-func (s *State) Shares() []ShareFigure {
+func (s *State) Shares() []Figure {
 	s.world.ApplyEdits()
-	var out []ShareFigure
+	var out []Figure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, ShareFigure{cohort, name, s.world.Quota.Share(n)})
+		out = append(out, Figure{Cohort: cohort, Name: name, Share: s.world.Quota.Share(n)})
 	})
 	return out
 }

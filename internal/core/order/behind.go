@@ -2,55 +2,77 @@ package order
 
 import "github.com/berth-project/berth/internal/core/workload"
 
-// position is the place of an active workload: its class among the active ones, and its index
-// in that class.
-type position struct{ class, at int }
+// position is the place of an active workload: its line among those with active classes, its class among the active ones of
+// the line, and its index in that class.
+type position struct{ line, class, at int }
+
+// candidate is a workload at a position.
+type candidate struct {
+	lineHead
+	position
+}
 
 // Behind appends up to n active workloads other than w to out, in the order of the line. It
 // costs n·log n, however many are in line.
 func (p *Pending) Behind(w *workload.Workload, n int, out []*workload.Workload) []*workload.Workload {
-	if len(p.awake) == 0 {
-		return out
+	var first *workload.Workload // the prioritized one, while it is due
+	if c := p.prioritizedClass(); c != nil && c.stage == awake && p.prioritized != w {
+		first = p.prioritized
 	}
-	at := func(x position) member { return p.awake[x.class].class.line[x.at] }
-	next := []position{{0, 0}} // a heap of the workloads whose parents in both heaps were returned
-	add := func(x position) {
-		if x.class >= len(p.awake) || x.at >= len(p.awake[x.class].class.line) {
-			return
+	returned := first
+	next := &candidates{line: p} // those whose parents in all heaps were returned
+	next.add(position{})
+	for ; n > 0 && len(next.heap) > 0; n-- {
+		x := next.heap[0]
+		switch {
+		case first != nil && x.standing >= p.standingOf(first):
+			out, first = append(out, first), nil
+			continue
+		case x.Workload != w && x.Workload != returned:
+			out = append(out, x.Workload)
+		default:
+			n++
 		}
-		next = append(next, x)
-		for i := len(next) - 1; i > 0 && at(next[i]).before(at(next[(i-1)/2])); i = (i - 1) / 2 {
-			next[i], next[(i-1)/2] = next[(i-1)/2], next[i]
-		}
-	}
-	for n > 0 && len(next) > 0 {
-		x := next[0]
-		if found := at(x).Workload; found != w {
-			out = append(out, found)
-			n--
-		}
-		last := len(next) - 1
-		next[0] = next[last]
-		next = next[:last]
-		for i := 0; ; {
-			least := i
-			for kid := 2*i + 1; kid <= 2*i+2 && kid < len(next); kid++ {
-				if at(next[kid]).before(at(next[least])) {
-					least = kid
-				}
-			}
-			if least == i {
-				break
-			}
-			next[i], next[least] = next[least], next[i]
-			i = least
-		}
-		add(position{x.class, 2*x.at + 1})
-		add(position{x.class, 2*x.at + 2})
-		if x.at == 0 {
-			add(position{2*x.class + 1, 0})
-			add(position{2*x.class + 2, 0})
-		}
+		next.heap.remove(0)
+		next.addBehind(x.position)
 	}
 	return out
+}
+
+// candidates are a heap of the active workloads that may be the next.
+type candidates struct {
+	line *Pending
+	heap heap[candidate]
+}
+
+func (c candidate) before(o candidate) bool { return c.lineHead.before(o.lineHead) }
+
+func (c candidate) moved(int) {}
+
+// add adds the workload at a position, if there is one.
+func (c *candidates) add(x position) {
+	if x.line >= len(c.line.heads) {
+		return
+	}
+	l := c.line.heads[x.line].line
+	if x.class >= len(l.awake) || x.at >= len(l.awake[x.class].class.members) {
+		return
+	}
+	c.heap.push(candidate{lineHead{l.standing, l.awake[x.class].class.members[x.at], l}, x})
+}
+
+// addBehind adds the workloads right behind a position, in all heaps.
+func (c *candidates) addBehind(x position) {
+	c.add(position{x.line, x.class, 2*x.at + 1})
+	c.add(position{x.line, x.class, 2*x.at + 2})
+	if x.at > 0 {
+		return
+	}
+	c.add(position{x.line, 2*x.class + 1, 0})
+	c.add(position{x.line, 2*x.class + 2, 0})
+	if x.class > 0 {
+		return
+	}
+	c.add(position{2*x.line + 1, 0, 0})
+	c.add(position{2*x.line + 2, 0, 0})
 }

@@ -15,14 +15,23 @@ func TestBehind(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var p Pending
 		p.Share(&Patterns{})
+		lines := int32(1 + r.IntN(4))
+		for number := range lines {
+			p.SetStanding(number, Standing(r.IntN(3)))
+		}
 		for i := range r.IntN(40) {
+			class := int32(r.IntN(8))
 			p.Add(&workload.Workload{
-				UID: fmt.Sprint(i), Class: int32(r.IntN(8)), Priority: int64(r.IntN(3)), Since: workload.Instant(r.IntN(20)),
+				UID: fmt.Sprint(i), Class: class, Line: class % lines, Priority: int64(r.IntN(3)), Since: workload.Instant(r.IntN(20)),
 			}, false)
 		}
 		all := p.All()
 		if len(all) == 0 {
 			continue
+		}
+		if r.IntN(2) == 0 {
+			p.Prioritize(all[r.IntN(len(all))])
+			all = p.All()
 		}
 		without, n := all[r.IntN(len(all))], r.IntN(45)
 		want := slices.DeleteFunc(slices.Clone(all), func(w *workload.Workload) bool { return w == without })

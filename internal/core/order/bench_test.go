@@ -162,9 +162,12 @@ func TestMemory(t *testing.T) {
 
 // kept is for how many entries a line has room.
 func (p *Pending) kept() (entries int) {
-	for _, s := range p.indexes {
-		for _, block := range s.blocks[:cap(s.blocks)] {
-			entries += cap(block)
+	for i := range p.indexes {
+		for at := range p.indexes[i].len() {
+			l := p.indexes[i].line(at)
+			for _, block := range l.blocks[:cap(l.blocks)] {
+				entries += cap(block)
+			}
 		}
 	}
 	return entries

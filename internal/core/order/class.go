@@ -7,12 +7,12 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// class is the line of the workloads of one equivalence class, which differ only in age.
+// class is the workloads of one equivalence class, which differ only in age, in order.
 // There can be as many classes as workloads, and an evaluation visits several, so a class is
 // small and contains all that an evaluation reads: first, few and four are the memory of
 // short lists. The classes of a queue are adjacent in memory, see chunk.
 type class struct {
-	at    int32 // index in awake or tried
+	at    int32 // index in localLine.awake or Pending.tried
 	slot  int32 // see Pending.chunks
 	stage stage
 	all   bool // all of its clauses were met: it has a condition on every want
@@ -24,9 +24,9 @@ type class struct {
 	packedWants
 	four [4]condition // the conditions, unless there are more
 
-	line  heap[member]       // never empty while the class is in use
-	first [1]member          // the first memory of line
-	by    *workload.Workload // while inadmissible: the workload that was evaluated
+	members heap[member]       // never empty while the class is in use
+	first   [1]member          // the first memory of members
+	by      *workload.Workload // while inadmissible: the workload that was evaluated
 }
 
 // more is the memory of lists that do not fit into a class.
@@ -44,17 +44,17 @@ const (
 	filed              // inadmissible, and its index entries count
 )
 
-func (c *class) head() *workload.Workload { return c.line[0].Workload }
+func (c *class) head() *workload.Workload { return c.members[0].Workload }
 
 // id is the number of the class.
 func (c *class) id() int32 { return c.head().Class }
 
 func (c *class) has(w *workload.Workload) bool {
-	return int(w.HeapIndex) < len(c.line) && c.line[w.HeapIndex].Workload == w
+	return int(w.HeapIndex) < len(c.members) && c.members[w.HeapIndex].Workload == w
 }
 
-// activeClass is an item of the heap of active classes. It contains the head, so that
-// comparisons do not visit the classes.
+// activeClass is an item of the heap of the active classes of one line. It contains the head, so
+// that comparisons do not visit the classes.
 type activeClass struct {
 	member
 	class *class
@@ -192,7 +192,7 @@ type rank struct {
 
 func rankOf(w *workload.Workload) rank { return rank{w.Priority, w.Since} }
 
-// member is a workload in the line of its class.
+// member is a workload of a class.
 type member struct {
 	rank
 	*workload.Workload
@@ -210,7 +210,7 @@ func (w member) before(o member) bool {
 
 func (w member) moved(i int) { w.HeapIndex = int32(i) }
 
-// chunk is the memory of some classes. A class with an empty line is free.
+// chunk is the memory of some classes. A class without members is free.
 type chunk struct {
 	classes [chunkLen]class
 	used    int32
@@ -248,16 +248,16 @@ func (p *Pending) allocate() *class {
 	k.used++
 	c := &k.classes[slot%chunkLen]
 	c.slot = slot
-	if c.line == nil {
-		c.line = c.first[:0]
+	if c.members == nil {
+		c.members = c.first[:0]
 	}
 	return c
 }
 
 // free frees a class that its last member has left.
 func (p *Pending) free(c *class) {
-	if cap(c.line) > spares {
-		c.line = c.first[:0]
+	if cap(c.members) > spares {
+		c.members = c.first[:0]
 	}
 	c.pattern, c.nconditions, c.by, c.woken = nil, 0, nil, false
 	p.spare = append(p.spare, c.slot)
@@ -284,7 +284,7 @@ func (p *Pending) each(visit func(*class)) {
 			continue
 		}
 		for i := range k.classes {
-			if c := &k.classes[i]; len(c.line) > 0 {
+			if c := &k.classes[i]; len(c.members) > 0 {
 				visit(c)
 			}
 		}

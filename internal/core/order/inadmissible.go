@@ -63,13 +63,13 @@ func (p *Pending) setInadmissible(member, by *workload.Workload, wants []workloa
 	if c == nil || c.stage != awake {
 		return nil
 	}
-	p.awake.remove(int(c.at))
+	p.removeActive(c)
 	if c.woken {
 		c.woken = false
 		p.wakes.Vain++
 	}
 	p.inadmissible++
-	p.actives -= len(c.line)
+	p.actives -= len(c.members)
 	c.by = by
 	if p.patterns == nil {
 		p.patterns = &Patterns{}
@@ -137,7 +137,7 @@ func (p *Pending) withdraw(c *class) {
 }
 
 // counts reports whether the entry at a place counts.
-func (p *Pending) counts(s *wakeIndex, x place) bool {
+func (p *Pending) counts(s *entries, x place) bool {
 	return p.idle == 0 || p.isFiled(s.at(x).slot)
 }
 
@@ -147,8 +147,8 @@ func (p *Pending) isFiled(slot int32) bool { return p.filed[slot/64]>>(slot%64)&
 func (p *Pending) activate(c *class) {
 	p.inadmissible--
 	c.stage, c.by = awake, nil
-	p.awake.push(activeClass{c.line[0], c})
-	p.actives += len(c.line)
+	p.pushActive(c)
+	p.actives += len(c.members)
 	p.changed(c.head())
 }
 
@@ -168,7 +168,7 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 	}
 	p.fileTried(now)
 	s := p.wakeIndex(fr)
-	if s == nil || s.first == none || !p.stocked(s, now.Available(fr)) {
+	if s == nil || s.isEmpty() || !p.stocked(s, now.Available(fr)) {
 		return false
 	}
 	if i, noted := slices.BinarySearch(p.released, fr); !noted {
@@ -180,11 +180,33 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 // stocked reports whether an entry of the index counts and is satisfied by the available
 // amount. It discards the entries before that one.
 func (p *Pending) stocked(s *wakeIndex, available resource.Amount) bool {
-	for s.first != none && s.first <= available {
-		if p.counts(s, place{}) {
+	if p.lineStocked(s.fr, &s.unnumbered, available) {
+		return true
+	}
+	if available < s.low {
+		return false
+	}
+	low := resource.Unlimited
+	for i := range s.others {
+		l := &s.others[i]
+		if p.lineStocked(s.fr, l, available) {
 			return true
 		}
-		p.discard(s, place{})
+		if l.first != none {
+			low = min(low, l.first)
+		}
+	}
+	s.low = low
+	return false
+}
+
+// lineStocked is stocked for the entries of one line.
+func (p *Pending) lineStocked(fr resource.FR, l *entries, available resource.Amount) bool {
+	for l.satisfied(available) {
+		if p.counts(l, place{}) {
+			return true
+		}
+		p.discard(fr, l, place{})
 	}
 	return false
 }
@@ -203,23 +225,24 @@ func (p *Pending) Released() []resource.FR { return p.released }
 
 // WakeNext activates one class, and reports whether there was one: the next in line of the classes
 // that the releases so far may help, if it comes before the head. Without one the releases
-// are dealt with. It does nothing while the head is prioritized.
+// are dealt with, which does not happen while the head is prioritized.
 func (p *Pending) WakeNext(now Figures) bool {
 	if len(p.released) == 0 {
 		return false
 	}
 	head := p.Head()
-	if head != nil && head == p.prioritized {
+	held := head != nil && head == p.prioritized
+	if held && p.lines == nil {
 		return false
 	}
 	for {
 		next, at := p.next(now)
-		if next == nil {
+		if next == nil && !held {
 			p.released = p.released[:0]
 			p.fileTried(now)
 			return false
 		}
-		if head != nil && Compare(head, next.head()) < 0 && next != p.prioritizedClass() {
+		if next == nil || (head != nil && !p.passes(next, head)) {
 			return false
 		}
 		wants := p.wantsOf(next)
@@ -255,53 +278,96 @@ func (p *Pending) replaceCondition(c *class, at int, wants []workload.Want, now 
 }
 
 // next returns the first class in line with a condition on a released FR that holds, and the
-// index of that condition; nil for none.
+// index of that condition; nil for none. It visits the lines with such a condition and, in each that
+// may be the first, the thresholds up to the available amount.
 func (p *Pending) next(now Figures) (next *class, at int) {
-	prioritizedClass := p.prioritizedClass()
-	var best indexEntry
-	var of resource.FR
-	found := false
+	b := best{p: p}
+	if next, at = p.nextPrioritized(now); next != nil {
+		if p.lines == nil {
+			return next, at
+		}
+		b.bound, b.bounded = p.lineOf(next).standing, true
+	}
 	for _, fr := range p.released {
 		s := p.wakeIndex(fr)
 		if s == nil {
 			continue
 		}
 		available := now.Available(fr)
-		if prioritizedClass != nil && prioritizedClass.stage == filed {
-			if at := prioritizedClass.satisfiedBy(fr, available); at >= 0 {
-				return prioritizedClass, at
+		for i := range s.len() {
+			if l := s.line(i); l.satisfied(available) && b.allows(p.standingAt(i)) {
+				b.search(fr, l, available)
 			}
-		}
-		for x := (place{}); ; {
-			t := s.at(x)
-			switch {
-			case t == nil || t.least > available:
-			case found && p.inLine(t, &best) >= 0: // whether or not it counts
-				x = s.past(x)
-				continue
-			case p.counts(s, x):
-				best, of, found = *t, fr, true
-				x = s.past(x)
-				continue
-			default:
-				x = p.discard(s, x)
-				continue
-			}
-			break
 		}
 	}
-	if !found {
+	if !b.found {
+		return next, at
+	}
+	next = p.class(b.slot)
+	return next, next.conditionOn(b.fr)
+}
+
+// nextPrioritized returns the class of the prioritized workload, and the index of a condition on a released FR that holds;
+// nil if there is none.
+func (p *Pending) nextPrioritized(now Figures) (c *class, at int) {
+	if c = p.prioritizedClass(); c == nil || c.stage != filed {
 		return nil, 0
 	}
-	next = p.class(best.slot)
-	return next, next.conditionOn(of)
+	for _, fr := range p.released {
+		if p.wakeIndex(fr) == nil {
+			continue
+		}
+		if at := c.satisfiedBy(fr, now.Available(fr)); at >= 0 {
+			return c, at
+		}
+	}
+	return nil, 0
+}
+
+// best is the first entry in line found so far.
+type best struct {
+	p *Pending
+	indexEntry
+	fr       resource.FR
+	standing Standing
+	found    bool
+	bound    Standing // of the prioritized class: only a lower one comes before it
+	bounded  bool
+
+	line Standing // the standing of the line that is searched
+}
+
+// allows begins the search of the entries of a line of some standing, and reports whether one of them may be the first in line.
+func (b *best) allows(standing Standing) bool {
+	b.line = standing
+	return (!b.bounded || b.line < b.bound) && (!b.found || b.line <= b.standing)
+}
+
+// search searches the entries of a line on one FR.
+func (b *best) search(fr resource.FR, l *entries, available resource.Amount) {
+	for x := (place{}); ; {
+		t := l.at(x)
+		switch {
+		case t == nil || t.least > available:
+			return
+		case b.found && b.line == b.standing && b.p.inLine(t, &b.indexEntry) >= 0: // whether or not it counts
+			x = l.past(x)
+		case b.p.counts(l, x):
+			b.indexEntry, b.fr, b.standing, b.found = *t, fr, b.line, true
+			x = l.past(x)
+		default:
+			x = b.p.discard(fr, l, x)
+		}
+	}
 }
 
 // WakeAll makes all workloads active, and returns how many were not.
 func (p *Pending) WakeAll() int {
 	before := p.actives
 	for i := range p.indexes {
-		p.indexes[i].clear()
+		for at := range p.indexes[i].len() {
+			p.indexes[i].line(at).clear()
+		}
 	}
 	clear(p.filed)
 	clear(p.tried)

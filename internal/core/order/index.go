@@ -19,13 +19,45 @@ type indexEntry struct {
 	slot  int32           // of the class
 }
 
-// wakeIndex holds the wake conditions on one FR, sorted by threshold and then in the order
-// of the line. It is a list of blocks, because an insertion into one long list would move
-// all of it.
+// wakeIndex holds the wake conditions on one FR, by LocalQueue line: where a line stands among others is only compared when a
+// class is activated, so that it may change at any time.
 type wakeIndex struct {
-	fr     resource.FR
+	fr         resource.FR
+	unnumbered entries
+	others     []entries       // of the numbered lines that had one, by localLine.index − 1
+	low        resource.Amount // no threshold in others is lower
+}
+
+// len is the number of lines in the index, empty ones included.
+func (s *wakeIndex) len() int { return 1 + len(s.others) }
+
+// line returns the entries of the line of an index.
+func (s *wakeIndex) line(index int) *entries {
+	if index == 0 {
+		return &s.unnumbered
+	}
+	return &s.others[index-1]
+}
+
+// isEmpty reports whether there are no entries, of any line.
+func (s *wakeIndex) isEmpty() bool {
+	return s.unnumbered.first == none && !slices.ContainsFunc(s.others, func(l entries) bool { return l.first != none })
+}
+
+// entries are the wake conditions on one FR of the classes of one line, sorted by threshold and then in the order of that line.
+// They are a list of blocks, because an insertion into one long list would move
+// all of it.
+type entries struct {
 	first  resource.Amount // threshold of the first entry, or none
 	blocks [][]indexEntry  // none is empty, unless it is the only one
+}
+
+// noEntries is an empty list.
+var noEntries = entries{first: none}
+
+// satisfied reports whether the available amount reaches the threshold of an entry.
+func (s *entries) satisfied(available resource.Amount) bool {
+	return s.first != none && s.first <= available
 }
 
 // blockLen is the most entries in a block. Two neighbors have more than half of that, or
@@ -35,11 +67,11 @@ const blockLen = 64
 // none is the absence of a threshold.
 const none resource.Amount = -1
 
-// place is a position in a wake index.
+// place is a position in the entries of a line.
 type place struct{ block, i int }
 
 // at returns the entry at a place, nil past the last one.
-func (s *wakeIndex) at(x place) *indexEntry {
+func (s *entries) at(x place) *indexEntry {
 	if x.block >= len(s.blocks) || x.i >= len(s.blocks[x.block]) {
 		return nil
 	}
@@ -48,7 +80,7 @@ func (s *wakeIndex) at(x place) *indexEntry {
 
 // past returns the first place behind x with another threshold. It scans the block before it
 // searches: sequential reads are faster than a search.
-func (s *wakeIndex) past(x place) place {
+func (s *entries) past(x place) place {
 	block := s.blocks[x.block]
 	least := block[x.i].least
 	for i := x.i + 1; i < len(block); i++ {
@@ -60,7 +92,7 @@ func (s *wakeIndex) past(x place) place {
 }
 
 // search returns the first place for whose entry, and for every later one, is holds.
-func (s *wakeIndex) search(is func(*indexEntry) bool) place {
+func (s *entries) search(is func(*indexEntry) bool) place {
 	lo, hi := 0, len(s.blocks)
 	for lo < hi {
 		if mid := int(uint(lo+hi) / 2); is(&s.blocks[mid][len(s.blocks[mid])-1]) {
@@ -85,22 +117,22 @@ func (s *wakeIndex) search(is func(*indexEntry) bool) place {
 }
 
 // find returns the place of an entry, or the place where it belongs.
-func (p *Pending) find(s *wakeIndex, t *indexEntry) place {
+func (p *Pending) find(s *entries, t *indexEntry) place {
 	if len(s.blocks) == 1 && len(s.blocks[0]) == 0 {
 		return place{}
 	}
-	return s.search(func(o *indexEntry) bool { return p.compare(o, t) >= 0 })
+	return s.search(func(o *indexEntry) bool { return p.compareEntries(o, t) >= 0 })
 }
 
-// compare is the order of a wake index.
-func (p *Pending) compare(a, b *indexEntry) int {
+// compareEntries is the order of the entries of one line.
+func (p *Pending) compareEntries(a, b *indexEntry) int {
 	if a.least != b.least {
 		return cmp.Compare(a.least, b.least)
 	}
 	return p.inLine(a, b)
 }
 
-// inLine is the order in line of the heads of two entries.
+// inLine is the order of the heads of two entries, but for the standing of their lines.
 func (p *Pending) inLine(a, b *indexEntry) int {
 	switch {
 	case a.slot == b.slot:
@@ -114,7 +146,7 @@ func (p *Pending) inLine(a, b *indexEntry) int {
 }
 
 // put inserts an entry.
-func (p *Pending) put(s *wakeIndex, t indexEntry) {
+func (p *Pending) put(s *entries, t indexEntry) {
 	if len(s.blocks) == 0 {
 		s.blocks = append(s.blocks, nil)
 	}
@@ -132,7 +164,7 @@ func (p *Pending) put(s *wakeIndex, t indexEntry) {
 
 // split splits a full block, and returns the new position of a place. If the place is at the
 // end, the old block stays full, so that insertions in order fill all blocks.
-func (s *wakeIndex) split(x place) place {
+func (s *entries) split(x place) place {
 	full := s.blocks[x.block]
 	at := blockLen / 2
 	if x.i == blockLen {
@@ -147,7 +179,7 @@ func (s *wakeIndex) split(x place) place {
 }
 
 // remove removes the entry at a place, and returns the place of the next one.
-func (s *wakeIndex) remove(x place) place {
+func (s *entries) remove(x place) place {
 	block := slices.Delete(s.blocks[x.block], x.i, x.i+1)
 	s.blocks[x.block] = block
 	switch last := len(s.blocks) - 1; {
@@ -172,13 +204,13 @@ func fewTogether(a, b []indexEntry) bool {
 }
 
 // merge appends the next block to a block.
-func (s *wakeIndex) merge(block int) {
+func (s *entries) merge(block int) {
 	s.blocks[block] = append(s.blocks[block], s.blocks[block+1]...)
 	s.blocks = slices.Delete(s.blocks, block+1, block+2)
 }
 
 // clear removes all entries, and keeps the memory of one block.
-func (s *wakeIndex) clear() {
+func (s *entries) clear() {
 	if len(s.blocks) > 0 {
 		clear(s.blocks[1:])
 		s.blocks[0], s.blocks = s.blocks[0][:0], s.blocks[:1]
@@ -206,10 +238,18 @@ func (p *Pending) findIndex(fr resource.FR) (at int, found bool) {
 	return lo, lo < len(p.indexes) && p.indexes[lo].fr == fr
 }
 
+// make returns the entries of the line of an index, empty ones on first use.
+func (s *wakeIndex) make(index int32) *entries {
+	for s.len() <= int(index) {
+		s.others = append(s.others, noEntries)
+	}
+	return s.line(int(index))
+}
+
 // entryFor returns the index entry of a condition, and its FR.
 func (c *class) entryFor(w *condition) (resource.FR, indexEntry) {
 	want := c.want(w.want)
-	return want.FR, indexEntry{least: threshold(&want), rank: c.line[0].rank, slot: c.slot}
+	return want.FR, indexEntry{least: threshold(&want), rank: c.members[0].rank, slot: c.slot}
 }
 
 // addEntry adds a condition to its wake index.
@@ -217,9 +257,11 @@ func (p *Pending) addEntry(c *class, w *condition) {
 	fr, t := c.entryFor(w)
 	at, found := p.findIndex(fr)
 	if !found {
-		p.indexes = slices.Insert(p.indexes, at, wakeIndex{fr: fr, first: none})
+		p.indexes = slices.Insert(p.indexes, at, wakeIndex{fr: fr, unnumbered: noEntries})
 	}
-	p.put(&p.indexes[at], t)
+	s := &p.indexes[at]
+	p.put(s.make(p.lineOf(c).index), t)
+	s.low = min(s.low, t.least)
 	w.listed = true
 }
 
@@ -242,7 +284,7 @@ func (p *Pending) removeEntry(c *class, w *condition) {
 		return
 	}
 	fr, t := c.entryFor(w)
-	s := p.wakeIndex(fr)
+	s := p.wakeIndex(fr).line(int(p.lineOf(c).index))
 	s.remove(p.find(s, &t))
 	w.listed = false
 	if c.stage != filed {
@@ -258,10 +300,10 @@ func (p *Pending) removeEntries(c *class) {
 	}
 }
 
-// discard removes an entry that does not count now, and returns the place of the next one.
-func (p *Pending) discard(s *wakeIndex, x place) place {
+// discard removes an entry on fr that does not count now, and returns the place of the next one.
+func (p *Pending) discard(fr resource.FR, s *entries, x place) place {
 	c := p.class(s.at(x).slot)
-	c.conditions()[c.conditionOn(s.fr)].listed = false
+	c.conditions()[c.conditionOn(fr)].listed = false
 	p.idle--
 	return s.remove(x)
 }

@@ -17,14 +17,14 @@ import (
 func TestWakeIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const classes = 400
-		line, s := &Pending{}, &wakeIndex{first: none}
+		line, s := &Pending{}, &entries{first: none}
 		for i := range classes { // several of one rank and one UID, so that the slot decides
 			line.Add(&workload.Workload{UID: fmt.Sprint(i % 7), Class: int32(i), Priority: int64(i % 3), Since: workload.Instant(i % 5)}, false)
 		}
 		values := rapid.SampledFrom([]int{1, 5, 1000}).Draw(t, "values")
 		entryOf := func(i int) indexEntry {
 			c := line.classes[int32(i)]
-			return indexEntry{least: resource.Amount(i * 7919 % values), rank: c.line[0].rank, slot: c.slot}
+			return indexEntry{least: resource.Amount(i * 7919 % values), rank: c.members[0].rank, slot: c.slot}
 		}
 		var twin []indexEntry
 		at := func(tk indexEntry) (int, bool) { return slices.BinarySearchFunc(twin, tk, line.order) }
@@ -44,7 +44,7 @@ func TestWakeIndex(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				if n := soundIndex(t, line, s); n != len(twin) {
+				if n := soundEntries(t, line, s); n != len(twin) {
 					t.Fatalf("%d entries, want %d", n, len(twin))
 				}
 				for x := (place{}); ; x = s.past(x) {

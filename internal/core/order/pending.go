@@ -12,7 +12,8 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Compare is the order in one queue: higher priority, then longer in line, then UID.
+// Compare is the order in one LocalQueue line, and in a queue whose lines are of equal standing: higher priority, then longer
+// in line, then UID.
 func Compare(a, b *workload.Workload) int {
 	if a.Priority != b.Priority {
 		return cmp.Compare(b.Priority, a.Priority)
@@ -26,18 +27,23 @@ func Compare(a, b *workload.Workload) int {
 // Pending is the line of one queue. A workload in it is either active, and is evaluated when
 // it is the head, or inadmissible until a wake condition holds. The workloads of one class
 // become inadmissible and active together, at the cost of one. A workload is in one line at
-// most, and its Class, Priority, Since and UID do not change meanwhile. The zero value is an
-// empty line.
+// most, and its Class, Line, Priority, Since and UID do not change meanwhile. The zero value is
+// an empty line.
+//
+// The order is: the lower standing of the LocalQueue line, see SetStanding; the prioritized workload;
+// Compare. The workloads of a class have the same Line. spec: 20 §4.4.
 type Pending struct {
 	classes      map[int32]*class     // by id, of all workloads but alone
-	awake        heap[activeClass]    // the active classes
+	heads        heap[lineHead]       // the lines with active classes
+	unnumbered   localLine            // of the workloads whose Line is 0
+	lines        *numberedLines       // the other lines; nil for none
 	tried        []*class             // the inadmissible classes evaluated since the last release, in no order
 	filed        []uint64             // a bit for each slot: the class is filed
 	inadmissible int                  // how many classes are tried or filed
 	indexes      []wakeIndex          // sorted by FR
 	released     []resource.FR        // not dealt with yet, sorted
 	alone        []*workload.Workload // inadmissible for reasons of their own, in no order
-	prioritized  *workload.Workload   // head whenever it is active: its victims are leaving
+	prioritized  *workload.Workload   // first of its standing whenever it is active: its victims are leaving
 	patterns     *Patterns            // of the wants of inadmissible classes
 	watch        func(*workload.Workload)
 	chunks       []*chunk // the memory of the classes, by slot/chunkLen; nil if unused
@@ -47,9 +53,10 @@ type Pending struct {
 	actives, members int
 	idle             int // index entries that do not count
 
-	// The first memory of chunks and filed, inline because every evaluation reads them.
+	// The first memory of chunks, filed and heads, inline because every evaluation reads them.
 	fewChunks [6]*chunk
 	fewFiled  [2]uint64
+	fewHeads  [1]lineHead
 }
 
 // Wakes counts the classes that releases have activated.
@@ -80,13 +87,13 @@ func (p *Pending) changed(w *workload.Workload) {
 
 // Head returns the next workload to evaluate, or nil.
 func (p *Pending) Head() *workload.Workload {
-	if c := p.prioritizedClass(); c != nil && c.stage == awake {
-		return p.prioritized
-	}
-	if len(p.awake) == 0 {
+	if len(p.heads) == 0 {
 		return nil
 	}
-	return p.awake[0].Workload
+	if c := p.prioritizedClass(); c != nil && c.stage == awake && p.lineOf(c).standing == p.heads[0].standing {
+		return p.prioritized
+	}
+	return p.heads[0].Workload
 }
 
 // prioritizedClass returns the class of the prioritized workload, or nil.
@@ -100,8 +107,8 @@ func (p *Pending) prioritizedClass() *class {
 // classOf returns the class that w is in, or nil. The head comes first, as the most frequent
 // argument.
 func (p *Pending) classOf(w *workload.Workload) *class {
-	if len(p.awake) > 0 && p.awake[0].Workload == w {
-		return p.awake[0].class
+	if len(p.heads) > 0 && p.heads[0].Workload == w {
+		return p.heads[0].line.awake[0].class
 	}
 	if c := p.classes[w.Class]; c != nil && c.has(w) {
 		return c
@@ -134,8 +141,9 @@ func (p *Pending) open(w *workload.Workload) {
 	}
 	c := p.allocate()
 	p.classes[w.Class] = c
-	c.line.push(member{rankOf(w), w})
-	p.awake.push(activeClass{c.line[0], c})
+	c.members.push(member{rankOf(w), w})
+	p.makeLine(w.Line).classes++
+	p.pushActive(c)
 	p.actives++
 }
 
@@ -145,10 +153,10 @@ func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
 		p.activate(c)
 	}
 	joins := member{rankOf(w), w}
-	if joins.before(c.line[0]) {
+	if joins.before(c.members[0]) {
 		p.removeEntries(c)
 	}
-	c.line.push(joins)
+	c.members.push(joins)
 	if c.stage != awake {
 		p.addEntries(c)
 		return
@@ -159,8 +167,10 @@ func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
 
 // fixPlace updates the place of an active class after a change of its head.
 func (p *Pending) fixPlace(c *class) {
-	p.awake[c.at].member = c.line[0]
-	p.awake.fix(int(c.at))
+	l := p.lineOf(c)
+	l.awake[c.at].member = c.members[0]
+	l.awake.fix(int(c.at))
+	p.fixLine(l)
 }
 
 // Remove takes w out of the line, and reports whether it was in it.
@@ -222,13 +232,13 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 	if c.head() == w {
 		p.removeEntries(c)
 	}
-	if len(c.line) == 1 {
+	if len(c.members) == 1 {
 		p.drop(c)
 		return true
 	}
 	wasHead := c.head() == w
 	c.woken = c.woken && !wasHead
-	c.line.remove(int(w.HeapIndex))
+	c.members.remove(int(w.HeapIndex))
 	switch {
 	case !wasHead:
 	case c.stage == awake:
@@ -242,16 +252,19 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 // drop removes a class with its last member. It must be in no wake index.
 func (p *Pending) drop(c *class) {
 	p.changed(c.head())
+	l := p.lineOf(c)
 	if c.stage == awake {
-		p.awake.remove(int(c.at))
+		p.removeActive(c)
 	} else {
 		p.withdraw(c)
 		p.inadmissible--
 		c.stage = awake
 	}
 	delete(p.classes, c.id())
-	c.line.remove(0)
+	c.members.remove(0)
 	p.free(c)
+	l.classes--
+	p.sweepLine(l)
 }
 
 // Representative returns the equivalent workload whose evaluation made w inadmissible, nil if
@@ -274,8 +287,8 @@ func (p *Pending) SetInadmissibleAlone(w *workload.Workload) {
 	}
 }
 
-// Prioritize makes w the head whenever it is active, because its victims are leaving, until
-// it leaves the line or another workload is prioritized.
+// Prioritize makes w the first of its standing whenever it is active, because its victims are
+// leaving, until it leaves the line or another workload is prioritized.
 func (p *Pending) Prioritize(w *workload.Workload) {
 	p.prioritized = w
 	p.changed(w)
@@ -293,15 +306,17 @@ func (p *Pending) Inadmissible() int { return p.members - p.actives }
 // InadmissibleAlone returns the workloads of SetInadmissibleAlone, in the order of the line.
 func (p *Pending) InadmissibleAlone() []*workload.Workload {
 	alone := slices.Clone(p.alone)
-	slices.SortFunc(alone, Compare)
+	slices.SortFunc(alone, p.compare)
 	return alone
 }
 
 // All returns all workloads in line: the head first, the inadmissible ones after the active.
 func (p *Pending) All() []*workload.Workload {
 	all := make([]*workload.Workload, 0, p.members)
-	for _, s := range p.awake {
-		all = s.class.appendTo(all)
+	for _, h := range p.heads {
+		for _, s := range h.line.awake {
+			all = s.class.appendTo(all)
+		}
 	}
 	active := len(all)
 	p.each(func(c *class) {
@@ -310,17 +325,20 @@ func (p *Pending) All() []*workload.Workload {
 		}
 	})
 	all = append(all, p.alone...)
-	slices.SortFunc(all[:active], Compare)
-	slices.SortFunc(all[active:], Compare)
+	slices.SortFunc(all[:active], p.compare)
+	slices.SortFunc(all[active:], p.compare)
 	if i := slices.Index(all[:active], p.prioritized); i > 0 {
-		copy(all[1:], all[:i])
-		all[0] = p.prioritized
+		first := slices.IndexFunc(all[:i], func(w *workload.Workload) bool { return p.standingOf(w) == p.standingOf(p.prioritized) })
+		if first >= 0 {
+			copy(all[first+1:i+1], all[first:i])
+			all[first] = p.prioritized
+		}
 	}
 	return all
 }
 
 func (c *class) appendTo(all []*workload.Workload) []*workload.Workload {
-	for _, w := range c.line {
+	for _, w := range c.members {
 		all = append(all, w.Workload)
 	}
 	return all

@@ -26,6 +26,7 @@ type plain struct {
 	alone        map[*workload.Workload]bool
 	released     []resource.FR // as the line has it
 	prioritized  *workload.Workload
+	standings    map[int32]Standing // by workload.Workload.Line
 }
 
 // lot is an inadmissible class.
@@ -49,11 +50,8 @@ func (p *plain) list() (active, inadmissible []*workload.Workload) {
 			active = append(active, w)
 		}
 	}
-	slices.SortFunc(active, Compare)
-	slices.SortFunc(inadmissible, Compare)
-	if i := slices.Index(active, p.prioritized); p.prioritized != nil && i > 0 {
-		active = slices.Insert(slices.Delete(active, i, i+1), 0, p.prioritized)
-	}
+	slices.SortFunc(active, p.compare)
+	slices.SortFunc(inadmissible, p.compareUnprioritized)
 	return active, inadmissible
 }
 
@@ -134,13 +132,26 @@ func (p *plain) release(fr resource.FR) {
 	}
 }
 
-// before is the order of the line, the prioritized workload first.
-func (p *plain) before(a, b *workload.Workload) bool {
-	if (a == p.prioritized) != (b == p.prioritized) {
-		return a == p.prioritized
+// compare is the order of the line: the lower standing, the prioritized workload, and then that of one queue without standings.
+func (p *plain) compare(a, b *workload.Workload) int {
+	switch x, y := p.standings[a.Line], p.standings[b.Line]; {
+	case x != y:
+		return cmp.Compare(x, y)
+	case a == b:
+		return 0
+	case a == p.prioritized:
+		return -1
+	case b == p.prioritized:
+		return 1
 	}
-	return Compare(a, b) < 0
+	return Compare(a, b)
 }
+
+func (p *plain) compareUnprioritized(a, b *workload.Workload) int {
+	return cmp.Or(cmp.Compare(p.standings[a.Line], p.standings[b.Line]), Compare(a, b))
+}
+
+func (p *plain) before(a, b *workload.Workload) bool { return p.compare(a, b) < 0 }
 
 // next returns the first workload of an inadmissible class that has to be evaluated and may fit, or nil.
 func (p *plain) next() (next *workload.Workload) {
@@ -232,9 +243,10 @@ func sound(t tester, line *Pending) {
 		}
 		soundClass(t, line, c, listed)
 	})
-	if len(line.classes) != classes || len(line.awake)+inadmissible != classes || line.inadmissible != inadmissible || len(line.tried) > inadmissible {
+	active := soundLines(t, line)
+	if len(line.classes) != classes || active+inadmissible != classes || line.inadmissible != inadmissible || len(line.tried) > inadmissible {
 		t.Fatalf("%d classes of %d, %d awake and %d inadmissible, want %d, of which %d tried",
-			len(line.classes), classes, len(line.awake), line.inadmissible, inadmissible, len(line.tried))
+			len(line.classes), classes, active, line.inadmissible, inadmissible, len(line.tried))
 	}
 	if line.idle != idle {
 		t.Fatalf("%d entries do not count, and %d are counted", idle, line.idle)
@@ -261,6 +273,53 @@ func sound(t tester, line *Pending) {
 	}
 }
 
+// soundLines checks the heap of lines, and counts the active classes: each line with one is in the heap, at its place, with
+// its head, and there is no line without classes and standing.
+func soundLines(t tester, line *Pending) (active int) {
+	t.Helper()
+	classes := map[int32]int32{} // by number of the line
+	line.each(func(c *class) {
+		classes[c.head().Line]++
+		for _, w := range c.members {
+			if w.Line != c.head().Line {
+				t.Fatalf("class %d is in two lines", c.id())
+			}
+		}
+	})
+	all := []*localLine{&line.unnumbered}
+	if line.lines != nil {
+		all = append(all, line.lines.all...)
+	}
+	heads := 0
+	for i, l := range all {
+		if l == nil {
+			if !slices.Contains(line.lines.free, int32(i)) {
+				t.Fatalf("the index %d is lost", i)
+			}
+			continue
+		}
+		if line.line(l.number) != l || l.index != int32(i) || l.classes != classes[l.number] || i > 0 && l.classes == 0 && l.standing == 0 {
+			t.Fatalf("line %d at %d has the index %d, %d classes of %d and standing %d", l.number, i, l.index, l.classes, classes[l.number], l.standing)
+		}
+		active += len(l.awake)
+		if line.isLined(l) != (len(l.awake) > 0) {
+			t.Fatalf("line %d has %d active classes, and is in the heap: %v", l.number, len(l.awake), line.isLined(l))
+		}
+		if len(l.awake) == 0 {
+			continue
+		}
+		heads++
+		h := line.heads[l.at]
+		if h.standing != l.standing || h.member != l.awake[0].member || h.before(line.heads[(max(l.at, 1)-1)/2]) {
+			t.Fatalf("line %d of standing %d and head %s is in the heap with %v", l.number, l.standing, l.awake[0].UID, h)
+		}
+	}
+	if heads != len(line.heads) {
+		t.Fatalf("%d lines have active classes, and %d are in the heap", heads, len(line.heads))
+	}
+	return active
+}
+
 // soundClass checks a class, and counts its entries.
 func soundClass(t tester, line *Pending, c *class, listed map[resource.FR]int) {
 	t.Helper()
@@ -269,7 +328,7 @@ func soundClass(t tester, line *Pending, c *class, listed map[resource.FR]int) {
 	}
 	switch c.stage {
 	case awake:
-		if s := line.awake[c.at]; s.class != c || s.member != c.line[0] {
+		if s := line.lineOf(c).awake[c.at]; s.class != c || s.member != c.members[0] {
 			t.Fatalf("class %d has the seat of %s, and its head is %s", c.id(), s.UID, c.head().UID)
 		}
 	case tried:
@@ -296,24 +355,41 @@ func soundClass(t tester, line *Pending, c *class, listed map[resource.FR]int) {
 			continue
 		}
 		listed[fr]++
-		s := line.wakeIndex(fr)
+		s := line.wakeIndex(fr).line(int(line.lineOf(c).index))
 		if has := s.at(line.find(s, &tk)); has == nil || *has != tk {
 			t.Fatalf("the entry of class %d for %d is not at its place", c.id(), fr)
 		}
 	}
 }
 
-// soundIndex checks the order on a index, and counts its entries.
+// soundIndex checks a wake index, and counts its entries.
 func soundIndex(t tester, line *Pending, s *wakeIndex) (entries int) {
+	t.Helper()
+	for i := range s.len() {
+		entries += soundEntries(t, line, s.line(i))
+	}
+	for i := range s.others {
+		if first := s.others[i].first; first != none && first < s.low {
+			t.Fatalf("the index of %d begins with %d, and no entry is to be below %d", s.fr, first, s.low)
+		}
+	}
+	if s.isEmpty() != (entries == 0) {
+		t.Fatalf("the index of %d has %d entries, and is empty: %v", s.fr, entries, s.isEmpty())
+	}
+	return entries
+}
+
+// soundEntries checks the order of the entries of a line, and counts them.
+func soundEntries(t tester, line *Pending, s *entries) (entries int) {
 	t.Helper()
 	var last *indexEntry
 	for i, block := range s.blocks {
 		if len(block) > blockLen || len(block) == 0 && len(s.blocks) > 1 || i > 0 && fewTogether(s.blocks[i-1], block) {
-			t.Fatalf("block %d of %d on the index of %d has %d entries", i, len(s.blocks), s.fr, len(block))
+			t.Fatalf("block %d of %d has %d entries", i, len(s.blocks), len(block))
 		}
 		for j := range block {
-			if last != nil && line.compare(last, &block[j]) >= 0 {
-				t.Fatalf("on the index of %d, %v comes after %v", s.fr, block[j], *last)
+			if last != nil && line.compareEntries(last, &block[j]) >= 0 {
+				t.Fatalf("%v comes after %v", block[j], *last)
 			}
 			last = &block[j]
 			entries++
@@ -324,7 +400,7 @@ func soundIndex(t tester, line *Pending, s *wakeIndex) (entries int) {
 		first = s.blocks[0][0].least
 	}
 	if s.first != first {
-		t.Fatalf("the index of %d begins with %d, want %d", s.fr, s.first, first)
+		t.Fatalf("the entries begin with %d, want %d", s.first, first)
 	}
 	return entries
 }
@@ -344,6 +420,9 @@ func (m *machine) restore(*rapid.T) {
 		clone := *w
 		clone.HeapIndex = 0
 		copies[w], m.twin.all[i] = &clone, &clone
+	}
+	for number, standing := range m.twin.standings {
+		fresh.SetStanding(number, standing)
 	}
 	for _, w := range old.All() {
 		fresh.Add(of(w), false)
@@ -370,6 +449,7 @@ func (m *machine) restore(*rapid.T) {
 type machine struct {
 	line   *Pending
 	twin   *plain
+	lines  int32 // how many LocalQueue lines there are; 0 is one without a number
 	serial int
 	buffer []workload.Want // the caller's, used again and again
 }
@@ -385,7 +465,7 @@ func (m *machine) add(t *rapid.T) {
 	m.serial++
 	class := rapid.Int32Range(0, 7).Draw(t, "class")
 	w := &workload.Workload{
-		UID: fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "uid"), "-", m.serial), Key: fmt.Sprint("w", m.serial), Class: class, Priority: int64(class / 4),
+		UID: fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "uid"), "-", m.serial), Key: fmt.Sprint("w", m.serial), Class: class, Priority: int64(class / 4), Line: m.lineOf(class),
 		Since: workload.Instant(rapid.IntRange(0, 1).Draw(t, "since")), HeapIndex: rapid.Int32Range(0, 3).Draw(t, "stale spot"),
 	}
 	strict := rapid.IntRange(0, 5).Draw(t, "strict") == 5
@@ -394,6 +474,31 @@ func (m *machine) add(t *rapid.T) {
 	}
 	m.twin.all = append(m.twin.all, w)
 	m.line.Add(w, strict)
+}
+
+// lineOf is the line of a class: without a number for some.
+func (m *machine) lineOf(class int32) int32 {
+	if m.lines == 0 {
+		return 0
+	}
+	return class % (m.lines + 1) * 100
+}
+
+// setStanding changes the standing of a line, of a few values so that some are equal.
+func (m *machine) setStanding(t *rapid.T) {
+	if m.lines == 0 {
+		t.Skip("no lines")
+	}
+	number := rapid.Int32Range(1, m.lines+1).Draw(t, "line") * 100 // the last one is of no class
+	standing := Standing(rapid.SampledFrom([]int{0, 1, 2, -1}).Draw(t, "standing"))
+	_, inadmissible := m.twin.list()
+	m.twin.standings[number] = standing
+	m.line.SetStanding(number, standing)
+	for _, w := range inadmissible {
+		if c := m.line.classes[w.Class]; !m.line.IsAlone(w) && c.stage == awake {
+			t.Fatalf("%s is active after a change of a standing", w.Key)
+		}
+	}
 }
 
 func (m *machine) addAgain(t *rapid.T) { m.line.Add(pick(t, m.twin.all), true) }
@@ -530,8 +635,8 @@ func (m *machine) wakeAll(t *rapid.T) {
 // TestPendingTwin: the line is, after every event, the one that sorting would give.
 func TestPendingTwin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{line: &Pending{}, twin: &plain{
-			yard: newYard(), inadmissible: map[int32]*lot{}, alone: map[*workload.Workload]bool{},
+		m := &machine{line: &Pending{}, lines: rapid.SampledFrom([]int32{0, 2, 3, 7}).Draw(rt, "lines"), twin: &plain{
+			yard: newYard(), inadmissible: map[int32]*lot{}, alone: map[*workload.Workload]bool{}, standings: map[int32]Standing{},
 		}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"":                   func(t *rapid.T) { agree(t, m.twin, m.line) },
@@ -543,6 +648,8 @@ func TestPendingTwin(t *testing.T) {
 			"park more":          m.setInadmissible,
 			"inadmissible alone": m.setAlone,
 			"prioritize":         m.prioritize,
+			"set standing":       m.setStanding,
+			"set other standing": m.setStanding,
 			"evaluate":           m.evaluate,
 			"use":                m.use,
 			"use more":           m.use,

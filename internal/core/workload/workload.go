@@ -26,7 +26,8 @@ type Workload struct {
 	PodSets   []PodSet
 	Queue     int32 // index of its queue in the world, -1 while it has none
 	Class     int32 // equivalence class: equal classes get equal answers
-	HeapIndex int32 // its index in the line of its class; set by package order
+	HeapIndex int32 // its index in its class; set by package order
+	Line      int32 // the number of its LocalQueue line; 0 where the lines of its queue have no standings, see package order
 
 	// Record and Space are numbers by which the owner of the world finds its data of the
 	// workload and of its namespace.
