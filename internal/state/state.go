@@ -45,6 +45,7 @@ type State struct {
 	read        *publisher       // nil before the first Publish
 
 	flight  *recorder
+	begun   *Checkpoint // the one that is not complete, or nil
 	defined *definition // of the event being applied, nil for none
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +34,11 @@ func (b *bench) turns() error {
 	w := &turnWriter{engine: e, y: y}
 	e.AddWriter(w)
 	var took []float64 // milliseconds
+	var turns []engine.Turn
 	e.OnTurn(func(turn *engine.Turn) {
 		took = append(took, (turn.Apply+turn.Decide+turn.Dispatch).Seconds()*1000)
+		turns = append(turns, *turn)
+		turns[len(turns)-1].Result.Decisions = nil
 	})
 	e.Open()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -66,11 +71,27 @@ func (b *bench) turns() error {
 	if w.written < events/2 {
 		return fmt.Errorf("only %d workloads were admitted", w.written)
 	}
+	b.sayLongest(turns)
 	b.figure("turn.p50_ms", percentile(took, 50))
 	b.figure("turn.p99_ms", percentile(took, 99))
 	b.figure("turn.p999_ms", percentile(took, 99.9))
 	b.figure("turn.max_ms", percentile(took, 100))
 	return nil
+}
+
+// sayLongest reports the longest turns.
+func (b *bench) sayLongest(turns []engine.Turn) {
+	length := func(t engine.Turn) time.Duration { return t.Apply + t.Decide + t.Dispatch }
+	numbers := make([]int, len(turns))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	slices.SortStableFunc(numbers, func(x, y int) int { return cmp.Compare(length(turns[y]), length(turns[x])) })
+	b.say("the longest of %d turns:", len(turns))
+	for _, i := range numbers[:min(12, len(numbers))] {
+		t := &turns[i]
+		b.say("turn %d: %v = %v for %d events + %v for %d units of work + %v", i, length(*t), t.Apply, t.Events, t.Decide, t.Result.Work, t.Dispatch)
+	}
 }
 
 // spentByThread is the processor time of this thread so far.
