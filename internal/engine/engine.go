@@ -15,8 +15,13 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// workPerStep is the budget of a step, in evaluations: some milliseconds, which is how long events have to wait for it.
-const workPerStep = 128
+// Events have to wait for a turn. It applies events and makes steps until it has no more to do or some time has passed; only the last event
+// and the last step go on.
+const (
+	applyTime   = time.Millisecond
+	decideTime  = time.Millisecond
+	workPerStep = 24 // the budget of a step, in evaluations
+)
 
 // Workload names the object of a decision.
 type Workload struct {
@@ -58,9 +63,12 @@ type Engine struct {
 	turned  func(*Turn)
 	model   atomic.Pointer[state.Model]
 
+	batch     []state.Event // taken from the inbox and not applied yet
+	batchEnds uint64        // what applied is once they are
+
 	mu        sync.Mutex
 	inbox     inbox
-	applied   uint64 // the number of the event up to which the state has all, or has once the turn is over
+	applied   uint64 // the number of the event up to which the state has all
 	questions questions
 	signal    chan struct{}
 	open      bool // decisions may be made
@@ -93,7 +101,7 @@ func (e *Engine) OnTouched(f func(queues []state.Name, cohorts []string)) { e.to
 type Turn struct {
 	Events                  int // applied
 	Apply, Decide, Dispatch time.Duration
-	Result                  cycle.Result // of the step; without a cycle where none was made
+	Result                  cycle.Result // of its steps; without a cycle where none was made
 }
 
 // OnTurn makes the engine call f after every turn with work. It must return at once, and may
@@ -168,27 +176,21 @@ func (e *Engine) timedTurn(timer *time.Timer) (more bool) {
 func (e *Engine) hasWork() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.opened || len(e.inbox.events) > 0
+	return e.opened || len(e.batch) > 0 || e.inbox.Len() > 0
 }
 
-// runTurn applies events and makes one step; it reports whether there is more
-// to do and, if not, when to step again without an event, 0 for never.
+// runTurn applies events and makes decisions; it reports whether there is more
+// to do and, if not, when to decide again without an event, 0 for never.
 func (e *Engine) runTurn() (more bool, next workload.Instant) {
-	e.mu.Lock()
-	events, applied := e.inbox.takeTurn()
-	e.applied, e.opened = applied, false
-	open := e.open
-	e.mu.Unlock()
-	turn, start := Turn{Events: len(events)}, e.now()
-	for _, ev := range events {
-		e.state.Apply(ev)
-	}
+	start := e.now()
+	events, open := e.apply(start)
+	turn := Turn{Events: events}
 	if open {
 		from := e.now()
 		if e.paused {
 			turn.Result.Decisions = e.state.Notices()
 		} else {
-			turn.Result = e.state.Step(workload.Instant(from.UnixNano()), workPerStep)
+			turn.Result = e.decide(from)
 		}
 		decided := e.now()
 		e.model.Store(e.state.Publish())
@@ -208,6 +210,45 @@ func (e *Engine) runTurn() (more bool, next workload.Instant) {
 		e.touched(queues, cohorts)
 	}
 	return more, next
+}
+
+// apply applies events until none is left of a batch or applyTime has passed. It returns their number, and whether decisions may be made.
+func (e *Engine) apply(start time.Time) (events int, open bool) {
+	e.mu.Lock()
+	if len(e.batch) == 0 {
+		e.batch, e.batchEnds = e.inbox.takeTurn()
+	}
+	e.opened = false
+	open = e.open
+	e.mu.Unlock()
+	for _, ev := range e.batch {
+		e.state.Apply(ev)
+		if events++; e.now().Sub(start) >= applyTime {
+			break
+		}
+	}
+	if e.batch = e.batch[events:]; len(e.batch) == 0 {
+		e.mu.Lock()
+		e.applied, e.batch = e.batchEnds, nil
+		e.mu.Unlock()
+	}
+	return events, open
+}
+
+// decide makes steps until there is no more to do or decideTime has passed, and returns their results as one.
+func (e *Engine) decide(start time.Time) cycle.Result {
+	sum := e.state.Step(workload.Instant(start.UnixNano()), workPerStep)
+	for sum.More {
+		now := e.now()
+		if now.Sub(start) >= decideTime {
+			break
+		}
+		r := e.state.Step(workload.Instant(now.UnixNano()), workPerStep)
+		sum.Decisions = append(sum.Decisions, r.Decisions...)
+		sum.Cycles, sum.Admitting, sum.Work = sum.Cycles+r.Cycles, sum.Admitting+r.Admitting, sum.Work+r.Work
+		sum.More, sum.Next = r.More, r.Next
+	}
+	return sum
 }
 
 func (e *Engine) dispatch(d *cycle.Decision) {

@@ -16,7 +16,7 @@ func update(uid string, version uint64) state.Workload {
 
 // takeAll empties an inbox as turns do.
 func takeAll(in *inbox) (turns [][]state.Event, applied []uint64) {
-	for len(in.events) > 0 {
+	for in.Len() > 0 {
 		events, number := in.takeTurn()
 		turns, applied = append(turns, events), append(applied, number)
 	}

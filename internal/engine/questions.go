@@ -119,7 +119,7 @@ func (e *Engine) nextRead(n int, more bool) *question {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	reads := e.questions.reads
-	if len(reads) == 0 || reads[0].after > e.applied || (n >= readsPerTurn && (more || len(e.inbox.events) > 0)) {
+	if len(reads) == 0 || reads[0].after > e.applied || (n >= readsPerTurn && (more || len(e.batch) > 0 || e.inbox.Len() > 0)) {
 		return nil
 	}
 	q := reads[0]

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"math"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -21,6 +22,7 @@ func Hash(decisions []cycle.Decision) uint64 {
 // last two legs. A nil recorder keeps nothing.
 type recorder struct {
 	least       int // number of events in a leg
+	classes     int // how many a step copies for a checkpoint that is not complete
 	last, older leg
 	records     pages
 	touched     []int32 // numbers of records that may differ from their checkpoints, with repeats
@@ -49,13 +51,16 @@ func (l *leg) note(n noted) {
 	l.number++
 }
 
+// classesPerStep is how many inadmissible classes a step copies for a checkpoint that is not complete, in a tenth of a millisecond.
+const classesPerStep = 1024
+
 // workloadsPerLeg: a leg has at least one event for that many workloads, so that the checkpoints cost little for each event.
 const workloadsPerLeg = 4
 
 // Record makes s keep its events: at least the given number of the latest, or a quarter of the number of workloads if that is more,
 // and about twice as many at most. Call it before the first event or right after a step.
 func (s *State) Record(events int) {
-	s.flight = &recorder{least: max(1, events), records: s.copyRecords()}
+	s.flight = &recorder{least: max(1, events), classes: classesPerStep, records: s.copyRecords()}
 	s.flight.last.from = s.Checkpoint()
 }
 
@@ -100,9 +105,10 @@ func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.
 		return
 	}
 	f.update(s)
+	s.ContinueCheckpoint(f.classes)
 	f.note(Step{Now: now, Budget: budget, Cycles: r.Cycles, Hash: Hash(r.Decisions)})
 	if !r.More && f.last.number >= max(f.least, len(s.records)/workloadsPerLeg) {
-		f.older, f.last = f.last, leg{from: s.Checkpoint()}
+		f.older, f.last = f.last, leg{from: s.BeginCheckpoint()}
 	}
 }
 
@@ -113,9 +119,10 @@ type Record struct {
 	resources []string
 }
 
-// Recorded returns the record, nil without State.Record. It costs next to nothing.
+// Recorded returns the record, nil without State.Record. It costs next to nothing, unless a checkpoint is not complete.
 func (s *State) Recorded() *Record {
 	f := s.flight
+	s.ContinueCheckpoint(math.MaxInt)
 	switch {
 	case f == nil:
 		return nil

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -68,10 +69,30 @@ type Checkpoint struct {
 // Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
 // after a step that left nothing to do.
 func (s *State) Checkpoint() *Checkpoint {
+	c := s.BeginCheckpoint()
+	s.ContinueCheckpoint(math.MaxInt)
+	return c
+}
+
+// ContinueCheckpoint goes on with the checkpoint that was begun last, for about so many inadmissible classes, and reports whether there is
+// more to do.
+func (s *State) ContinueCheckpoint(classes int) (more bool) {
+	if s.begun != nil && !s.begun.world.Continue(classes) {
+		s.begun = nil
+	}
+	return s.begun != nil
+}
+
+// BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
+// It can be used once ContinueCheckpoint has nothing more to do; events may come before and between, which pay for the classes that they
+// change. One that was begun earlier is completed first. Call it after a step that left nothing to do.
+func (s *State) BeginCheckpoint() *Checkpoint {
+	s.ContinueCheckpoint(math.MaxInt)
 	c := &Checkpoint{
 		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
 		number: len(s.records),
 	}
+	s.begun = c
 	for name, number := range s.namespaces { //berth:unordered Snapshot sorts them
 		if n := &s.spaces.All[number]; n.exists {
 			c.namespaces = append(c.namespaces, Namespace{name, n.labels})

@@ -50,6 +50,7 @@ type State struct {
 	places *topology.Placer // nil without topologies
 
 	flight  *recorder
+	begun   *Checkpoint // the one that is not complete, or nil
 	defined *definition // of the event being applied, nil for none
 }
 

@@ -21,7 +21,7 @@ func (m *machine) setUsage(t *rapid.T) {
 	counts := func() (out []int) {
 		for _, name := range slices.Sorted(maps.Keys(m.s.queues)) {
 			p := &m.s.queues[name].q.Pending
-			out = append(out, p.Active(), p.Inadmissible(), len(p.PackInadmissible()))
+			out = append(out, p.Active(), p.Inadmissible(), len(p.InadmissibleClassIDs()))
 		}
 		return out
 	}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,12 +31,16 @@ func (b *bench) turns() error {
 	}
 	// Times are processor time of the engine's thread. As in a manager, the garbage collector has another core.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	e := engine.New(y.s, func() time.Time { return time.Unix(0, int64(y.now)).Add(spentByThread()) })
+	from := time.Unix(0, int64(y.now))
+	e := engine.New(y.s, func() time.Time { return from.Add(spentByThread()) })
 	w := &turnWriter{engine: e, y: y}
 	e.AddWriter(w)
 	var took []float64 // milliseconds
+	var turns []engine.Turn
 	e.OnTurn(func(turn *engine.Turn) {
 		took = append(took, (turn.Apply+turn.Decide+turn.Dispatch).Seconds()*1000)
+		turns = append(turns, *turn)
+		turns[len(turns)-1].Result.Decisions = nil
 	})
 	e.Open()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -45,16 +52,18 @@ func (b *bench) turns() error {
 	}()
 	idle := func() error { return e.Ask(ctx, func(*state.State) {}) }
 	for i := range events / finishes {
+		var next []state.Event
+		w.mu.Lock()
 		if i == events/finishes/2 {
 			for _, def := range y.burst(many) {
-				e.Post(state.SetWorkload(def))
+				next = append(next, state.SetWorkload(def))
 			}
 		}
 		for range finishes {
-			if done, next, ok := y.replace(); ok {
-				e.Post(state.DeleteWorkload(done), state.SetWorkload(next))
-			}
+			next = append(next, y.replace()...)
 		}
+		w.mu.Unlock()
+		e.Post(next...)
 		if err := idle(); err != nil {
 			return err
 		}
@@ -66,11 +75,27 @@ func (b *bench) turns() error {
 	if w.written < events/2 {
 		return fmt.Errorf("only %d workloads were admitted", w.written)
 	}
+	b.sayLongest(turns)
 	b.figure("turn.p50_ms", percentile(took, 50))
 	b.figure("turn.p99_ms", percentile(took, 99))
 	b.figure("turn.p999_ms", percentile(took, 99.9))
 	b.figure("turn.max_ms", percentile(took, 100))
 	return nil
+}
+
+// sayLongest reports the longest turns.
+func (b *bench) sayLongest(turns []engine.Turn) {
+	length := func(t engine.Turn) time.Duration { return t.Apply + t.Decide + t.Dispatch }
+	numbers := make([]int, len(turns))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	slices.SortStableFunc(numbers, func(x, y int) int { return cmp.Compare(length(turns[y]), length(turns[x])) })
+	b.say("the longest of %d turns:", len(turns))
+	for _, i := range numbers[:min(12, len(numbers))] {
+		t := &turns[i]
+		b.say("turn %d: %v = %v for %d events + %v for %d units of work + %v", i, length(*t), t.Apply, t.Events, t.Decide, t.Result.Work, t.Dispatch)
+	}
 }
 
 // spentByThread is the processor time of this thread so far.
@@ -85,6 +110,7 @@ func spentByThread() time.Duration {
 // turnWriter writes admissions at once, in the engine's goroutine.
 type turnWriter struct {
 	engine  *engine.Engine
+	mu      sync.Mutex // guards the rest
 	y       *yard
 	written int
 }
@@ -93,6 +119,8 @@ func (w *turnWriter) Write(d engine.Decision) {
 	if d.Grant == nil {
 		return
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.written++
 	n := w.y.job(d.UID)
 	j := &w.y.jobs[n]
@@ -117,25 +145,25 @@ func (y *yard) burst(n int) []state.Workload {
 	return defs
 }
 
-// replace ends a random running workload, and returns its UID and the arrival that takes its place; false if none runs.
-func (y *yard) replace() (done string, next state.Workload, ok bool) {
+// replace returns the end of a random running workload and the arrival that takes its place; nothing if none runs.
+func (y *yard) replace() []state.Event {
 	if len(y.running) == 0 {
-		return "", next, false
+		return nil
 	}
 	n := y.running[y.rnd.IntN(len(y.running))]
 	j := &y.jobs[n]
 	y.stopped(j)
-	done = j.def.UID
+	done := j.def.UID
 	y.now += millis
 	j.def.UID, j.def.Name = identity(len(y.slots))
 	y.slots = append(y.slots, n)
 	j.def.Version, j.def.Created, j.def.Since = 1, y.now, y.now
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.Held, j.def.ReservedAt = false, false, "", nil, 0
-	return done, j.def, true
+	return []state.Event{state.DeleteWorkload(done), state.SetWorkload(j.def)}
 }
 
-// copies: what a checkpoint of the world of steady costs its owner, how long a fork of it takes beside, and what the recorder keeps
-// beside that world after so many events that its record is full.
+// copies: the longest piece of a checkpoint of the world of steady, and all pieces together, in its owner's goroutine; how long a fork of
+// it takes beside; and what the recorder keeps beside that world after so many events that its record is full.
 func (b *bench) copies() error {
 	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
 	if err != nil {
@@ -144,11 +172,19 @@ func (b *bench) copies() error {
 	if err := b.measuring(); err != nil {
 		return err
 	}
-	var pauses, forks []float64
+	var pauses, totals, forks []float64
 	for range 9 {
 		began := spent()
-		c := y.s.Checkpoint()
-		pauses = append(pauses, (spent()-began).Seconds()*1000)
+		c := y.s.BeginCheckpoint()
+		total := spent() - began
+		pause := total
+		for more := true; more; {
+			began = spent()
+			more = y.s.ContinueCheckpoint(1024)
+			took := spent() - began
+			pause, total = max(pause, took), total+took
+		}
+		pauses, totals = append(pauses, pause.Seconds()*1000), append(totals, total.Seconds()*1000)
 		began = spent()
 		fork, err := c.Fork()
 		if err != nil {
@@ -158,6 +194,7 @@ func (b *bench) copies() error {
 		runtime.KeepAlive(fork)
 	}
 	b.figure("snapshot.pause_ms", median(pauses))
+	b.figure("snapshot.total_ms", median(totals))
 	b.figure("fork.ready_ms", median(forks))
 	for range 6 {
 		if _, err := y.play(b, recorded, math.MaxInt64); err != nil {

@@ -83,11 +83,13 @@ type ScanMemory struct {
 	Current bool // nothing was released in its queue since
 }
 
-// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan.
+// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan. It is complete when Continue
+// says so; then it may be used while the world changes.
 type Checkpoint struct {
-	memory  Memory
-	classes []order.PackedClasses // of memory.Queues
-	places  []place               // by Queue.Index
+	memory   Memory
+	classes  []*order.Packing // of memory.Queues
+	complete int              // how many of them are
+	places   []place          // by Queue.Index
 }
 
 // place is a queue at one moment.
@@ -96,8 +98,7 @@ type place struct {
 	generation uint64
 }
 
-// Checkpoint copies the world's memory, which costs some words for each inadmissible class. Call it after a Step that left nothing
-// to do.
+// Checkpoint begins to copy the world's memory, which costs some words for each queue. Call it after a Step that left nothing to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
 	c := &Checkpoint{
@@ -112,17 +113,27 @@ func (w *World) Checkpoint() *Checkpoint {
 			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt})
 		}
 		c.memory.Queues = append(c.memory.Queues, w.rememberQueue(q))
-		c.classes = append(c.classes, q.Pending.PackInadmissible())
+		c.classes = append(c.classes, q.Pending.BeginPacking())
 	}
 	return c
 }
 
-// Memory returns the memory with some scans. The world may change meanwhile.
+// Continue copies inadmissible classes, about so many, and reports whether there are more. Call it between changes of the world.
+func (c *Checkpoint) Continue(classes int) (more bool) {
+	for ; c.complete < len(c.classes); c.complete++ {
+		if classes -= c.classes[c.complete].Continue(classes); !c.classes[c.complete].Done() {
+			return true
+		}
+	}
+	return false
+}
+
+// Memory returns the memory of a complete checkpoint with some scans. The world may change meanwhile.
 func (c *Checkpoint) Memory(scans []ScanMemory) Memory {
 	m := c.memory
 	m.Scans, m.Queues = scans, slices.Clone(m.Queues)
 	for i, packed := range c.classes {
-		for _, k := range packed.Unpack() {
+		for _, k := range packed.Classes().Unpack() {
 			m.Queues[i].Inadmissible = append(m.Queues[i].Inadmissible, InadmissibleMemory{uid(k.Member), uid(k.By), k.Wants, k.Tried})
 		}
 	}

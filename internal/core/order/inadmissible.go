@@ -17,7 +17,7 @@ type Figures interface {
 	Winnable(w *workload.Workload, fr resource.FR, least resource.Amount) bool
 }
 
-// InadmissibleClass is the memory of an inadmissible class, see PackInadmissible.
+// InadmissibleClass is the memory of an inadmissible class, see Packing.
 type InadmissibleClass struct {
 	Member *workload.Workload // its head
 	By     *workload.Workload // the workload that was evaluated; may have left the line since
@@ -63,6 +63,7 @@ func (p *Pending) setInadmissible(member, by *workload.Workload, wants []workloa
 	if c == nil || c.stage != awake {
 		return nil
 	}
+	p.changes(c)
 	p.removeActive(c)
 	if c.woken {
 		c.woken = false
@@ -88,6 +89,7 @@ func (p *Pending) addTried(c *class) {
 // file makes the wake conditions of an inadmissible class count. It keeps them if they are
 // still lacking, and chooses others if not.
 func (p *Pending) file(c *class, now Figures) {
+	p.changes(c)
 	if c.pattern != nil && !c.stillLacks(now) {
 		p.chooseAgain(c, now)
 	}
@@ -124,6 +126,7 @@ func (p *Pending) wantsOf(c *class) []workload.Want {
 
 // withdraw makes an inadmissible class neither tried nor filed.
 func (p *Pending) withdraw(c *class) {
+	p.changes(c)
 	if c.stage == filed {
 		p.filed[c.slot/64] &^= 1 << (c.slot % 64)
 		p.idle += c.listed()
@@ -145,6 +148,7 @@ func (p *Pending) isFiled(slot int32) bool { return p.filed[slot/64]>>(slot%64)&
 
 // activate makes a withdrawn class active.
 func (p *Pending) activate(c *class) {
+	p.changes(c)
 	p.inadmissible--
 	c.stage, c.by = awake, nil
 	p.pushActive(c)
@@ -396,18 +400,6 @@ type packedClass struct {
 	member, by *workload.Workload
 	tried      bool
 	wants      packedWants
-}
-
-// PackInadmissible returns the memory that Restore needs for a line with the same workloads, packed, so that it costs the copy of some
-// words for each class. The rest of a copy are the results of InadmissibleAlone, Prioritized and Released, with their setters.
-func (p *Pending) PackInadmissible() PackedClasses {
-	packed := make(PackedClasses, 0, p.inadmissible)
-	p.each(func(c *class) {
-		if c.stage != awake {
-			packed = append(packed, packedClass{c.head(), c.by, c.stage == tried, c.packedWants.clone()})
-		}
-	})
-	return packed
 }
 
 // Unpack returns the classes, sorted by the UIDs of By and Member. The line may change meanwhile.

@@ -97,7 +97,7 @@ func (p *pair) agree(t *rapid.T) {
 	if !slices.Equal(p.lines.Released(), p.flat.Released()) || p.lines.Wakes() != p.flat.Wakes() {
 		t.Fatalf("released are %v and woken %v, without lines %v and %v", p.lines.Released(), p.lines.Wakes(), p.flat.Released(), p.flat.Wakes())
 	}
-	lines, flat := p.lines.PackInadmissible().Unpack(), p.flat.PackInadmissible().Unpack()
+	lines, flat := packAtOnce(&p.lines).Unpack(), packAtOnce(&p.flat).Unpack()
 	if !slices.EqualFunc(lines, flat, func(a, b InadmissibleClass) bool {
 		return a.Member.UID == b.Member.UID && a.By.UID == b.By.UID && a.Tried == b.Tried && slices.Equal(a.Wants, b.Wants)
 	}) {

@@ -46,6 +46,7 @@ type Pending struct {
 	prioritized  *workload.Workload   // first of its standing whenever it is active: its victims are leaving
 	patterns     *Patterns            // of the wants of inadmissible classes
 	watch        func(*workload.Workload)
+	packing      *Packing // the one that is not complete, or nil
 	chunks       []*chunk // the memory of the classes, by slot/chunkLen; nil if unused
 	spare        []int32  // the free slots
 
@@ -148,6 +149,7 @@ func (p *Pending) open(w *workload.Workload) {
 }
 
 func (p *Pending) join(c *class, w *workload.Workload, strict bool) {
+	p.changes(c)
 	if c.stage != awake && strict {
 		p.withdraw(c)
 		p.activate(c)
@@ -226,6 +228,7 @@ func (p *Pending) leaveClass(w *workload.Workload) bool {
 	if c == nil {
 		return false
 	}
+	p.changes(c)
 	if c.stage == awake {
 		p.actives--
 	}

@@ -343,7 +343,7 @@ func TestTriedClassesAreFiled(t *testing.T) {
 			t.Fatalf("head is %v, want the first", line.Head())
 		}
 		line.SetInadmissible(first, []workload.Want{{FR: 1, Least: 1}})
-		for _, k := range line.PackInadmissible().Unpack() {
+		for _, k := range packAtOnce(&line).Unpack() {
 			if k.Tried != (k.Member == first) {
 				t.Fatalf("%s: tried is %v", k.Member.UID, k.Tried)
 			}

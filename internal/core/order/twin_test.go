@@ -200,7 +200,7 @@ func agree(t *rapid.T, twin *plain, line *Pending) {
 	if next := twin.next(); next != nil && len(line.Released()) == 0 {
 		t.Fatalf("%s is owed an evaluation, and nothing is noted", next.Key)
 	}
-	sameClasses(t, twin.classes(), line.PackInadmissible().Unpack())
+	sameClasses(t, twin.classes(), packAtOnce(line).Unpack())
 	alone := slices.DeleteFunc(slices.Clone(inadmissible), func(w *workload.Workload) bool { return !twin.alone[w] })
 	if !slices.Equal(line.InadmissibleAlone(), alone) {
 		t.Fatalf("alone are %v, want %v", keys(line.InadmissibleAlone()), keys(alone))
@@ -430,9 +430,9 @@ func (m *machine) restore(*rapid.T) {
 	for _, w := range old.InadmissibleAlone() {
 		fresh.SetInadmissibleAlone(of(w))
 	}
-	for _, k := range old.PackInadmissible().Unpack() {
-		fresh.Restore(InadmissibleClass{of(k.Member), of(k.By), k.Wants, k.Tried}, m.twin)
-	}
+	packing := old.BeginPacking()
+	packing.complete()
+	packing.Restore(fresh, of, m.twin)
 	fresh.SetReleased(old.Released())
 	fresh.Prioritize(of(old.Prioritized()))
 	for _, k := range m.twin.inadmissible {
