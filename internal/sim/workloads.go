@@ -246,6 +246,7 @@ func (p *player) reserve(a *args) string {
 		frs = append(frs, c.flavor+"/"+c.Resource)
 	}
 	slices.SortFunc(ps.Requests, func(x, y state.Request) int { return strings.Compare(x.Resource, y.Resource) })
+	ps.PerPod = perPod(&ps)
 	def.PodSets = []state.PodSet{ps}
 	switch {
 	case def.Queue == "":
