@@ -39,6 +39,7 @@ var granted = map[string]func(*Options) bool{
 	"kueue-manager-training-secrets-role": runs(Training),
 	"kueue-manager-multikueue-role":       runsWith(MultiKueue, feature.MultiKueue),
 	"kueue-manager-elastic-role":          runsWith(Integrations, feature.ElasticJobsViaWorkloadSlices),
+	"kueue-manager-topology-role":         runsWith(Queues, feature.TopologyAwareScheduling),
 	"kueue-manager-dashboard-role":        func(o *Options) bool { return o.Options.Dashboard.Served() },
 }
 

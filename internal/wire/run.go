@@ -127,6 +127,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&batchv1.Job{}: {Transform: compactJobs()}, &kueue.Workload{}: {Transform: reconcile.CompactWorkloads()},
+				&corev1.Node{}: trimmedNodes(),
 			},
 			ReaderFailOnMissingInformer: false,
 		},

@@ -27,6 +27,8 @@ type Feed struct {
 	Cache    ctrlcache.Cache
 	Engine   *engine.Engine
 	Requests convert.Requests
+	// Capacity is closed when the engine knows all nodes and the pods on them; nil without topologies.
+	Capacity <-chan struct{}
 	// Lead is closed when this replica may decide; nil leaves the engine closed.
 	Lead <-chan struct{}
 
@@ -98,6 +100,13 @@ func (f *Feed) Start(ctx context.Context) error {
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil // ctx ended
+	}
+	if f.Capacity != nil {
+		select {
+		case <-f.Capacity:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	f.delivered.Store(true)
 	if f.Lead != nil {

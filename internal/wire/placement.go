@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/placement/capacity"
+	"github.com/berth-project/berth/internal/placement/health"
+	capacityplan "github.com/berth-project/berth/internal/placement/plan/capacity"
+	healthplan "github.com/berth-project/berth/internal/placement/plan/health"
+	"github.com/berth-project/berth/internal/placement/ungate"
+	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// trimmedNodes is the cache of nodes: images and heartbeats are not kept.
+func trimmedNodes() ctrlcache.ByObject { return ctrlcache.ByObject{Transform: capacity.Trim} }
+
+// addCapacity adds the watches of nodes and pods, from which the engine knows where pods have room. known is closed once all that
+// exists is known; nil without topologies.
+func addCapacity(mgr ctrl.Manager, e *engine.Engine, cfg Config) (known <-chan struct{}, err error) {
+	if !cfg.Options.Gates.On(feature.TopologyAwareScheduling) {
+		return nil, nil
+	}
+	sink := &capacitySink{engine: e, nodes: map[string]state.SetNode{}, foreign: map[string]state.SetForeign{}, known: make(chan struct{})}
+	return sink.known, capacity.Setup(mgr, capacity.Options{Sink: sink, Synced: sink.sync})
+}
+
+// capacitySink posts capacity to the engine. It collects what exists at the start, and posts the usage of nodes before the nodes: a node
+// that is known without its pods would seem to be free.
+type capacitySink struct {
+	engine *engine.Engine
+
+	mu      sync.Mutex
+	nodes   map[string]state.SetNode // nil once all that existed was posted
+	foreign map[string]state.SetForeign
+	known   chan struct{}
+}
+
+func (c *capacitySink) SetNode(n capacityplan.Node) {
+	event := state.SetNode{
+		Name: n.Name, Labels: n.Labels, Taints: n.Taints, Ready: n.Ready, Schedulable: n.Schedulable, Allocatable: requestsOf(n.Allocatable),
+	}
+	c.post(event, func() { c.nodes[n.Name] = event })
+}
+
+func (c *capacitySink) RemoveNode(name string) {
+	c.post(state.DeleteNode(name), func() { delete(c.nodes, name) })
+}
+
+func (c *capacitySink) SetForeign(node string, used capacityplan.Amounts) {
+	event := state.SetForeign{Node: node, Used: requestsOf(used)}
+	c.post(event, func() { c.foreign[node] = event })
+}
+
+// post posts an event, or collects it.
+func (c *capacitySink) post(event state.Event, collect func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes != nil {
+		collect()
+		return
+	}
+	c.engine.Post(event)
+}
+
+// sync posts all that was collected.
+func (c *capacitySink) sync() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var events []state.Event
+	for _, name := range slices.Sorted(maps.Keys(c.foreign)) {
+		events = append(events, c.foreign[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		events = append(events, c.nodes[name])
+	}
+	c.nodes, c.foreign = nil, nil
+	c.engine.Post(events...)
+	close(c.known)
+}
+
+func requestsOf(amounts capacityplan.Amounts) []state.Request {
+	out := make([]state.Request, len(amounts))
+	for i, a := range amounts {
+		out[i] = state.Request{Resource: a.Resource, Amount: a.Amount}
+	}
+	return out
+}
+
+// addPlacement adds the controllers of placed pods: the ungater, also of elastic jobs, and the one that follows failing nodes.
+func addPlacement(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+	gates := cfg.Options.Gates
+	placed := gates.On(feature.TopologyAwareScheduling)
+	if !placed && !gates.On(feature.ElasticJobsViaWorkloadSlices) {
+		return nil
+	}
+	pods, err := reconcile.NewStartedPods(ctx, mgr)
+	if err != nil {
+		return err
+	}
+	err = ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now, Ungated: ungated(cfg.meter)})
+	if err != nil || !placed || !gates.On(feature.TASFailedNodeReplacement) {
+		return err
+	}
+	return health.Setup(ctx, mgr, health.Options{
+		Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now,
+		Status: reconcile.NewWorkloadStatus(mgr.GetClient()), Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events),
+		Gates: healthplan.Gates{
+			OnPodTermination: gates.On(feature.TASReplaceNodeOnPodTermination), OnTaints: gates.On(feature.TASReplaceNodeOnNodeTaints),
+			AfterFixedTime: gates.On(feature.TASReplaceNodeDueToNotReadyOverFixedTime), KeepPodOwned: gates.On(feature.SkipReassignmentForPodOwnedWorkloads),
+		},
+	})
+}
