@@ -25,7 +25,6 @@ import (
 	"github.com/berth-project/berth/internal/job/warn"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/placement/ungate"
 	queuecontroller "github.com/berth-project/berth/internal/queue/controller"
 	plan "github.com/berth-project/berth/internal/queue/plan"
 	"github.com/berth-project/berth/internal/queue/populate"
@@ -69,6 +68,10 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if !decides {
 		e.Pause()
 	}
+	placed, err := reconcile.NewStartedPods(ctx, mgr)
+	if err != nil {
+		return err
+	}
 	nominate := &nominator{}
 	for _, part := range []struct {
 		group install.Group
@@ -83,7 +86,8 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		}},
 		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
-		{install.Integrations, func() error { return addUngater(ctx, mgr, cfg) }},
+		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
+		{install.Scheduler, func() error { return addNodeFailures(ctx, mgr, placed, cfg) }},
 		{install.Integrations, func() error { return addWarner(ctx, mgr, kinds, cfg) }},
 		{install.JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
@@ -141,14 +145,6 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config)
 		Workers: cfg.Options.Concurrency, Now: time.Now,
 		Events: cfg.events, Created: jobCreated(cfg.meter),
 	})
-}
-
-// addUngater adds the controller that ungates the pods of elastic jobs.
-func addUngater(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
-	if !cfg.Options.Gates.On(feature.ElasticJobsViaWorkloadSlices) {
-		return nil
-	}
-	return ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Now: time.Now, Ungated: ungated(cfg.meter)})
 }
 
 func addWebhooks(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) (err error) {
