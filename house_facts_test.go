@@ -18,6 +18,7 @@ var statusWriters = map[string]string{
 	"MultiKueueCluster":                   "internal/multikueue/worker/clusters.go",
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",
+	"Pod: TerminatedByKueue":              "internal/placement/health/pods.go",
 	"TrainJob":                            "internal/training/controller/status.go",
 	"CustomResourceDefinition: versions":  "internal/admission/conversion/rewrite/rewrite.go",
 }
@@ -29,7 +30,7 @@ var transitions = map[string][]string{
 	"Pending":                    {"internal/workload/admit", "internal/job/plan/decide"}, // of a job: it is on hold
 	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"}, // while admission is paused
 	"Preempt":                    {"internal/workload/evict"},
-	"Evict":                      nil, // lifecycle.Rules.Follow
+	"Evict":                      {"internal/placement/health"}, // of failed nodes; for everything else lifecycle.Rules.Follow
 	"Deactivate":                 nil,
 	"Requeue":                    nil,
 	"UnblockFromPreemptionGates": nil,

@@ -39,7 +39,7 @@ var granted = map[string]func(*Options) bool{
 	"kueue-manager-training-secrets-role": runs(Training),
 	"kueue-manager-multikueue-role":       runsWith(MultiKueue, feature.MultiKueue),
 	"kueue-manager-elastic-role":          runsWith(Integrations, feature.ElasticJobsViaWorkloadSlices),
-	"kueue-manager-topology-role":         runsWith(Queues, feature.TopologyAwareScheduling),
+	"kueue-manager-topology-role":         placesPods,
 	"kueue-manager-dashboard-role":        func(o *Options) bool { return o.Options.Dashboard.Served() },
 }
 
@@ -49,6 +49,11 @@ func runs(group Group) func(*Options) bool {
 
 func runsWith(group Group, gate feature.Gate) func(*Options) bool {
 	return func(o *Options) bool { return o.Groups.Has(group) && o.Options.Gates.On(gate) }
+}
+
+// placesPods reports whether the manager places pods, or follows the nodes of placed ones.
+func placesPods(o *Options) bool {
+	return (o.Groups.Has(Integrations) || o.Groups.Has(Scheduler)) && o.Options.Gates.On(feature.TopologyAwareScheduling)
 }
 
 // needed reports whether the manager needs a ClusterRole of config/rbac/role.yaml.

@@ -64,7 +64,7 @@ func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodS
 		}
 		if a.TopologyAssignment != nil {
 			info.SchedulingGates = append(info.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
-			if i < len(w.Spec.PodSets) && w.Spec.PodSets[i].TopologyRequest == nil {
+			if i < len(w.Spec.PodSets) && asksForNothing(w.Spec.PodSets[i].TopologyRequest) {
 				info.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"
 			}
 		}
@@ -74,6 +74,12 @@ func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodS
 		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// asksForNothing reports whether a topology request is without a wish for the pod set as a whole. It may have slices, or only the labels of
+// ranks (spec: 20 §4.8).
+func asksForNothing(r *kueue.PodSetTopologyRequest) bool {
+	return r == nil || (r.Required == nil && r.Preferred == nil && r.Unconstrained == nil)
 }
 
 func (c *Config) podLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]string {

@@ -199,6 +199,33 @@ func TestInfosFromAdmission(t *testing.T) {
 				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
 			},
 		},
+		"a placement of slices": {
+			change: func(w *kueue.Workload) {
+				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: new("rack"), PodSetSliceSize: new(int32(2))}
+			},
+			want: job.PodSetInfo{
+				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/podset-unconstrained-topology=true"),
+				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
+			},
+		},
+		"a placement with ranks alone": {
+			change: func(w *kueue.Workload) {
+				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodIndexLabel: new("index")}
+			},
+			want: job.PodSetInfo{
+				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/podset-unconstrained-topology=true"),
+				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
+			},
+		},
+		"a placement with a wish": {
+			change: func(w *kueue.Workload) {
+				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Unconstrained: new(false)}
+			},
+			want: job.PodSetInfo{Count: 5, Labels: base, SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}}},
+		},
 		"a copy on a worker": {
 			change: func(w *kueue.Workload) { w.Labels = map[string]string{kueue.MultiKueueOriginLabel: "m"} },
 			want:   job.PodSetInfo{Count: 5, Labels: parseMap("kueue.x-k8s.io/podset=main,kueue.x-k8s.io/multikueue-worker-workload-pod=true")},

@@ -44,7 +44,6 @@ func TestGates(t *testing.T) {
 		},
 		"children of children follow": {
 			flag: "TASFailedNodeReplacement=false", on: []feature.Gate{feature.TASProfileMixed}, off: []feature.Gate{feature.TASFailedNodeReplacementFailFast, feature.TASReplaceNodeOnPodTermination},
-			inert:    []string{"TASFailedNodeReplacement"},
 			warnings: []string{"feature gate TASFailedNodeReplacement is off, and so are the gates that need it: TASFailedNodeReplacementFailFast, TASReplaceNodeOnPodTermination"},
 		},
 		"a child may be off by name too": {

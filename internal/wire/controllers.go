@@ -72,6 +72,10 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if !decides {
 		e.Pause()
 	}
+	placed, err := reconcile.NewStartedPods(ctx, mgr)
+	if err != nil {
+		return err
+	}
 	nominate := &nominator{}
 	for _, part := range []struct {
 		group install.Group
@@ -86,7 +90,8 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		}},
 		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
-		{install.Integrations, func() error { return addPlacement(ctx, mgr, cfg) }},
+		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
+		{install.Scheduler, func() error { return addNodeFailures(ctx, mgr, placed, cfg) }},
 		{install.Integrations, func() error { return addWarner(ctx, mgr, kinds, cfg) }},
 		{install.JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},

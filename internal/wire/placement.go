@@ -8,27 +8,24 @@ import (
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/placement/capacity"
 	"github.com/berth-project/berth/internal/placement/health"
 	capacityplan "github.com/berth-project/berth/internal/placement/plan/capacity"
-	healthplan "github.com/berth-project/berth/internal/placement/plan/health"
+	plan "github.com/berth-project/berth/internal/placement/plan/health"
 	"github.com/berth-project/berth/internal/placement/ungate"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
 
-// trimmedNodes is the cache of nodes: images and heartbeats are not kept.
-func trimmedNodes() ctrlcache.ByObject { return ctrlcache.ByObject{Transform: capacity.Trim} }
-
 // addCapacity adds the watches of nodes and pods, from which the engine knows where pods have room. known is closed once all that
 // exists is known; nil without topologies.
 func addCapacity(mgr ctrl.Manager, e *engine.Engine, cfg Config) (known <-chan struct{}, err error) {
-	if !cfg.Options.Gates.On(feature.TopologyAwareScheduling) {
+	if !cfg.Options.Gates.On(feature.TopologyAwareScheduling) || !cfg.Groups.Has(install.Scheduler) {
 		return nil, nil
 	}
 	sink := &capacitySink{engine: e, nodes: map[string]state.SetNode{}, foreign: map[string]state.SetForeign{}, known: make(chan struct{})}
@@ -97,25 +94,26 @@ func requestsOf(amounts capacityplan.Amounts) []state.Request {
 	return out
 }
 
-// addPlacement adds the controllers of placed pods: the ungater, also of elastic jobs, and the one that follows failing nodes.
-func addPlacement(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
+// addUngater adds the controller that ungates the pods of elastic jobs, and of jobs with a topology assignment.
+func addUngater(ctx context.Context, mgr ctrl.Manager, pods *reconcile.Pods, cfg Config) error {
 	gates := cfg.Options.Gates
-	placed := gates.On(feature.TopologyAwareScheduling)
-	if !placed && !gates.On(feature.ElasticJobsViaWorkloadSlices) {
+	if !gates.On(feature.ElasticJobsViaWorkloadSlices) && !gates.On(feature.TopologyAwareScheduling) {
 		return nil
 	}
-	pods, err := reconcile.NewStartedPods(ctx, mgr)
-	if err != nil {
-		return err
-	}
-	err = ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now, Ungated: ungated(cfg.meter)})
-	if err != nil || !placed || !gates.On(feature.TASFailedNodeReplacement) {
-		return err
+	return ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now, Ungated: ungated(cfg.meter)})
+}
+
+// addNodeFailures adds the controller that follows the nodes of Workloads with a topology assignment.
+func addNodeFailures(ctx context.Context, mgr ctrl.Manager, pods *reconcile.Pods, cfg Config) error {
+	gates := cfg.Options.Gates
+	if !gates.On(feature.TopologyAwareScheduling) || !gates.On(feature.TASFailedNodeReplacement) {
+		return nil
 	}
 	return health.Setup(ctx, mgr, health.Options{
-		Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now,
-		Status: reconcile.NewWorkloadStatus(mgr.GetClient()), Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events),
-		Gates: healthplan.Gates{
+		Namespaces: lookup.NewGate(lookup.NewConfig(&cfg.Options), nil, mgr.GetCache(), mgr.GetAPIReader()), Machine: lookup.Machine(&cfg.Options),
+		Pods: pods, Status: reconcile.NewWorkloadStatus(mgr.GetClient()), Now: time.Now,
+		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-node-failures"), cfg.events),
+		Gates: plan.Gates{
 			OnPodTermination: gates.On(feature.TASReplaceNodeOnPodTermination), OnTaints: gates.On(feature.TASReplaceNodeOnNodeTaints),
 			AfterFixedTime: gates.On(feature.TASReplaceNodeDueToNotReadyOverFixedTime), KeepPodOwned: gates.On(feature.SkipReassignmentForPodOwnedWorkloads),
 		},

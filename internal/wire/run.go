@@ -31,6 +31,7 @@ import (
 	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/placement/capacity"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/training/runtimes"
 	"github.com/berth-project/berth/internal/wire/reload"
@@ -127,7 +128,7 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&batchv1.Job{}: {Transform: compactJobs()}, &kueue.Workload{}: {Transform: reconcile.CompactWorkloads()},
-				&corev1.Node{}: trimmedNodes(),
+				&corev1.Node{}: {Transform: capacity.Trim},
 			},
 			ReaderFailOnMissingInformer: false,
 		},

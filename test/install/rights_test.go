@@ -389,6 +389,7 @@ func (r *rights) fenced(t *testing.T) {
 var unplayed = map[string]string{
 	"kueue-manager-framework-":  "the cluster has not the CRD, or the rule is part of the role of a whole controller",
 	"kueue-manager-elastic":     "pods of elastic Jobs: internal/job/jobtest",
+	"kueue-manager-topology":    "pods of placed jobs, and their nodes: internal/placement",
 	"kueue-manager-storage":     "objects in older versions: TestInstallOverAnother",
 	"kueue-manager-crds":        "objects in older versions: TestInstallOverAnother",
 	"kueue-manager-jobset-crds": "objects in older versions, of which there are none yet", "kueue-manager-training-crds": "objects in older versions, of which there are none yet",

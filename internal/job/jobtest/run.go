@@ -60,6 +60,8 @@ type Kind struct {
 	Deleted bool
 	// Ends reports that a running job can only be stopped for good. It is finished then.
 	Ends bool
+	// Ungated reports that the kind injects no scheduling gates: the template of its pods has no field for them.
+	Ungated bool
 	// Endless reports that a job of the kind never finishes by itself.
 	Endless bool
 
@@ -93,6 +95,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		{"namespace changes", namespaceChanges},
 		{"namespace comes back", comesBack},
 		{"given back", givenBack},
+		{"placed", placed},
 	}
 	switch {
 	case kind.Deleted:

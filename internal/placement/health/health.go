@@ -23,7 +23,6 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/lookup"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
 	"github.com/berth-project/berth/internal/reconcile"
@@ -44,8 +43,13 @@ const (
 
 // Options are the settings of the controller.
 type Options struct {
-	Config *job.Config
-	Gates  plan.Gates
+	Gates plan.Gates
+	// Namespaces reports which namespaces are managed.
+	Namespaces *lookup.Gate
+	// Machine evicts Workloads: a lifecycle.Machine.
+	Machine interface {
+		Evict(w *kueue.Workload, reason, cause, message string, now metav1.Time) bool
+	}
 	// Pods are the pods that were started for an admission, shared with other controllers. They are filled once a Workload needs them.
 	Pods   *reconcile.Pods
 	Status *reconcile.WorkloadStatus
@@ -55,7 +59,6 @@ type Options struct {
 
 type reconciler struct {
 	Options
-	gate   *lookup.Gate
 	client client.Client
 	live   client.Reader
 	late   *reconcile.Late
@@ -67,8 +70,7 @@ type reconciler struct {
 // Setup adds the controller to the manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	r := &reconciler{
-		Options: o, gate: lookup.NewGate(o.Config, nil, mgr.GetCache(), mgr.GetAPIReader()), client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		nodes: newNodes(), written: reconcile.NewOverlay[*corev1.Pod](o.Now),
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), nodes: newNodes(), written: reconcile.NewOverlay[*corev1.Pod](o.Now),
 	}
 	err := o.Pods.IndexField(ctx, &corev1.Pod{}, byHost, func(o client.Object) []string {
 		if host := plan.WaitsFor(o.(*corev1.Pod)); host != "" {
@@ -82,7 +84,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	for name, values := range map[string]func(*kueue.Workload) []string{
 		byHost: plan.Hosts,
 		ofSlice: func(w *kueue.Workload) []string {
-			if !job.IsElastic(w) {
+			if w.Annotations[kueue.ElasticJobAnnotation] != "true" {
 				return nil
 			}
 			return []string{slices.Chain(w)}
@@ -152,7 +154,7 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 }
 
 func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) (plan.Decision, error) {
-	flavors := job.Flavors{}
+	flavors := map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor{}
 	if w.Status.Admission != nil {
 		for _, a := range w.Status.Admission.PodSetAssignments {
 			for _, name := range a.Flavors {
@@ -217,7 +219,7 @@ func (r *reconciler) writeWorkload(ctx context.Context, w *kueue.Workload, d *pl
 	}
 	stored, wrote, err := r.Status.Transition(ctx, w, func(next *kueue.Workload) bool {
 		if d.Evict != "" {
-			return r.Config.Lifecycle.Evict(next, kueue.ReasonNodeFailures, "", d.Evict, metav1.NewTime(r.Now()))
+			return r.Machine.Evict(next, kueue.ReasonNodeFailures, "", d.Evict, metav1.NewTime(r.Now()))
 		}
 		next.Status.UnhealthyNodes = d.Unhealthy
 		return true

@@ -26,6 +26,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
@@ -76,8 +77,9 @@ func (w *world) start() {
 	if err != nil {
 		w.Fatal(err)
 	}
+	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"})}
 	err = Setup(w.Context(), mgr, Options{
-		Config: &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Topology: true}, Gates: w.gates, Pods: pods,
+		Gates: w.gates, Namespaces: lookup.NewGate(cfg, nil, mgr.GetCache(), mgr.GetAPIReader()), Machine: lifecycle.Machine{}, Pods: pods,
 		Status: reconcile.NewWorkloadStatus(mgr.GetClient()), Events: reconcile.NewEvents(mgr.GetEventRecorder("test"), nil), Now: time.Now,
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ func (r *reconciler) failPods(ctx context.Context, chain types.NamespacedName, w
 	if len(d.Stuck)+len(d.Strays) == 0 {
 		return nil
 	}
-	managed, err := r.gate.IsManaged(ctx, chain.Namespace)
+	managed, err := r.Namespaces.IsManaged(ctx, chain.Namespace)
 	if err != nil || !managed {
 		return err
 	}
@@ -53,8 +53,8 @@ func (r *reconciler) failPods(ctx context.Context, chain types.NamespacedName, w
 	return errors.Join(failed...)
 }
 
-// failPod ends a pod that never ran, so that its job creates it again. The cached pod has no conditions: the patch adds one to those of
-// the API server.
+// failPod ends a pod that never ran, so that its job creates it again. The cached pod has no conditions: the patch adds one, and leaves the
+// others of the API server.
 func (r *reconciler) failPod(ctx context.Context, pod *corev1.Pod, message string) error {
 	next := pod.DeepCopy()
 	next.Status.Phase = corev1.PodFailed

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/job"
 	placement "github.com/berth-project/berth/internal/placement/plan"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
 	"github.com/berth-project/berth/internal/workload/plan/slices"
@@ -216,7 +215,7 @@ func (r *reconciler) isChange(before, after *corev1.Pod) bool {
 	if plan.WaitsFor(before) == "" && plan.WaitsFor(after) != "" {
 		return true // ungated
 	}
-	return !r.isOnHealthyNode(after) && (before.Spec.NodeName != after.Spec.NodeName || job.PodIsOver(before) != job.PodIsOver(after) ||
+	return !r.isOnHealthyNode(after) && (before.Spec.NodeName != after.Spec.NodeName || placement.IsOver(before) != placement.IsOver(after) ||
 		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil))
 }
 

@@ -172,7 +172,7 @@ spec:
   taskRunTemplate: {podTemplate: {nodeSelector: {zone: a}}}`,
 		PodSets:   []string{"tasks:1"},
 		Ends:      true,
-		Selectors: pipelineRunSelectors,
+		Selectors: pipelineRunSelectors, Ungated: true,
 		Status: map[jobtest.State]string{
 			jobtest.Active:    "{startTime: '2026-01-02T03:04:05Z', " + tektonCondition("Unknown") + "}",
 			jobtest.Stopped:   "{completionTime: '2026-01-02T03:05:05Z', " + tektonCondition("False") + "}",
