@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -124,13 +125,20 @@ func (c *Checkpoint) Continue(classes int) (more bool) {
 
 // Memory returns the memory of a complete checkpoint with some scans. The world may change meanwhile.
 func (c *Checkpoint) Memory(scans []ScanMemory) Memory {
-	m := c.memory
-	m.Scans, m.Queues = scans, slices.Clone(m.Queues)
+	m := c.WithoutClasses(scans)
+	m.Queues = slices.Clone(m.Queues)
 	for i, packed := range c.classes {
 		for _, k := range packed.Classes().Unpack() {
 			m.Queues[i].Inadmissible = append(m.Queues[i].Inadmissible, InadmissibleMemory{uid(k.Member), uid(k.By), k.Wants, k.Tried})
 		}
 	}
+	return m
+}
+
+// WithoutClasses is Memory without the inadmissible classes.
+func (c *Checkpoint) WithoutClasses(scans []ScanMemory) Memory {
+	m := c.memory
+	m.Scans = scans
 	return m
 }
 
@@ -185,6 +193,22 @@ func uid(wl *workload.Workload) string {
 // returns the workload of a UID, or nil. The error names the first queue or workload that is
 // missing.
 func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error {
+	return w.recall(m, find, func(q *Queue, i int) error { return q.recallClasses(m.Queues[i].Inadmissible, find) })
+}
+
+// RecallCheckpoint is Recall for the result of WithoutClasses of a checkpoint. equal returns the workload that is equal to one of the
+// world of the checkpoint, nil if that one has left its line since.
+func (w *World) RecallCheckpoint(c *Checkpoint, scans []ScanMemory, find func(uid string) *workload.Workload, equal func(*workload.Workload) *workload.Workload) error {
+	return w.recall(c.WithoutClasses(scans), find, func(q *Queue, i int) error {
+		if !c.classes[i].Restore(&q.Pending, equal, &q.now) {
+			return errors.New("a workload of its line is missing")
+		}
+		return nil
+	})
+}
+
+// recall is Recall, with a function that makes the classes inadmissible of a queue, given the index of its memory.
+func (w *World) recall(m Memory, find func(uid string) *workload.Workload, classes func(q *Queue, i int) error) error {
 	w.applyEdits()
 	w.cycles = m.Cycles
 	queues := map[string]*Queue{}
@@ -219,7 +243,7 @@ func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error
 		if q == nil {
 			return fmt.Errorf("there is no queue %q", m.Queues[i].Queue)
 		}
-		if err := w.recallQueue(q, &m.Queues[i], find); err != nil {
+		if err := w.recallQueue(q, &m.Queues[i], find, func() error { return classes(q, i) }); err != nil {
 			return fmt.Errorf("queue %s: %w", q.Name, err)
 		}
 	}
@@ -230,7 +254,23 @@ func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error
 	return nil
 }
 
-func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *workload.Workload) error {
+// recallClasses makes classes inadmissible as they were.
+func (q *Queue) recallClasses(classes []InadmissibleMemory, find func(uid string) *workload.Workload) error {
+	for i := range classes {
+		c := &classes[i]
+		member, by := find(c.Member), find(c.By)
+		if member == nil {
+			return fmt.Errorf("there is no workload %q", c.Member)
+		}
+		if by == nil {
+			by = &workload.Workload{UID: c.By}
+		}
+		q.Pending.Restore(order.InadmissibleClass{Member: member, By: by, Wants: c.Wants, Tried: c.Tried}, &q.now)
+	}
+	return nil
+}
+
+func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *workload.Workload, classes func() error) error {
 	var missing error
 	get := func(uid string) *workload.Workload {
 		if uid == "" {
@@ -247,10 +287,8 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 			q.Pending.SetInadmissibleAlone(wl)
 		}
 	}
-	for _, p := range m.Inadmissible {
-		if member := get(p.Member); member != nil {
-			q.Pending.Restore(order.InadmissibleClass{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, &q.now)
-		}
+	if err := classes(); err != nil {
+		return err
 	}
 	q.Pending.SetReleased(m.Released)
 	if sticky := get(m.Prioritized); sticky != nil {
