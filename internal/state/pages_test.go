@@ -54,6 +54,9 @@ func (m *machine) fork(t *rapid.T) *State {
 	if diff := gocmp.Diff(asText(t, restored.Checkpoint()), asText(t, fork.Checkpoint())); diff != "" {
 		t.Fatalf("the copies differ (-restored +fork):\n%s", diff)
 	}
+	if diff := gocmp.Diff(asText(t, c), asText(t, fork.Checkpoint())); diff != "" {
+		t.Fatalf("the fork differs (-checkpoint +fork):\n%s", diff)
+	}
 	if rapid.Bool().Draw(t, "fork") {
 		return fork
 	}
