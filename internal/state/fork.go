@@ -31,6 +31,10 @@ func (c *Checkpoint) Fork() (*State, error) {
 		}
 	}
 	f.s.restored()
+	for _, d := range c.notices {
+		d.Workload = f.equal(d.Workload)
+		f.s.notices = append(f.s.notices, d)
+	}
 	return f.s, f.s.world.RecallCheckpoint(c.world, c.scans(), f.s.workload, f.equal)
 }
 

@@ -66,6 +66,7 @@ func TestMachine(t *testing.T) {
 			"slice":            m.slice,
 			"copy":             m.copy,
 			"checkpoint":       m.checkpoint,
+			"fork":             m.forkBetween,
 		})
 		m.step(rt)
 		m.replay(rt)

@@ -63,6 +63,22 @@ func (m *machine) fork(t *rapid.T) *State {
 	return restored
 }
 
+// forkBetween: a fork that is made between events decides as the state does.
+func (m *machine) forkBetween(t *rapid.T) {
+	fork, err := m.s.Checkpoint().Fork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // as m.step
+		fork.Step(m.tick(), 1000)
+	}
+	m.now -= 2
+	m.step(t)
+	if diff := gocmp.Diff(asText(t, m.s.Checkpoint()), asText(t, fork.Checkpoint())); diff != "" {
+		t.Fatalf("the fork has decided otherwise (-state +fork):\n%s", diff)
+	}
+}
+
 func asText(t *rapid.T, c *Checkpoint) string {
 	data, err := json.MarshalIndent(c.Snapshot(), "", " ")
 	if err != nil {

@@ -59,11 +59,12 @@ type Checkpoint struct {
 	number      int // of workloads
 	shapes      int // their number, about
 	classes     int // likewise
+	notices     []cycle.Decision
 	world       *cycle.Checkpoint
 }
 
 // Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
-// after a step that left nothing to do.
+// when the last step has left nothing to do.
 func (s *State) Checkpoint() *Checkpoint {
 	c := s.BeginCheckpoint()
 	s.ContinueCheckpoint(math.MaxInt)
@@ -81,7 +82,7 @@ func (s *State) ContinueCheckpoint(classes int) (more bool) {
 
 // BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
 // It can be used once ContinueCheckpoint has nothing more to do; events may come before and between, which pay for the classes that they
-// change. One that was begun earlier is completed first. Call it after a step that left nothing to do.
+// change. One that was begun earlier is completed first. Call it when the last step has left nothing to do.
 func (s *State) BeginCheckpoint() *Checkpoint {
 	s.ContinueCheckpoint(math.MaxInt)
 	c := &Checkpoint{
@@ -114,6 +115,11 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 			c.localQueues = append(c.localQueues, l.def)
 		}
 	}
+	for _, d := range s.notices {
+		if s.isTrue(&d) {
+			c.notices = append(c.notices, d)
+		}
+	}
 	if s.flight != nil {
 		c.workloads = s.flight.shareRecords(s)
 	} else {
@@ -122,7 +128,7 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 	return c
 }
 
-// Snapshot returns the State as data. It may be called in any goroutine, while the State changes.
+// Snapshot returns the State as data, without notices: those of a State with a step as its last event. It may be called in any goroutine, while the State changes.
 func (c *Checkpoint) Snapshot() *Snapshot {
 	out := c.withoutWorkloads()
 	out.Memory = c.world.Memory(c.scans())

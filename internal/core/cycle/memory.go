@@ -28,6 +28,7 @@ type TreeMemory struct {
 	Queue        string
 	Woke, Edited bool
 	WokeAt       workload.Instant
+	Touched      bool `json:",omitempty"` // something has changed since the last step
 }
 
 // QueueMemory is about one queue and its line.
@@ -40,6 +41,8 @@ type QueueMemory struct {
 	Prioritized     string                 `json:"Sticky,omitempty"`
 	Nomination      *NominationMemory      `json:"Claim,omitempty"`
 	HeadReservation *HeadReservationMemory `json:"Stand,omitempty"`
+	// Unevaluated: its tree is touched, and its head was not evaluated since.
+	Unevaluated bool `json:",omitempty"`
 }
 
 // InadmissibleMemory is about an inadmissible class.
@@ -95,7 +98,7 @@ type place struct {
 	generation uint64
 }
 
-// Checkpoint begins to copy the world's memory, which costs some words for each queue. Call it after a Step that left nothing to do.
+// Checkpoint begins to copy the world's memory, which costs some words for each queue. Call it when the last Step has left nothing to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
 	c := &Checkpoint{memory: Memory{Cycles: w.cycles}, places: make([]place, len(w.Queues))}
@@ -105,7 +108,7 @@ func (w *World) Checkpoint() *Checkpoint {
 		}
 		c.places[i] = place{q.Name, w.Quota.Generation(q.Node)}
 		if q.tree.queues[0] == q {
-			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt})
+			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt, q.tree.touched})
 		}
 		c.memory.Queues = append(c.memory.Queues, w.rememberQueue(q))
 		c.classes = append(c.classes, q.Pending.BeginPacking())
@@ -161,6 +164,9 @@ func (w *World) Unsettled() []*workload.Workload { return w.tentative }
 
 func (w *World) rememberQueue(q *Queue) QueueMemory {
 	m := QueueMemory{Queue: q.Name, Prioritized: uid(q.Pending.Prioritized()), Released: slices.Clone(q.Pending.Released())}
+	if head := q.Pending.Head(); q.tree.touched && head != nil {
+		m.Unevaluated = q.evaluated != head || q.evaluatedVersion != q.tree.version
+	}
 	for _, wl := range q.Pending.InadmissibleAlone() {
 		m.InadmissibleAlone = append(m.InadmissibleAlone, wl.UID)
 	}
@@ -251,6 +257,11 @@ func (w *World) recall(m Memory, find func(uid string) *workload.Workload, class
 		t.touched = false
 	}
 	w.touched = w.touched[:0]
+	for _, t := range m.Trees {
+		if t.Touched {
+			w.touch(queues[t.Queue].tree)
+		}
+	}
 	return nil
 }
 
@@ -311,6 +322,9 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 		return missing
 	}
 	w.setHeld(q, c, s)
+	if m.Unevaluated {
+		return nil
+	}
 	if q.evaluated = q.Pending.Head(); q.evaluated != nil {
 		q.evaluatedVersion = q.tree.version
 	}
