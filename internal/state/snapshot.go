@@ -81,7 +81,7 @@ func (s *State) ContinueCheckpoint(classes int) (more bool) {
 }
 
 // BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
-// It can be used once ContinueCheckpoint has nothing more to do; events may come before and between, which pay for the classes that they
+// It can be used once it is Done; events may come before and between, which pay for the classes that they
 // change. One that was begun earlier is completed first. Call it when the last step has left nothing to do.
 func (s *State) BeginCheckpoint() *Checkpoint {
 	s.ContinueCheckpoint(math.MaxInt)
@@ -127,6 +127,9 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 	}
 	return c
 }
+
+// Done reports whether the checkpoint is complete.
+func (c *Checkpoint) Done() bool { return c.world.Done() }
 
 // Snapshot returns the State as data, without notices: those of a State with a step as its last event. It may be called in any goroutine, while the State changes.
 func (c *Checkpoint) Snapshot() *Snapshot {

@@ -83,8 +83,8 @@ type ScanMemory struct {
 	Current bool // nothing was released in its queue since
 }
 
-// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan. It is complete when Continue
-// says so; then it may be used while the world changes.
+// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan. It is complete when it is
+// Done; then it may be used while the world changes.
 type Checkpoint struct {
 	memory   Memory
 	classes  []*order.Packing // of memory.Queues
@@ -115,6 +115,9 @@ func (w *World) Checkpoint() *Checkpoint {
 	}
 	return c
 }
+
+// Done reports whether the checkpoint is complete.
+func (c *Checkpoint) Done() bool { return c.complete == len(c.classes) }
 
 // Continue copies inadmissible classes, about so many, and reports whether there are more. Call it between changes of the world.
 func (c *Checkpoint) Continue(classes int) (more bool) {
