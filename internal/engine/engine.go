@@ -65,6 +65,7 @@ type Engine struct {
 
 	batch     []state.Event // taken from the inbox and not applied yet
 	batchEnds uint64        // what applied is once they are
+	forking   forking
 
 	mu        sync.Mutex
 	inbox     inbox
@@ -153,7 +154,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-timer.C:
 			due = true
 		}
-		for again := true; again && ctx.Err() == nil; again = due || e.hasWork() {
+		for again := true; again && ctx.Err() == nil; again = due || e.hasWork() || e.forking.of != nil {
 			if due || e.hasWork() {
 				due = e.timedTurn(timer)
 			}

@@ -29,6 +29,7 @@ type question struct {
 // questions are the waiting questions, in the order of their posting. Engine.mu guards them.
 type questions struct {
 	own, reads []*question // the manager's own, and the questions of readers
+	forks      []*question // of Fork
 }
 
 // Ask runs f in the engine's goroutine, after all events that were posted before, and waits for it: a consistent look at the state.
@@ -87,9 +88,10 @@ func (e *Engine) withdraw(queue *[]*question, q *question) {
 }
 
 // answer answers the manager's own questions that wait now, and then the questions of readers: all of them while the engine has
-// nothing else to do, else readsPerTurn.
+// nothing else to do, else readsPerTurn. It also goes on with a checkpoint for Fork.
 func (e *Engine) answer(ctx context.Context, more bool) {
-	for _, q := range e.ownQuestions() {
+	e.answerForks(more)
+	for _, q := range e.ready(&e.questions.own) {
 		e.answerOne(q)
 	}
 	for n := 0; ctx.Err() == nil; n++ {
@@ -101,16 +103,16 @@ func (e *Engine) answer(ctx context.Context, more bool) {
 	}
 }
 
-// ownQuestions takes the manager's own questions that can be answered now.
-func (e *Engine) ownQuestions() []*question {
+// ready takes the questions of a queue that can be answered now.
+func (e *Engine) ready(queue *[]*question) []*question {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ready := slices.IndexFunc(e.questions.own, func(q *question) bool { return q.after > e.applied })
+	ready := slices.IndexFunc(*queue, func(q *question) bool { return q.after > e.applied })
 	if ready < 0 {
-		ready = len(e.questions.own)
+		ready = len(*queue)
 	}
-	out := slices.Clone(e.questions.own[:ready])
-	e.questions.own = slices.Delete(e.questions.own, 0, ready)
+	out := slices.Clone((*queue)[:ready])
+	*queue = slices.Delete(*queue, 0, ready)
 	return out
 }
 

@@ -27,7 +27,7 @@ type schedulerFamilies struct {
 	connected                        *prometheus.Desc
 	creation, ungating               *histogram
 	preempted, preemptedOf, replaced *counter
-	phases                           *histogram
+	phases, turns                    *histogram
 	shed, scrapesFailed              *counter
 
 	// Of training.
@@ -122,6 +122,8 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		replaced: m.counter("kueue_replaced_workload_slices_total", "Slices of elastic jobs whose place another slice took.", ofQueue, queueLabel),
 		phases: m.histogram("berth_scheduler_phase_duration_seconds",
 			"Time that the scheduler spent in a phase: events, decide, dispatch, write.", phaseBuckets, nil, "phase"),
+		turns: m.histogram("berth_engine_turn_duration_seconds",
+			"Time of a turn of the scheduler, which is how long an event may have to wait for the one before.", turnBuckets, nil),
 		shed:          m.counter("berth_events_shed_total", "Events that were not sent, for want of budget, by their reason.", nil, reasonLabel),
 		scrapesFailed: m.counter("berth_metrics_looks_failed_total", "Scrapes without gauges, since the scheduler did not answer in time.", nil),
 

@@ -54,6 +54,7 @@ kueue_admitted_active_workloads                             g cluster_queue +CQ 
 kueue_cluster_queue_status                                  g cluster_queue status +CQ
 berth_preempted_workloads_total                             c preempting_cluster_queue preempted_cluster_queue reason
 berth_scheduler_phase_duration_seconds                      h phase
+berth_engine_turn_duration_seconds                          h
 berth_events_shed_total                                     c reason
 berth_metrics_looks_failed_total                            c
 berth_trainjob_phase                                        g phase

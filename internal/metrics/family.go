@@ -33,6 +33,7 @@ var (
 	longBuckets     = append([]float64{1}, prometheus.ExponentialBuckets(2.5, 2, 16)...)
 	creationBuckets = prometheus.ExponentialBuckets(0.01, 2, 11)
 	phaseBuckets    = prometheus.ExponentialBuckets(0.00001, 4, 11)
+	turnBuckets     = []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.5}
 )
 
 // vector is a family of counters or histograms whose series can be dropped.

@@ -53,6 +53,11 @@ func (r *Recorder) Phase(phase string, took time.Duration) {
 	r.with(func(role []string) { r.scheduler.phases.observe(took.Seconds(), []string{phase}, role) })
 }
 
+// Turn observes the duration of a turn of the engine.
+func (r *Recorder) Turn(took time.Duration) {
+	r.with(func(role []string) { r.scheduler.turns.observe(took.Seconds(), role) })
+}
+
 // PreemptionSkips sets the number of preemptors of a ClusterQueue that were passed over in its last scheduling cycle, since others
 // preempt their victims. A deleted queue has no series, even if its last cycle is reported late.
 func (r *Recorder) PreemptionSkips(queue string, n int) {

@@ -69,6 +69,7 @@ func TestMachine(t *testing.T) {
 			"slice":            m.slice,
 			"copy":             m.copy,
 			"checkpoint":       m.checkpoint,
+			"fork":             m.forkBetween,
 		})
 		m.step(rt)
 		m.replay(rt)
@@ -558,11 +559,11 @@ func (m *machine) slice(t *rapid.T) {
 	m.set(o)
 }
 
-// copy goes on with a state that was written down and read again.
+// copy goes on with a state that was written down and read again, or with a fork.
 func (m *machine) copy(t *rapid.T) {
 	m.shown = nil // a copy has touched nothing
 	m.step(t)
-	restored := reread(t, m.s.Checkpoint().Snapshot())
+	restored := m.fork(t)
 	if diff := gocmp.Diff(m.s.Dump(), restored.Dump()); diff != "" {
 		t.Fatalf("a copy differs:\n%s", diff)
 	}

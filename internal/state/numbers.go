@@ -28,8 +28,14 @@ func (s *State) sweepSpace(name string) {
 
 // newRecord makes a blank record of a UID and a key.
 func (s *State) newRecord(uid, key string) *record {
-	r := &record{def: undefined}
+	r := &record{}
+	s.addRecord(r, uid, key)
+	return r
+}
+
+// addRecord gives a zero record a UID, a key and a number.
+func (s *State) addRecord(r *record, uid, key string) {
+	r.def = undefined
 	r.first.UID, r.first.Key, r.first.Record = uid, key, s.byNumber.Put(r)
 	s.records[uid] = r
-	return r
 }

@@ -43,6 +43,42 @@ func (m *machine) checkpoint(t *rapid.T) {
 	m.checkpoints = append(m.checkpoints[max(0, len(m.checkpoints)-2):], keptCheckpoint{m.s.BeginCheckpoint(), m.s, text})
 }
 
+// fork returns a copy of the state, made in one of two ways, which give the same.
+func (m *machine) fork(t *rapid.T) *State {
+	c := m.s.Checkpoint()
+	restored := reread(t, c.Snapshot())
+	fork, err := c.Fork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(asText(t, restored.Checkpoint()), asText(t, fork.Checkpoint())); diff != "" {
+		t.Fatalf("the copies differ (-restored +fork):\n%s", diff)
+	}
+	if diff := gocmp.Diff(asText(t, c), asText(t, fork.Checkpoint())); diff != "" {
+		t.Fatalf("the fork differs (-checkpoint +fork):\n%s", diff)
+	}
+	if rapid.Bool().Draw(t, "fork") {
+		return fork
+	}
+	return restored
+}
+
+// forkBetween: a fork that is made between events decides as the state does.
+func (m *machine) forkBetween(t *rapid.T) {
+	fork, err := m.s.Checkpoint().Fork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // as m.step
+		fork.Step(m.tick(), 1000)
+	}
+	m.now -= 2
+	m.step(t)
+	if diff := gocmp.Diff(asText(t, m.s.Checkpoint()), asText(t, fork.Checkpoint())); diff != "" {
+		t.Fatalf("the fork has decided otherwise (-state +fork):\n%s", diff)
+	}
+}
+
 func asText(t *rapid.T, c *Checkpoint) string {
 	data, err := json.MarshalIndent(c.Snapshot(), "", " ")
 	if err != nil {

@@ -111,33 +111,42 @@ func (s *State) stays(r *record, def *Workload, before *definition) bool {
 
 // define replaces the definition of a record, and its entries in the indexes.
 func (s *State) define(r *record, def *Workload) {
-	fresh := r.lq == nil
-	if fresh && s.names != nil {
-		s.names[r.name()] = r
-	}
-	if name := (Name{def.Namespace, def.LocalQueue}); fresh || name != r.lq.name {
-		s.leaveLocalQueue(r)
-		r.lq = s.localQueueNamed(name)
-		if r.next = r.lq.records; r.next != nil {
-			r.next.prev = r
-		}
-		r.lq.records = r
+	if name := (Name{def.Namespace, def.LocalQueue}); r.lq == nil || name != r.lq.name {
+		s.joinLocalQueue(r, s.localQueueNamed(name))
 	} else if r.def.rests() {
 		r.lq.resting--
 	}
+	s.setDefinition(r, s.definition(r, def, r.def.shape))
+}
+
+// joinLocalQueue moves a record to another LocalQueue.
+func (s *State) joinLocalQueue(r *record, l *localQueue) {
+	if r.lq == nil && s.names != nil {
+		s.names[r.name()] = r
+	}
+	s.leaveLocalQueue(r)
+	r.lq = l
+	if r.next = l.records; r.next != nil {
+		r.next.prev = r
+	}
+	l.records = r
+}
+
+// setDefinition is define for a stored definition of a record that is in its LocalQueue.
+func (s *State) setDefinition(r *record, def *definition) {
 	before := r.def
 	if before.Replaces != def.Replaces {
 		s.removeReplacing(r)
 	}
-	r.def = s.definition(r, def, before.shape)
-	s.defined = r.def
+	r.def = def
+	s.defined = def
 	s.leaveShape(before.shape)
-	if r.def.rests() {
+	if def.rests() {
 		r.lq.resting++
 	}
 	if def.Replaces != "" && before.Replaces != def.Replaces {
 		s.indexNames()
-		name := Name{def.Namespace, def.Replaces}
+		name := Name{r.lq.name.Namespace, def.Replaces}
 		s.replacing[name] = append(s.replacing[name], r)
 	}
 }

@@ -181,7 +181,7 @@ func (s *State) updateReplacing(r *record) (told bool) {
 		case replacement.assumed() || replacement.def.Reserved:
 			told = s.charge(replacement) || told
 		case replacement.in != nil:
-			s.touch(replacement)
+			s.read.touch(replacement)
 			s.world.Dequeue(replacement.wl)
 			s.intern(replacement)
 			replacement.wl.Queue = replacement.in.Index

@@ -61,13 +61,16 @@ type Checkpoint struct {
 	usages      []SetUsage
 	workloads   []*page
 	number      int // of workloads
+	shapes      int // their number, about
+	classes     int // likewise
+	notices     []cycle.Decision
 	world       *cycle.Checkpoint
 	nodes       topology.Nodes
 	measured    []topology.Measured
 }
 
 // Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
-// after a step that left nothing to do.
+// when the last step has left nothing to do.
 func (s *State) Checkpoint() *Checkpoint {
 	c := s.BeginCheckpoint()
 	s.ContinueCheckpoint(math.MaxInt)
@@ -84,13 +87,13 @@ func (s *State) ContinueCheckpoint(classes int) (more bool) {
 }
 
 // BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
-// It can be used once ContinueCheckpoint has nothing more to do; events may come before and between, which pay for the classes that they
-// change. One that was begun earlier is completed first. Call it after a step that left nothing to do.
+// It can be used once it is Done; events may come before and between, which pay for the classes that they
+// change. One that was begun earlier is completed first. Call it when the last step has left nothing to do.
 func (s *State) BeginCheckpoint() *Checkpoint {
 	s.ContinueCheckpoint(math.MaxInt)
 	c := &Checkpoint{
 		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
-		number: len(s.records),
+		number: len(s.records), shapes: len(s.shapes), classes: len(s.classes),
 	}
 	s.begun = c
 	for name, number := range s.namespaces { //berth:unordered Snapshot sorts them
@@ -124,6 +127,11 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 	if s.places != nil {
 		c.nodes, c.measured = s.places.Nodes(), s.places.Measured()
 	}
+	for _, d := range s.notices {
+		if s.isTrue(&d) {
+			c.notices = append(c.notices, d)
+		}
+	}
 	if s.flight != nil {
 		c.workloads = s.flight.shareRecords(s)
 	} else {
@@ -132,16 +140,15 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 	return c
 }
 
-// Snapshot returns the State as data. It may be called in any goroutine, while the State changes.
+// Done reports whether the checkpoint is complete.
+func (c *Checkpoint) Done() bool { return c.world.Done() }
+
+// Snapshot returns the State as data, without notices: those of a State with a step as its last event. It may be called in any goroutine, while the State changes.
 func (c *Checkpoint) Snapshot() *Snapshot {
 	out := c.withoutWorkloads()
+	out.Memory = c.world.Memory(c.scans())
 	out.Workloads = slices.AppendSeq(make([]WorkloadMemory, 0, c.number), c.memories())
 	return out
-}
-
-// Fork returns a State of its own that decides as the State of the checkpoint would. It may be called in any goroutine.
-func (c *Checkpoint) Fork() (*State, error) {
-	return restore(c.withoutWorkloads(), c.number, c.memories())
 }
 
 func (c *Checkpoint) withoutWorkloads() *Snapshot {
@@ -152,7 +159,6 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
 		Usages:      slices.SortedFunc(slices.Values(c.usages), func(a, b SetUsage) int { return a.key().compare(b.key()) }),
-		Memory:      c.world.Memory(c.scans()),
 		NodesMemory: nodesMemory(c.nodes, c.measured, c.resources),
 	}
 }
@@ -195,11 +201,19 @@ func (c *Checkpoint) memory(w *workloadCheckpoint) WorkloadMemory {
 
 // Restore makes a State of a snapshot.
 func Restore(from *Snapshot) (*State, error) {
-	return restore(from, len(from.Workloads), slices.Values(from.Workloads))
+	s := newRestored(from, len(from.Workloads))
+	for i := range from.Workloads {
+		w := &from.Workloads[i]
+		if err := s.recall(w); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", w.Def.Key(), err)
+		}
+	}
+	s.restored()
+	return s, s.world.Recall(from.Memory, s.workload)
 }
 
-// restore makes a State of a snapshot with n workloads instead of its own.
-func restore(from *Snapshot, n int, workloads iter.Seq[WorkloadMemory]) (*State, error) {
+// newRestored makes a State of a snapshot, for n workloads, which follow.
+func newRestored(from *Snapshot, n int) *State {
 	s := New(from.Options)
 	s.records, s.byNumber.All = make(map[string]*record, n), make([]*record, 0, n)
 	for _, name := range from.Resources {
@@ -235,20 +249,21 @@ func restore(from *Snapshot, n int, workloads iter.Seq[WorkloadMemory]) (*State,
 	for _, u := range from.Usages {
 		s.Apply(u)
 	}
-	for w := range workloads {
-		if err := s.recall(&w); err != nil {
-			return nil, fmt.Errorf("workload %s: %w", w.Def.Key(), err)
-		}
-	}
+	return s
+}
+
+// restored ends the restoring of workloads.
+func (s *State) restored() {
 	s.notices = nil
 	s.Touched() // the copy starts without touched queues
-	err := s.world.Recall(from.Memory, func(uid string) *workload.Workload {
-		if r := s.records[uid]; r != nil {
-			return r.wl
-		}
-		return nil
-	})
-	return s, err
+}
+
+// workload returns the core's value of the workload of a UID, or nil.
+func (s *State) workload(uid string) *workload.Workload {
+	if r := s.records[uid]; r != nil {
+		return r.wl
+	}
+	return nil
 }
 
 // recall places a workload as it was.
@@ -258,22 +273,29 @@ func (s *State) recall(m *WorkloadMemory) error {
 		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims})
 	}
 	s.define(r, &m.Def)
-	if m.Assumed == nil {
-		r.wl = &workload.Workload{Reservation: workload.Reservation{Evicting: m.Evicting}}
+	rare := &rareCheckpoint{assumed: m.Assumed, at: m.At, since: m.Since, priority: m.Priority, evicting: m.Evicting}
+	return s.recallPlace(r, rare, func(int32) string { return m.In })
+}
+
+// recallPlace places a record as it was. queue returns the name of the queue of its admission, "" if that was deleted.
+func (s *State) recallPlace(r *record, rare *rareCheckpoint, queue func(int32) string) error {
+	if rare == nil || rare.assumed == nil {
+		r.wl = &workload.Workload{Reservation: workload.Reservation{Evicting: rare != nil && rare.evicting}}
 		s.place(r, s.quotaOf(r))
 		return nil
 	}
 	s.intern(r)
-	r.got = s.recallPlaces(r, m.Assumed)
-	if m.In == "" {
+	r.got = s.recallPlaces(r, rare.assumed)
+	name := queue(rare.queue)
+	if name == "" {
 		return nil // its queue was deleted
 	}
-	q := s.queues[m.In]
+	q := s.queues[name]
 	if q == nil {
-		return fmt.Errorf("it was admitted to ClusterQueue %s, which is not there", m.In)
+		return fmt.Errorf("it was admitted to ClusterQueue %s, which is not there", name)
 	}
-	r.wl.Queue, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, m.At, m.Evicting
-	r.wl.Priority, r.wl.Since = m.Priority, m.Since
+	r.wl.Queue, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, rare.at, rare.evicting
+	r.wl.Priority, r.wl.Since = rare.priority, rare.since
 	s.charge(r)
 	s.updateRelated(r, nil)
 	return nil

@@ -329,12 +329,18 @@ func (s *State) drainNotices() []cycle.Decision {
 	})
 	var out []cycle.Decision
 	for _, d := range s.notices {
-		if rec := s.records[d.Workload.UID]; rec != nil && rec.wl == d.Workload && !rec.wl.Reserved {
+		if s.isTrue(&d) {
 			out = append(out, d)
 		}
 	}
 	s.notices = nil
 	return out
+}
+
+// isTrue reports whether a notice is still true.
+func (s *State) isTrue(d *cycle.Decision) bool {
+	r := s.records[d.Workload.UID]
+	return r != nil && r.wl == d.Workload && !r.wl.Reserved
 }
 
 // amounts interns a reservation, without zeros.

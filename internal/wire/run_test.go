@@ -147,7 +147,7 @@ func expectMetrics(t *testing.T) {
 			t.Errorf("metric %s is %v, want 1", name, got[name])
 		}
 	}
-	if got["berth_scheduler_phase_duration_seconds"] == 0 {
+	if got["berth_engine_turn_duration_seconds"] == 0 || got["berth_scheduler_phase_duration_seconds"] == 0 {
 		t.Error("no phase of the scheduler is metered")
 	}
 }

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -29,6 +30,7 @@ type TreeMemory struct {
 	Queue        string
 	Woke, Edited bool
 	WokeAt       workload.Instant
+	Touched      bool `json:",omitempty"` // something has changed since the last step
 }
 
 // QueueMemory is about one queue and its line.
@@ -41,6 +43,8 @@ type QueueMemory struct {
 	Prioritized     string                 `json:"Sticky,omitempty"`
 	Nomination      *NominationMemory      `json:"Claim,omitempty"`
 	HeadReservation *HeadReservationMemory `json:"Stand,omitempty"`
+	// Unevaluated: its tree is touched, and its head was not evaluated since.
+	Unevaluated bool `json:",omitempty"`
 }
 
 // InadmissibleMemory is about an inadmissible class.
@@ -83,8 +87,8 @@ type ScanMemory struct {
 	Current bool // nothing was released in its queue since
 }
 
-// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan. It is complete when Continue
-// says so; then it may be used while the world changes.
+// Checkpoint is the memory of a World at one moment, packed. The scans of workloads are not in it, see Scan. It is complete when it is
+// Done; then it may be used while the world changes.
 type Checkpoint struct {
 	memory   Memory
 	classes  []*order.Packing // of memory.Queues
@@ -98,7 +102,7 @@ type place struct {
 	generation uint64
 }
 
-// Checkpoint begins to copy the world's memory, which costs some words for each queue. Call it after a Step that left nothing to do.
+// Checkpoint begins to copy the world's memory, which costs some words for each queue. Call it when the last Step has left nothing to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
 	c := &Checkpoint{
@@ -110,13 +114,16 @@ func (w *World) Checkpoint() *Checkpoint {
 		}
 		c.places[i] = place{q.Name, w.Quota.Generation(q.Node)}
 		if q.tree.queues[0] == q {
-			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt})
+			c.memory.Trees = append(c.memory.Trees, TreeMemory{q.Name, q.tree.woke, q.tree.edited, q.tree.wokeAt, q.tree.touched})
 		}
 		c.memory.Queues = append(c.memory.Queues, w.rememberQueue(q))
 		c.classes = append(c.classes, q.Pending.BeginPacking())
 	}
 	return c
 }
+
+// Done reports whether the checkpoint is complete.
+func (c *Checkpoint) Done() bool { return c.complete == len(c.classes) }
 
 // Continue copies inadmissible classes, about so many, and reports whether there are more. Call it between changes of the world.
 func (c *Checkpoint) Continue(classes int) (more bool) {
@@ -130,13 +137,20 @@ func (c *Checkpoint) Continue(classes int) (more bool) {
 
 // Memory returns the memory of a complete checkpoint with some scans. The world may change meanwhile.
 func (c *Checkpoint) Memory(scans []ScanMemory) Memory {
-	m := c.memory
-	m.Scans, m.Queues = scans, slices.Clone(m.Queues)
+	m := c.WithoutClasses(scans)
+	m.Queues = slices.Clone(m.Queues)
 	for i, packed := range c.classes {
 		for _, k := range packed.Classes().Unpack() {
 			m.Queues[i].Inadmissible = append(m.Queues[i].Inadmissible, InadmissibleMemory{uid(k.Member), uid(k.By), k.Wants, k.Tried})
 		}
 	}
+	return m
+}
+
+// WithoutClasses is Memory without the inadmissible classes.
+func (c *Checkpoint) WithoutClasses(scans []ScanMemory) Memory {
+	m := c.memory
+	m.Scans = scans
 	return m
 }
 
@@ -159,6 +173,9 @@ func (w *World) Unsettled() []*workload.Workload { return w.tentative }
 
 func (w *World) rememberQueue(q *Queue) QueueMemory {
 	m := QueueMemory{Queue: q.Name, Prioritized: uid(q.Pending.Prioritized()), Released: slices.Clone(q.Pending.Released())}
+	if head := q.Pending.Head(); q.tree.touched && head != nil {
+		m.Unevaluated = q.evaluated != head || q.evaluatedVersion != q.tree.version
+	}
 	for _, wl := range q.Pending.InadmissibleAlone() {
 		m.InadmissibleAlone = append(m.InadmissibleAlone, wl.UID)
 	}
@@ -191,6 +208,22 @@ func uid(wl *workload.Workload) string {
 // returns the workload of a UID, or nil. The error names the first queue or workload that is
 // missing.
 func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error {
+	return w.recall(m, find, func(q *Queue, i int) error { return q.recallClasses(m.Queues[i].Inadmissible, find) })
+}
+
+// RecallCheckpoint is Recall for the result of WithoutClasses of a checkpoint. equal returns the workload that is equal to one of the
+// world of the checkpoint, nil if that one has left its line since.
+func (w *World) RecallCheckpoint(c *Checkpoint, scans []ScanMemory, find func(uid string) *workload.Workload, equal func(*workload.Workload) *workload.Workload) error {
+	return w.recall(c.WithoutClasses(scans), find, func(q *Queue, i int) error {
+		if !c.classes[i].Restore(&q.Pending, equal, &q.now) {
+			return errors.New("a workload of its line is missing")
+		}
+		return nil
+	})
+}
+
+// recall is Recall, with a function that makes the classes inadmissible of a queue, given the index of its memory.
+func (w *World) recall(m Memory, find func(uid string) *workload.Workload, classes func(q *Queue, i int) error) error {
 	w.applyEdits()
 	w.cycles = m.Cycles
 	w.Ledger.RestoreMeasures(m.Measures)
@@ -227,7 +260,7 @@ func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error
 		if q == nil {
 			return fmt.Errorf("there is no queue %q", m.Queues[i].Queue)
 		}
-		if err := w.recallQueue(q, &m.Queues[i], find); err != nil {
+		if err := w.recallQueue(q, &m.Queues[i], find, func() error { return classes(q, i) }); err != nil {
 			return fmt.Errorf("queue %s: %w", q.Name, err)
 		}
 	}
@@ -235,10 +268,31 @@ func (w *World) Recall(m Memory, find func(uid string) *workload.Workload) error
 		t.touched = false
 	}
 	w.touched = w.touched[:0]
+	for _, t := range m.Trees {
+		if t.Touched {
+			w.touch(queues[t.Queue].tree)
+		}
+	}
 	return nil
 }
 
-func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *workload.Workload) error {
+// recallClasses makes classes inadmissible as they were.
+func (q *Queue) recallClasses(classes []InadmissibleMemory, find func(uid string) *workload.Workload) error {
+	for i := range classes {
+		c := &classes[i]
+		member, by := find(c.Member), find(c.By)
+		if member == nil {
+			return fmt.Errorf("there is no workload %q", c.Member)
+		}
+		if by == nil {
+			by = &workload.Workload{UID: c.By}
+		}
+		q.Pending.Restore(order.InadmissibleClass{Member: member, By: by, Wants: c.Wants, Tried: c.Tried}, &q.now)
+	}
+	return nil
+}
+
+func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *workload.Workload, classes func() error) error {
 	var missing error
 	get := func(uid string) *workload.Workload {
 		if uid == "" {
@@ -255,12 +309,10 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 			q.Pending.SetInadmissibleAlone(wl)
 		}
 	}
-	for _, p := range m.Inadmissible {
-		if member := get(p.Member); member != nil {
-			q.Pending.Restore(order.InadmissibleClass{Member: member, By: &workload.Workload{UID: p.By}, Wants: p.Wants, Tried: p.Tried}, &q.now)
-			w.watchMeasures(q, p.Wants)
-		}
+	if err := classes(); err != nil {
+		return err
 	}
+	q.Pending.Measures(func(fr resource.FR) { w.watchMeasure(q, fr) })
 	q.Pending.SetReleased(m.Released)
 	if sticky := get(m.Prioritized); sticky != nil {
 		q.Pending.Prioritize(sticky)
@@ -282,6 +334,9 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 		return missing
 	}
 	w.setHeld(q, c, s)
+	if m.Unevaluated {
+		return nil
+	}
 	if q.evaluated = q.Pending.Head(); q.evaluated != nil {
 		q.evaluatedVersion = q.tree.version
 	}

@@ -21,17 +21,20 @@ func (w *World) setInadmissible(q *Queue, wl *workload.Workload, wants []workloa
 // watchMeasures notes the measures among the wants of a queue's inadmissible class.
 func (w *World) watchMeasures(q *Queue, wants []workload.Want) {
 	for i := range wants {
-		if wants[i].FR >= 0 {
-			continue
+		if wants[i].FR < 0 {
+			w.watchMeasure(q, wants[i].FR)
 		}
-		at := int(-1 - wants[i].FR)
-		for len(w.watchers) <= at {
-			w.watchers = append(w.watchers, nil)
-		}
-		place, known := slices.BinarySearchFunc(w.watchers[at], q, func(a, b *Queue) int { return int(a.Index) - int(b.Index) })
-		if !known {
-			w.watchers[at] = slices.Insert(w.watchers[at], place, q)
-		}
+	}
+}
+
+func (w *World) watchMeasure(q *Queue, fr resource.FR) {
+	at := int(-1 - fr)
+	for len(w.watchers) <= at {
+		w.watchers = append(w.watchers, nil)
+	}
+	place, known := slices.BinarySearchFunc(w.watchers[at], q, func(a, b *Queue) int { return int(a.Index) - int(b.Index) })
+	if !known {
+		w.watchers[at] = slices.Insert(w.watchers[at], place, q)
 	}
 }
 

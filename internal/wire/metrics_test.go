@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/metrics"
+	"github.com/berth-project/berth/internal/options"
+)
+
+// Every turn of the engine is observed with the sum of its parts, its phases only where there were cycles.
+func TestMeterTurn(t *testing.T) {
+	o := options.Default()
+	meter := metrics.New(metrics.NewOptions(&o))
+	meterATurn := meterTurn(meter)
+	meterATurn(&engine.Turn{Events: 2, Apply: 2 * time.Millisecond, Dispatch: 5 * time.Millisecond})
+	meterATurn(&engine.Turn{Apply: time.Millisecond, Decide: 3 * time.Millisecond, Dispatch: time.Millisecond, Result: cycle.Result{Cycles: 1}})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(meter)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]uint64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if h := m.GetHistogram(); h != nil {
+				counts[f.GetName()] += h.GetSampleCount()
+			}
+			if f.GetName() == "berth_engine_turn_duration_seconds" && m.GetHistogram().GetSampleSum() != 0.012 {
+				t.Errorf("the turns took %v s, want 0.012", m.GetHistogram().GetSampleSum())
+			}
+		}
+	}
+	if counts["berth_engine_turn_duration_seconds"] != 2 || counts["berth_scheduler_phase_duration_seconds"] != 4 {
+		t.Errorf("%d turns and %d phases, want 2 and 4", counts["berth_engine_turn_duration_seconds"], counts["berth_scheduler_phase_duration_seconds"])
+	}
+}
