@@ -46,6 +46,8 @@ type Decision struct {
 	Evict      []Victim
 	Look       *trace.Look // shared; not to be modified
 	PassedOver bool        // the workload was not evaluated itself: no attempt, and no event
+	// SecondPass: the workload holds quota, and Grant is that with its new places, nil for none. NodesFailed: it has to be evicted then.
+	SecondPass, NodesFailed bool
 }
 
 // Writer writes decisions down. It must return at once and report what came of an
@@ -254,7 +256,8 @@ func (e *Engine) decide(start time.Time) cycle.Result {
 
 func (e *Engine) dispatch(d *cycle.Decision) {
 	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Look: d.Look}
-	if d.Look.Verdict == trace.Admitted {
+	out.SecondPass, out.NodesFailed = d.SecondPass, d.NodesFailed
+	if d.Look.Verdict == trace.Admitted || d.Placed != nil {
 		grant := e.state.Grant(d)
 		out.Grant = &grant
 	}

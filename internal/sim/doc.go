@@ -60,9 +60,11 @@
 //	fail NODE
 //	recover NODE
 //	foreign NODE [RESOURCE=AMOUNT ...]
+//	unhealthy NAME [NODE ...]
 //
 // node is a node with its capacity, 110 pods unless they are named, and its name as the hostname;
-// cordon, uncordon, fail and recover change it; foreign is what other pods use of it.
+// cordon, uncordon, fail and recover change it; foreign is the usage of it by other pods. unhealthy
+// records failed nodes of a workload, whose pods get other places a second later; none is a recovery.
 //
 //	cohort NAME [parent=COHORT] [weight=W] [QUOTA ...]
 //

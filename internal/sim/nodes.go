@@ -128,3 +128,38 @@ func perPod(ps *state.PodSet) []state.Request {
 }
 
 const podsResource = "pods"
+
+// writePlaces writes the places of a workload that holds quota.
+func (p *player) writePlaces(name string) {
+	grant, def := p.placings[name], p.workloads[name]
+	delete(p.placings, name)
+	if def == nil || !def.Reserved || def.Evicting {
+		p.s.Apply(state.AdmissionFailed(name))
+		return
+	}
+	def.Placed, def.Admitted, def.Delayed, def.PlaceNow, def.Unhealthy = nil, true, nil, false, nil
+	for _, ps := range grant.PodSets {
+		if ps.Placement != nil {
+			def.Placed = append(def.Placed, state.PodSetPlacement{PodSet: ps.Name, Placement: *ps.Placement})
+		}
+	}
+	def.Version++
+	p.s.Apply(state.AdmissionWritten(*def))
+}
+
+// unhealthy records failed nodes of a workload, as the controller of node failures does; none is a recovery.
+func (p *player) unhealthy(a *args) string {
+	def := p.workload(a)
+	var nodes []string
+	for len(a.words) > 0 && a.err == nil {
+		nodes = append(nodes, a.name("NODE"))
+	}
+	if a.err == nil && !def.Admitted {
+		a.fail("%s is not admitted", quote(def.Name))
+	}
+	if a.done() {
+		def.Unhealthy = nodes
+		p.set(def)
+	}
+	return ""
+}

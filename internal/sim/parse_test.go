@@ -52,7 +52,7 @@ func TestSettings(t *testing.T) {
 	}
 	for line, change := range tests {
 		t.Run(line, func(t *testing.T) {
-			want := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())}
+			want := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates()), FailFast: true}
 			change(&want)
 			a := parse(line)
 			got := a.settings()

@@ -88,6 +88,7 @@ type player struct {
 	// Decided, and not written yet, by name.
 	admissions map[string]admission
 	evictions  map[string]bool
+	placings   map[string]state.Grant // new places of workloads that hold quota
 	machines   map[string]*state.Node // the nodes of the cluster, by name
 	checked    map[string]bool        // workloads with checks to pass once admitted, by name
 }
@@ -102,9 +103,9 @@ type admission struct {
 func newPlayer(most limits) *player {
 	p := &player{
 		most: most, workloads: map[string]*state.Workload{}, nodes: map[string]bool{}, frs: map[string]bool{},
-		admissions: map[string]admission{}, evictions: map[string]bool{}, machines: map[string]*state.Node{}, checked: map[string]bool{},
+		admissions: map[string]admission{}, evictions: map[string]bool{}, placings: map[string]state.Grant{}, machines: map[string]*state.Node{}, checked: map[string]bool{},
 	}
-	p.create(state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())})
+	p.create(state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates()), FailFast: true})
 	return p
 }
 
@@ -133,10 +134,11 @@ var commands = map[string]command{
 	"uncordon":  {"NODE", changeNode(func(n *state.Node) { n.Schedulable = true }), true},
 	"fail":      {"NODE", changeNode(func(n *state.Node) { n.Ready = false }), true},
 	"recover":   {"NODE", changeNode(func(n *state.Node) { n.Ready = true }), true},
+	"unhealthy": {"NAME [NODE ...]", (*player).unhealthy, false},
 	"foreign":   {"NODE [RESOURCE=AMOUNT ...]", (*player).foreign, true},
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},
 	"queue": {"NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE] [within=RULE] [reclaim=RULE] " +
-		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [QUOTA ...]", (*player).queue, true},
+		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [delayed] [QUOTA ...]", (*player).queue, true},
 	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped]", (*player).localQueue, true},
 	"usage":      {"NAME STANDING [namespace=NAMESPACE]", (*player).usage, true},
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]", (*player).delete, true},

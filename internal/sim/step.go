@@ -80,6 +80,12 @@ func (p *player) decided(d cycle.Decision) {
 	for _, v := range d.Evict {
 		p.evictions[v.Workload.UID] = true
 	}
+	if d.Placed != nil {
+		p.placings[d.Workload.UID] = p.s.Grant(&d)
+	}
+	if d.NodesFailed {
+		p.evictions[d.Workload.UID] = true
+	}
 }
 
 // writeAll writes all decisions. It reports false if that gave the engine something new to decide.
@@ -93,6 +99,9 @@ func (p *player) writeAll() bool {
 		delete(p.admissions, name)
 		p.s.Apply(state.AdmissionFailed(name))
 		settled = false
+	}
+	for _, name := range sortedKeys(p.placings) {
+		p.writePlaces(name)
 	}
 	for _, name := range sortedKeys(p.evictions) {
 		p.writeEviction(name)
@@ -112,9 +121,12 @@ func (p *player) admit(name string) (settled bool) {
 	w, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
 	def.Reserved, def.Admitted, def.Queue, def.ReservedAt, def.Held = true, !p.checked[name], w.grant.Queue, w.at, nil
-	def.Placed, def.Delayed = nil, false
+	def.Placed, def.Delayed = nil, nil
 	for _, ps := range w.grant.PodSets {
-		def.Delayed = def.Delayed || ps.Delayed
+		if ps.Delayed {
+			def.Delayed, def.Admitted = append(def.Delayed, ps.Name), false
+			def.PlaceNow = !p.checked[name]
+		}
 		if ps.Placement != nil {
 			def.Placed = append(def.Placed, state.PodSetPlacement{PodSet: ps.Name, Placement: *ps.Placement})
 		}
@@ -148,7 +160,9 @@ func (p *player) passes(a *args) string {
 		a.fail("%s has no check to pass now", quote(def.Name))
 	}
 	if a.done() {
-		def.Admitted = true
+		if def.Admitted, def.PlaceNow = len(def.Delayed) == 0, len(def.Delayed) > 0; def.PlaceNow {
+			p.checked[def.Name] = false
+		}
 		p.set(def)
 		p.succeed(def)
 	}

@@ -30,7 +30,7 @@ func (p *player) options(a *args) string {
 }
 
 func (a *args) settings() state.Options {
-	o := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())}
+	o := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates()), FailFast: true}
 	o.IgnoreUndeclared = a.flag("ignore-undeclared")
 	o.Fair = a.fair()
 	switch within := !a.flag("no-within-nominal"); {
@@ -173,6 +173,7 @@ func (a *args) queue() state.Queue {
 		PreemptionOverBorrowing: a.flag("preemption-over-borrowing"),
 	}
 	def.UsageBased = a.flag("usage-based")
+	def.DelayAll = a.flag("delayed")
 	def.Groups = a.groups()
 	return def
 }

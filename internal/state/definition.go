@@ -31,7 +31,10 @@ type rare struct {
 	Replaces   string
 	Problem    *workload.Problem
 	Placed     []PodSetPlacement
-	Delayed    bool
+	Delayed    []string
+	PlaceNow   bool
+	Unhealthy  []string
+	Updates    []PodSetUpdate
 }
 
 // nothing is what is rare of most definitions, and undefined the definition of a blank record.
@@ -51,7 +54,9 @@ func (s *State) definition(r *record, def *Workload, before *shape) *definition 
 	}
 	switch {
 	case def.Reserved:
-		d.rare = &rare{def.Queue, def.Held, def.ReservedAt, def.Replaces, def.Problem, def.Placed, def.Delayed}
+		d.rare = &rare{
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.Problem, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
+		}
 	case def.Replaces != "" || def.Problem != nil:
 		d.rare = &rare{Replaces: def.Replaces, Problem: def.Problem}
 	}
@@ -71,6 +76,7 @@ func (d *definition) workload(resources []string) Workload {
 		Owner: d.Owner, Replaces: d.Replaces, Gated: d.Gated, Problem: d.Problem, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,
 		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Placed: d.Placed, Delayed: d.Delayed,
+		PlaceNow: d.PlaceNow, Unhealthy: d.Unhealthy, Updates: d.Updates,
 	}
 }
 

@@ -51,6 +51,8 @@ type Queue struct {
 	// spec: 20 §4.7.4.
 	DelayAll     bool     `json:",omitempty"`
 	DelayFlavors []string `json:",omitempty"`
+	// PlacedElsewhere: pods run in other clusters, and get no places here.
+	PlacedElsewhere bool `json:",omitempty"`
 	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
 	UsageBased bool `json:",omitempty"`
 }
@@ -135,9 +137,14 @@ type Workload struct {
 	Queue      string
 	Held       []Held
 	ReservedAt workload.Instant
-	// Placed is where the pods of its pod sets are placed. Delayed: it waits for its places.
-	Placed  []PodSetPlacement `json:",omitempty"`
-	Delayed bool              `json:",omitempty"`
+	// Placed is where the pods of its pod sets are placed. Delayed are the pod sets that wait for
+	// their places, and PlaceNow reports that these may be found now. Unhealthy are the failed nodes to
+	// replace, and Updates what admission checks add to the pods.
+	Placed    []PodSetPlacement `json:",omitempty"`
+	Delayed   []string          `json:",omitempty"`
+	PlaceNow  bool              `json:",omitempty"`
+	Unhealthy []string          `json:",omitempty"`
+	Updates   []PodSetUpdate    `json:",omitempty"`
 }
 
 // Key is namespace/name.

@@ -138,10 +138,12 @@ type NodesMemory struct {
 	Nodes    []Node              `json:",omitempty"`
 	Foreign  []Foreign           `json:",omitempty"`
 	Measured []topology.Measured `json:",omitempty"`
+	Second   []SecondPassMemory  `json:",omitempty"`
 }
 
 // nodesMemory returns nodes as data. resources are the names of resources by number.
-func nodesMemory(n topology.Nodes, measured []topology.Measured, resources []string) (m NodesMemory) {
+func nodesMemory(n topology.Nodes, measured []topology.Measured, second []SecondPassMemory, resources []string) (m NodesMemory) {
+	m.Second = second
 	defs := func(requests []workload.Request) (out []Request) {
 		for _, r := range requests {
 			out = append(out, Request{resources[r.Resource], r.Amount})

@@ -69,6 +69,7 @@ func (s *State) setWorkload(def *Workload) {
 	}
 	s.touch(r)
 	defer s.touch(r)
+	defer s.followSecondPass(r)
 	before, followed, had := r.def, s.replacedSlice(r), s.quotaOf(r)
 	s.define(r, def)
 	if followed != nil && followed != s.replacedSlice(r) {
@@ -95,6 +96,8 @@ func (s *State) stays(r *record, def *Workload, before *definition) bool {
 	switch {
 	case r.assumed() && !def.Reserved:
 		return def.Queueable // it does not contain the admission yet
+	case r.assumed() && keepsPlaces(r.def, before):
+		return true // it does not contain the new places yet
 	case r.assumed():
 		if !s.confirms(r) {
 			return false
@@ -220,6 +223,7 @@ func (e DeleteWorkload) apply(s *State) {
 	s.removeReplacing(r)
 	delete(s.orphans[r.def.Queue], uid)
 	delete(s.records, uid)
+	delete(s.second, uid)
 	s.byNumber.Drop(r.first.Record)
 	if name := r.name(); s.names[name] == r {
 		delete(s.names, name)

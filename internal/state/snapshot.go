@@ -67,6 +67,7 @@ type Checkpoint struct {
 	world       *cycle.Checkpoint
 	nodes       topology.Nodes
 	measured    []topology.Measured
+	second      []SecondPassMemory
 }
 
 // Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
@@ -125,7 +126,7 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 		}
 	}
 	if s.places != nil {
-		c.nodes, c.measured = s.places.Nodes(), s.places.Measured()
+		c.nodes, c.measured, c.second = s.places.Nodes(), s.places.Measured(), s.secondPasses()
 	}
 	for _, d := range s.notices {
 		if s.isTrue(&d) {
@@ -159,7 +160,7 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
 		Usages:      slices.SortedFunc(slices.Values(c.usages), func(a, b SetUsage) int { return a.key().compare(b.key()) }),
-		NodesMemory: nodesMemory(c.nodes, c.measured, c.resources),
+		NodesMemory: nodesMemory(c.nodes, c.measured, c.second, c.resources),
 	}
 }
 
@@ -248,6 +249,12 @@ func newRestored(from *Snapshot, n int) *State {
 	}
 	for _, u := range from.Usages {
 		s.Apply(u)
+	}
+	for _, m := range from.Second {
+		if s.second == nil {
+			s.second = map[string]*secondPass{}
+		}
+		s.second[m.UID] = &secondPass{m.Due, m.Failed}
 	}
 	return s
 }

@@ -47,7 +47,8 @@ type State struct {
 	tentative   []cycle.Decision // admissions of a run that is interrupted, not returned yet
 	read        *publisher       // nil before the first Publish
 
-	places *topology.Placer // nil without topologies
+	places *topology.Placer       // nil without topologies
+	second map[string]*secondPass // by UID
 
 	flight  *recorder
 	begun   *Checkpoint // the one that is not complete, or nil
@@ -105,6 +106,8 @@ type Options struct {
 	NoClasses bool
 	// Topology is the gates of placement; nil ignores topologies.
 	Topology *topology.Gates `json:",omitempty"`
+	// FailFast evicts a workload whose failed node has no replacement now. spec: 20 §4.9.
+	FailFast bool `json:",omitempty"`
 }
 
 // New returns an empty state.
@@ -139,6 +142,9 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	if void {
 		r.Decisions, s.tentative = append(s.tentative, r.Decisions...), nil
 	}
+	placed, placeNext := s.runSecondPass(now)
+	r.Decisions = append(r.Decisions, placed...)
+	s.decided(placed)
 	for again := true; again; {
 		part := s.world.Step(now, budget-r.Work)
 		for _, wl := range part.Retracted {
@@ -165,6 +171,9 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		for _, wl := range s.world.Unsettled() { // there is no decision about one that was admitted and retracted in this step
 			s.flight.touch(s.byNumber.All[wl.Record])
 		}
+	}
+	if placeNext != 0 && (r.Next == 0 || placeNext < r.Next) {
+		r.Next = placeNext
 	}
 	s.world.SettleAdmissions(now, r.More)
 	if void || r.More {
@@ -306,7 +315,7 @@ type PodSetGrant struct {
 }
 
 // Grant returns the admission of a decision in names.
-func (s *State) Grant(d *cycle.Decision) Grant { return s.grant(d.Queue, d.Admitted) }
+func (s *State) Grant(d *cycle.Decision) Grant { return s.grant(d.Queue, cmp.Or(d.Admitted, d.Placed)) }
 
 func (s *State) grant(queue string, a *flavor.Holding) Grant {
 	g := Grant{Queue: queue, PodSets: make([]PodSetGrant, 0, len(a.PodSets))}

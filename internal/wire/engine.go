@@ -27,7 +27,7 @@ func stateOptions(o *options.Options) state.Options {
 		gates := topology.DefaultGates()
 		gates.Mixed, gates.Overlapping = on(feature.TASProfileMixed), on(feature.TASHandleOverlappingFlavors)
 		gates.Affinity, gates.Balanced = on(feature.TASRespectNodeAffinityPreferred), on(feature.TASBalancedPlacement)
-		out.Topology = &gates
+		out.Topology, out.FailFast = &gates, on(feature.TASFailedNodeReplacementFailFast)
 	}
 	if o.FairSharing.Enabled {
 		out.Fair = &preempt.Fair{WithinNominal: on(feature.FairSharingPreemptWithinNominal)}

@@ -150,3 +150,25 @@ func (p *Placer) Held(u ledger.Usage, placements []*trace.Placement, perPod [][]
 	}
 	return u.With(p.Key, p.Part(charges))
 }
+
+// Replaced returns placements without the pods' places on failed nodes, which get others; nil for pod sets without an earlier placement. The
+// earlier ones stay charged. Without room it returns why.
+func (p *Placer) Replaced(
+	podSets []workload.PodSet, groups []flavor.PlaceGroup, earlier []*trace.Placement, failed []string,
+) ([]*trace.Placement, string) {
+	pods, at := asked(podSets, groups), members(groups)
+	for i := range pods {
+		pods[i].Earlier = placementOf(earlier[at[i]])
+	}
+	placed, f := p.Replace(pods, failed, Options{Explain: true})
+	if f != nil {
+		return nil, f.String()
+	}
+	out := make([]*trace.Placement, len(podSets))
+	for i, pl := range placed {
+		if pl != nil {
+			out[at[i]] = pl.traced()
+		}
+	}
+	return out, ""
+}

@@ -146,6 +146,7 @@ const (
 	Preempts  Verdict = "preempts"
 	Waits     Verdict = "waits"
 	Withdrawn Verdict = "withdrawn" // no decision: it left during its evaluation
+	Placed    Verdict = "placed"    // it holds quota already, and its pods got places now
 )
 
 // PodSet is the assignment of one pod set.
@@ -241,6 +242,8 @@ func (l *Look) Sentence() string {
 		return "Quota reserved in ClusterQueue " + l.Queue
 	case Preempts:
 		return "Waiting for " + l.victims()
+	case Placed:
+		return "Pods are placed"
 	case Waits, Withdrawn:
 	}
 	why := l.Note

@@ -64,7 +64,7 @@ func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.f
 
 // Write queues a verdict, and drops an older one about the same workload that is not written yet.
 func (w *Writer) Write(d engine.Decision) {
-	if d.Grant != nil {
+	if d.Grant != nil || d.SecondPass {
 		w.verdicts.Put(types.UID(d.UID), d)
 	} else {
 		w.verdicts.PutLater(types.UID(d.UID), d, patience)
@@ -106,6 +106,9 @@ func (w *Writer) write(ctx context.Context, d engine.Decision) error {
 	}
 	key := types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
 	return reconcile.OnNewest(ctx, w.Client, w.Reader, key, types.UID(d.UID), func(wl *kueue.Workload) error {
+		if d.SecondPass {
+			return w.secondPass(ctx, wl, d)
+		}
 		if d.Grant != nil {
 			return w.admit(ctx, wl, d)
 		}

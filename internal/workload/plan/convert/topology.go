@@ -91,6 +91,27 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 		def.Placed = append(def.Placed, p)
 	}
 	def.Delayed = lifecycle.WaitsForPlacement(w)
+	def.PlaceNow = len(def.Delayed) > 0 && lifecycle.MayPlace(w)
+	if len(def.Delayed) > 0 || len(w.Status.UnhealthyNodes) > 0 {
+		def.Updates = updates(w)
+	}
+	if lifecycle.IsAdmitted(w) {
+		for _, n := range w.Status.UnhealthyNodes {
+			def.Unhealthy = append(def.Unhealthy, n.Name)
+		}
+	}
+}
+
+// updates returns what admission checks add to the pods of each pod set.
+func updates(w *kueue.Workload) (out []state.PodSetUpdate) {
+	for _, c := range w.Status.AdmissionChecks {
+		for _, u := range c.PodSetUpdates {
+			if len(u.NodeSelector)+len(u.Tolerations) > 0 {
+				out = append(out, state.PodSetUpdate{PodSet: string(u.Name), Selector: u.NodeSelector, Tolerations: tolerations(u.Tolerations)})
+			}
+		}
+	}
+	return out
 }
 
 // placingFlavor returns the flavor on whose nodes the pods of a pod set are placed: that of a resource which the pods themselves request.
@@ -131,7 +152,7 @@ func Delay(def *state.Queue, cq *kueue.ClusterQueue, known Known) {
 		switch {
 		case check == nil:
 		case check.Spec.ControllerName == kueue.MultiKueueControllerName:
-			def.DelayAll = true
+			def.DelayAll, def.PlacedElsewhere = true, true
 		case check.Spec.ControllerName != kueue.ProvisioningRequestControllerName:
 		case len(rule.OnFlavors) == 0:
 			def.DelayAll = true

@@ -77,7 +77,7 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 	}
 	reserved := IsReserved(w)
 	switch {
-	case reserved && len(open) == 0 && !WaitsForPlacement(w):
+	case reserved && len(open) == 0 && len(WaitsForPlacement(w)) == 0:
 		return metav1.ConditionTrue, kueue.ReasonAdmitted, "The workload is admitted"
 	case !reserved && len(open) > 0 && m.LegacyReasons:
 		return metav1.ConditionFalse, kueue.ReasonNoReservationUnsatisfiedChecks, "The workload has no quota, and not all admission checks are ready"
@@ -94,11 +94,47 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 	}
 }
 
-// WaitsForPlacement reports whether a reservation waits for the places of its pods (spec: 20 §4.7.4).
-func WaitsForPlacement(w *kueue.Workload) bool {
-	return w.Status.Admission != nil && slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool {
-		return a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestPending
-	})
+// WaitsForPlacement returns the pod sets of a reservation that wait for the places of their pods (spec: 20 §4.7.4).
+func WaitsForPlacement(w *kueue.Workload) (podSets []string) {
+	if w.Status.Admission == nil {
+		return nil
+	}
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		if a.DelayedTopologyRequest != nil && *a.DelayedTopologyRequest == kueue.DelayedTopologyRequestPending {
+			podSets = append(podSets, string(a.Name))
+		}
+	}
+	return podSets
+}
+
+// MayPlace reports whether pods whose placement was delayed get their places now: all admission checks are ready, and there are some
+// (spec: 20 §4.7.4).
+func MayPlace(w *kueue.Workload) bool {
+	return IsReserved(w) && !IsEvicted(w) && !IsAdmitted(w) && len(w.Status.AdmissionChecks) > 0 &&
+		!slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.State != kueue.CheckStateReady })
+}
+
+// Placed sets the new places of the pods of a reservation: delayed ones are there now, and no node is unhealthy any more. Admitted is synced
+// (spec: 20 §4.7.4, §4.9).
+func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav1.Time) bool {
+	if IsFinished(w) || IsEvicted(w) || !IsReserved(w) {
+		return false
+	}
+	changed := false
+	for i := range w.Status.Admission.PodSetAssignments {
+		a := &w.Status.Admission.PodSetAssignments[i]
+		at := slices.IndexFunc(admission.PodSetAssignments, func(o kueue.PodSetAssignment) bool { return o.Name == a.Name })
+		if at < 0 || admission.PodSetAssignments[at].TopologyAssignment == nil {
+			continue
+		}
+		a.TopologyAssignment, changed = admission.PodSetAssignments[at].TopologyAssignment, true
+		if a.DelayedTopologyRequest != nil {
+			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
+		}
+	}
+	w.Status.UnhealthyNodes = nil
+	m.SyncAdmitted(w, now)
+	return changed
 }
 
 func addExecutionTime(w *kueue.Workload, now metav1.Time) {

@@ -1,0 +1,60 @@
+package admit
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// secondPassFailed is the reason of the event of a round that found no places (spec: 20 §5.2).
+const secondPassFailed = "SecondPassFailed"
+
+// secondPass writes the outcome of one round for a Workload that holds quota: its new places, an event, or an eviction. spec: 20 §4.7.4, §4.9.
+func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
+	if !lifecycle.IsReserved(wl) || lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl) {
+		if d.Grant == nil {
+			return nil
+		}
+		return errStale("it does not hold its quota any more")
+	}
+	now := metav1.NewTime(w.Now())
+	if d.Grant == nil {
+		return w.notPlaced(ctx, wl, d, now)
+	}
+	admission := convert.Admission(*d.Grant, w.Requests)
+	was := lifecycle.IsAdmitted(wl)
+	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool { return w.Machine.Placed(next, admission, now) })
+	if err != nil {
+		return err
+	}
+	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
+	if wrote && !was && lifecycle.IsAdmitted(stored) {
+		e := lifecycle.AdmittedNow(stored, now)
+		w.Events.Normal(stored, e.Reason, e.Note)
+	}
+	return nil
+}
+
+// notPlaced reports a round without places. A Workload with a failed node is evicted where that has to be fast.
+func (w *Writer) notPlaced(ctx context.Context, wl *kueue.Workload, d engine.Decision, now metav1.Time) error {
+	note := d.Look.Sentence()
+	w.Events.Warning(wl, secondPassFailed, note)
+	if !d.NodesFailed || len(wl.Status.UnhealthyNodes) == 0 {
+		return nil
+	}
+	message := "Its failed node has no replacement: " + note
+	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		return w.Machine.Evict(next, kueue.ReasonNodeFailures, "", message, now)
+	})
+	if err == nil && wrote {
+		w.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonNodeFailures, message)
+	}
+	return client.IgnoreNotFound(err)
+}
