@@ -222,6 +222,9 @@ func TestFlags(t *testing.T) {
 		"manager": "kubeconfig config controllers metrics-bind-address health-probe-bind-address visibility-bind-address webhook-port webhook-cert-dir leader-elect install feature-gates log-level zap-log-level zap-devel zap-encoder zap-stacktrace-level zap-time-encoding",
 		"install": "kubeconfig webhook-url print",
 		"demo":    "keep",
+
+		"demo topology": "keep",
+
 		"version": "client",
 		"explain": "output kubeconfig context namespace",
 		"top":     "watch interval resource",

@@ -7,13 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/berth-project/berth/internal/cli/demo"
+	"github.com/berth-project/berth/internal/cli/demo/racks"
 	"github.com/berth-project/berth/internal/cli/local"
+	"github.com/berth-project/berth/internal/embedded/simnode"
 )
 
 const demoHelp = `Shows Berth at work in less than a minute: two teams with 16 GPUs each, in one cohort, submit Jobs of several sizes and
@@ -21,7 +24,25 @@ priorities to a real Kubernetes control plane with simulated nodes. It shows whi
 other team's GPUs, and which are preempted to give them back. Afterwards everything is stopped and removed, unless --keep is given.
 
   berth demo
-  berth demo --keep      leaves the cluster up to look around`
+  berth demo --keep      leaves the cluster up to look around
+
+"berth demo topology" shows placement in racks and blocks.`
+
+const topologyDemoHelp = `Shows placement by topology in less than a minute: 16 nodes in 4 racks, and gangs of pods that need a rack each. One of high
+priority preempts another, because the idle nodes are in different racks; then a node fails, and only its pod moves. Each node is drawn with
+the letter of the job on it. Afterwards everything is stopped and removed, unless --keep is given.
+
+  berth demo topology
+  berth demo topology --keep      leaves the cluster up to look around`
+
+// aDemo is one of the demos.
+type aDemo struct {
+	play func(context.Context, demo.Config) error
+	// flags of berth up for the same cluster.
+	flags []string
+	// next suggests commands after the demo.
+	next func(out io.Writer, dir string, r local.Record) error
+}
 
 func newDemo(version string) *cobra.Command {
 	var keep bool
@@ -30,21 +51,38 @@ func newDemo(version string) *cobra.Command {
 		Short: "see it at work: two teams share 32 GPUs, in a minute",
 		Long:  demoHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd.Context(), cmd.OutOrStdout(), version, keep)
+			return aDemo{play: demo.Run, next: whatNext}.run(cmd.Context(), cmd.OutOrStdout(), version, keep)
+		},
+	}
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the cluster up, and print what to try next")
+	cmd.AddCommand(newTopologyDemo(version))
+	return cmd
+}
+
+func newTopologyDemo(version string) *cobra.Command {
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "gangs that need a rack each, and a node that fails",
+		Long:  topologyDemoHelp,
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := aDemo{play: racks.Run, next: whatNextInRacks, flags: []string{"--topology=" + racks.Topology, "--node-capacity=" + racks.NodeCapacity}}
+			return d.run(cmd.Context(), cmd.OutOrStdout(), version, keep)
 		},
 	}
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the cluster up, and print what to try next")
 	return cmd
 }
 
-func runDemo(ctx context.Context, out io.Writer, version string, keep bool) error {
+func (d aDemo) run(ctx context.Context, out io.Writer, version string, keep bool) error {
 	dir, err := os.MkdirTemp("", "berth-demo-")
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "berth %s: starting a Kubernetes control plane in %s\n", version, dir)
 	began := time.Now()
-	err = demo.Run(ctx, demo.Config{
+	err = d.play(ctx, demo.Config{
 		Dir: dir, Version: version, Out: out,
 		Log: func(to io.Writer) (logr.Logger, error) { return newLog(to, "info") },
 	})
@@ -58,11 +96,11 @@ func runDemo(ctx context.Context, out io.Writer, version string, keep bool) erro
 		return os.RemoveAll(dir)
 	}
 	fmt.Fprintln(out, "Starting the same cluster in the background")
-	record, err := background(ctx, dir, "--dir="+dir)
+	record, err := background(ctx, dir, append([]string{"--dir=" + dir}, d.flags...)...)
 	if err != nil {
 		return err
 	}
-	return whatNext(out, dir, record)
+	return d.next(out, dir, record)
 }
 
 // whatNext suggests commands after the demo.
@@ -90,4 +128,27 @@ It stops, and is removed, with
 
 `, r.Server, r.Kubeconfig, sample, dir)
 	return nil
+}
+
+// whatNextInRacks suggests commands after the demo of placement by topology.
+func whatNextInRacks(out io.Writer, dir string, r local.Record) error {
+	levels, err := simnode.ParseTopology(racks.Topology)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, `It is up at %s. Try next:
+
+  export KUBECONFIG=%s
+  kubectl get nodes -L %s
+  kubectl get pods -n team -o wide
+  kubectl get workloads -n team -o yaml
+  kubectl annotate node b1-r1-h01 berth.dev/simulated-failure=true      (pretrain has its whole rack: where can it go?)
+  kubectl annotate node b1-r1-h01 berth.dev/simulated-failure-
+
+It stops, and is removed, with
+
+  berth down --purge --dir %s
+
+`, r.Server, r.Kubeconfig, strings.Join(levels.Labels()[:len(levels)-1], ","), dir)
+	return err
 }

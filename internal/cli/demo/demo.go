@@ -3,15 +3,10 @@
 package demo
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,9 +21,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/local"
-	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/install"
-	"github.com/berth-project/berth/internal/options"
 )
 
 // limit bounds the time of all jobs, about three times the usual time.
@@ -53,68 +46,11 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error { return run(ctx, cfg, scenario) }
 
 func run(ctx context.Context, cfg Config, steps []step) error {
-	groups, err := install.ParseGroups("")
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(cfg.Dir, "logs", "manager.log")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	log, err := cfg.Log(file)
-	if err != nil {
-		return err
-	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
 	meter := &meter{writes: counts{}}
-	progress := &preface{out: cfg.Out}
-	ready, ended := make(chan local.Record, 1), make(chan error, 1)
-	go func() {
-		ended <- local.Run(running, local.Config{
-			Plane:   embedded.Config{Dir: cfg.Dir, Stderr: progress},
-			Version: cfg.Version, Options: options.Default(), Groups: groups, Log: log,
-			Intercept: meter.intercept, OnReady: func(r local.Record) { ready <- r },
-		})
-	}()
-	var shown error
-	select {
-	case err := <-ended:
-		return errors.Join(err, ctx.Err())
-	case record := <-ready:
-		progress.over.Store(true)
-		shown = show(running, cfg.Out, record, meter, ended, steps)
-	}
-	stop()
-	if errors.Is(shown, errEnded) {
-		return shown
-	}
-	if err := <-ended; err != nil && shown == nil {
-		return fmt.Errorf("stopping: %w", err)
-	}
-	return shown
+	return Play(ctx, cfg, Cluster{Intercept: meter.intercept}, func(ctx context.Context, record local.Record, ended chan error) error {
+		return show(ctx, cfg.Out, record, meter, ended, steps)
+	})
 }
-
-// preface passes on the control plane's progress until it is ready.
-type preface struct {
-	out  io.Writer
-	over atomic.Bool
-}
-
-func (p *preface) Write(data []byte) (int, error) {
-	if p.over.Load() {
-		return len(data), nil
-	}
-	return p.out.Write(data)
-}
-
-// errEnded is the error for a control plane or manager that ended during the demo.
-var errEnded = errors.New("the demo's cluster ended")
 
 // show plays the scenario and prints its outcome.
 func show(ctx context.Context, out io.Writer, record local.Record, meter *meter, ended chan error, steps []step) error {
@@ -246,7 +182,7 @@ func (p *play) run(ctx context.Context, steps []step) error {
 			p.saw(object, time.Since(began))
 		case <-refresh.C:
 		case err := <-p.ended:
-			return fmt.Errorf("%w: %w", errEnded, cmp.Or(err, context.Canceled))
+			return Ended(err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -59,7 +59,7 @@ func table(s *story, says string, at time.Duration, width, height int, colour pa
 	}
 	lines = append(lines, foot...)
 	for i, line := range lines {
-		lines[i] = cut(line, width)
+		lines[i] = Cut(line, width)
 	}
 	return lines
 }
@@ -78,7 +78,7 @@ func row(l *life, at time.Duration, width int, colour paint) []string {
 	line := fmt.Sprintf(" %-6s  %-9s  %4d  %-8s  %s %6s", l.team, l.name, l.gpus, l.priority, colour(fmt.Sprintf("%-10s", state), now.phase), since)
 	lines := []string{strings.TrimRight(line, " ")}
 	if l.why != "" {
-		for _, part := range wrap(l.why, width-len(indent)) {
+		for _, part := range Wrap(l.why, width-len(indent)) {
 			lines = append(lines, indent+part)
 		}
 	}
@@ -98,8 +98,8 @@ func bar(s *story, team string, at time.Duration, colour paint) string {
 	return text
 }
 
-// wrap breaks a sentence into lines of at most width columns, between words.
-func wrap(text string, width int) []string {
+// Wrap breaks a sentence into lines of at most width columns, between words.
+func Wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {
@@ -115,8 +115,8 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// cut shortens a line to width columns. Colours take none.
-func cut(line string, width int) string {
+// Cut shortens a line to width columns. Colours take none.
+func Cut(line string, width int) string {
 	column, coloured, escape := 0, false, false
 	for i, r := range line {
 		switch {

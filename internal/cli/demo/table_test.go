@@ -66,7 +66,7 @@ func TestCut(t *testing.T) {
 		"fit, but for their length": {"\x1b[32mabc\x1b[0m", 3, "\x1b[32mabc\x1b[0m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := cut(tc.line, tc.width); got != tc.want {
+			if got := Cut(tc.line, tc.width); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
@@ -83,7 +83,7 @@ func TestWrap(t *testing.T) {
 		"narrower": {1, "one|two|three"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := strings.Join(wrap("one two  three", tc.width), "|"); got != tc.want {
+			if got := strings.Join(Wrap("one two  three", tc.width), "|"); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
@@ -145,7 +145,7 @@ func (v *terminal) feed(t *testing.T, text string) {
 func TestScreen(t *testing.T) {
 	var out bytes.Buffer
 	width, height := 80, 30
-	v := &screen{out: &out, size: func() (int, int) { return width, height }, colour: plain}
+	v := &screen{canvas: &Canvas{out: &out, size: func() (int, int) { return width, height }}, colour: plain}
 	s := told(t)
 	v.says(0, "hello")
 	before := &terminal{}

@@ -43,7 +43,7 @@ func waitForNode(t testing.TB, c client.Client, node *corev1.Node, what string, 
 			}
 		}
 		if !is(ready) {
-			return fmt.Errorf("Ready is %s, taints %v", ready, node.Spec.Taints)
+			return fmt.Errorf("condition Ready is %s, taints %v", ready, node.Spec.Taints)
 		}
 		return nil
 	})

@@ -20,24 +20,29 @@ func TestParseTopology(t *testing.T) {
 		says   string
 	}{
 		"short names": {
-			"block=2,rack=4,host=8", []string{"cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"},
+			"block=2,rack=4,host=8",
+			[]string{"cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"},
 			64, "b2-r4-h08", "2 block × 4 rack × 8 host",
 		},
 		"a label key": {
-			"example.com/zone=2,rack=10,host=100", []string{"example.com/zone", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"},
+			"example.com/zone=2,rack=10,host=100",
+			[]string{"example.com/zone", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"},
 			2000, "z2-r10-h100", "2 zone × 10 rack × 100 host",
 		},
 		"well-known labels": {
-			"region=1,zone=3,host=1", []string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname"},
+			"region=1,zone=3,host=1",
+			[]string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname"},
 			3, "r1-z3-h01", "1 region × 3 zone × 1 host",
 		},
 		"one letter twice": {
-			"row=2,rack=3,host=1", []string{"cloud.provider.com/topology-row", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"},
+			"row=2,rack=3,host=1",
+			[]string{"cloud.provider.com/topology-row", "cloud.provider.com/topology-rack", "kubernetes.io/hostname"},
 			6, "row2-rack3-h01", "2 row × 3 rack × 1 host",
 		},
 		"capitals, prefixes": {
 			"cloud.provider.com/topology-block=1, example.com/My_Rack=2, kubernetes.io/hostname=3",
-			[]string{"cloud.provider.com/topology-block", "example.com/My_Rack", "kubernetes.io/hostname"}, 6, "b1-m2-h03", "1 block × 2 my-rack × 3 hostname",
+			[]string{"cloud.provider.com/topology-block", "example.com/My_Rack", "kubernetes.io/hostname"},
+			6, "b1-m2-h03", "1 block × 2 my-rack × 3 hostname",
 		},
 		"hosts alone": {"host=3", []string{"kubernetes.io/hostname"}, 3, "h03", "3 host"},
 	} {

@@ -1,0 +1,242 @@
+// Package racks is `berth demo topology`: gangs that need a rack each, on nodes in racks and blocks, and a node that fails. It draws the
+// nodes with the job on each, and checks that jobs are where they have to be.
+package racks
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/demo"
+	"github.com/berth-project/berth/internal/cli/local"
+	"github.com/berth-project/berth/internal/embedded/simnode"
+	"github.com/berth-project/berth/internal/install"
+)
+
+const (
+	// Topology is that of the nodes of the demo, for berth up --topology.
+	Topology = "block=2,rack=2,host=4"
+	// NodeCapacity is the size of each.
+	NodeCapacity = "cpu=32,memory=128Gi,nvidia.com/gpu=8"
+
+	// limit is how long a step may take, several times the usual time.
+	limit = time.Minute
+	// refresh is how often the cluster is read.
+	refresh = 200 * time.Millisecond
+	// pause is how long the end of a step is shown.
+	pause = 1500 * time.Millisecond
+)
+
+// Run runs the demo from the start of the control plane to its end, and leaves no process running. The error names the step whose effect
+// did not come, or was another one.
+func Run(ctx context.Context, cfg demo.Config) error {
+	cluster := demo.Cluster{Topology: Topology, NodeCapacity: NodeCapacity}
+	return demo.Play(ctx, cfg, cluster, func(ctx context.Context, record local.Record, ended chan error) error {
+		config, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		config.QPS = -1
+		c, err := client.New(config, client.Options{Scheme: install.Scheme()})
+		if err != nil {
+			return err
+		}
+		p := &play{client: c, ended: ended, view: newView(cfg.Out), began: time.Now()}
+		defer p.view.close()
+		return p.run(ctx)
+	})
+}
+
+// play is a running demo.
+type play struct {
+	client client.Client
+	ended  chan error
+	view   view
+	began  time.Time
+}
+
+func (p *play) run(ctx context.Context) error {
+	levels, err := simnode.ParseTopology(Topology)
+	if err != nil {
+		return err
+	}
+	for _, object := range queues(levels.Labels(), levels.Count()) {
+		if err := p.client.Create(ctx, object); err != nil {
+			return fmt.Errorf("create %T %s: %w", object, object.GetName(), err)
+		}
+	}
+	before, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	for i, s := range story {
+		p.view.says(time.Since(p.began), s.says)
+		for _, a := range s.acts(before) {
+			if err := p.perform(ctx, a); err != nil {
+				return fmt.Errorf("step %d: %w", i+1, err)
+			}
+		}
+		after, err := p.await(ctx, s)
+		if err != nil {
+			return fmt.Errorf("step %d, %s: %w", i+1, s.says, err)
+		}
+		outcome, err := s.check(before, after)
+		if err != nil {
+			return fmt.Errorf("step %d, %s: %w: this is a bug in Berth", i+1, s.says, err)
+		}
+		p.view.concludes(time.Since(p.began), outcome)
+		before = after
+	}
+	return nil
+}
+
+// perform makes the change of an act.
+func (p *play) perform(ctx context.Context, a act) error {
+	switch {
+	case a.submit != nil:
+		return p.client.Create(ctx, a.submit.job())
+	case a.cancel != "":
+		j := gang{name: a.cancel}.job()
+		return p.client.Delete(ctx, j, client.PropagationPolicy("Background"))
+	}
+	node := &corev1.Node{}
+	if err := p.client.Get(ctx, client.ObjectKey{Name: a.node}, node); err != nil {
+		return err
+	}
+	before := client.MergeFrom(node.DeepCopy())
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	if delete(node.Annotations, simnode.FailureAnnotation); a.fails {
+		node.Annotations[simnode.FailureAnnotation] = "true"
+	}
+	return p.client.Patch(ctx, node, before)
+}
+
+// await draws the cluster until a step is done, and for a moment longer.
+func (p *play) await(ctx context.Context, s step) (world, error) {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	var done time.Time
+	for {
+		w, err := p.read(ctx)
+		if err != nil {
+			return w, err
+		}
+		p.view.draw(w, time.Since(p.began))
+		switch is := s.done(w); {
+		case !is:
+			done = time.Time{}
+		case done.IsZero():
+			done = time.Now()
+		case time.Since(done) >= pause:
+			return w, nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return w, fmt.Errorf("not so within %s: %s", limit, w.summary())
+		case err := <-p.ended:
+			return w, demo.Ended(err)
+		case <-ctx.Done():
+			return w, context.Cause(ctx)
+		}
+	}
+}
+
+// read returns what the API server has.
+func (p *play) read(ctx context.Context) (world, error) {
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	var workloads kueue.WorkloadList
+	for _, list := range []client.ObjectList{&nodes, &pods, &workloads} {
+		if err := p.client.List(ctx, list, client.InNamespace(namespaceOf(list))); err != nil {
+			return world{}, fmt.Errorf("read the cluster: %w", err)
+		}
+	}
+	return newWorld(nodes.Items, pods.Items, workloads.Items), nil
+}
+
+// namespaceOf is where the objects of a list are.
+func namespaceOf(list client.ObjectList) string {
+	if _, of := list.(*corev1.NodeList); of {
+		return ""
+	}
+	return namespace
+}
+
+// view displays the demo.
+type view interface {
+	// says begins a step with the event and the expected effect.
+	says(at time.Duration, sentence string)
+	// draw is called with each state of the cluster.
+	draw(w world, at time.Duration)
+	// concludes ends a step with the effect.
+	concludes(at time.Duration, sentence string)
+	close()
+}
+
+// newView draws in place on a terminal, and writes a picture after each step to anything else.
+func newView(out io.Writer) view {
+	if canvas := demo.NewCanvas(out); canvas != nil {
+		colour := ansi
+		if !canvas.Colours {
+			colour = plain
+		}
+		return &screen{canvas: canvas, colour: colour}
+	}
+	return &lines{out: out}
+}
+
+// screen redraws a picture, with the sentences of all steps below it.
+type screen struct {
+	canvas *demo.Canvas
+	colour paint
+	notes  []string
+	last   world
+	at     time.Duration
+}
+
+func (v *screen) says(_ time.Duration, sentence string) { v.notes = append(v.notes, "» "+sentence) }
+
+func (v *screen) concludes(_ time.Duration, sentence string) {
+	v.notes = append(v.notes, "  "+sentence)
+	v.draw(v.last, v.at)
+}
+
+func (v *screen) draw(w world, at time.Duration) {
+	v.last, v.at = w, at
+	v.canvas.Draw(func(width, height int) []string { return picture(w, v.notes, at, width, height, v.colour) })
+}
+
+func (v *screen) close() { v.canvas.Close() }
+
+// lines writes each sentence, and a picture at the end of each step.
+type lines struct {
+	out  io.Writer
+	last world
+}
+
+func (v *lines) says(at time.Duration, sentence string) {
+	fmt.Fprintf(v.out, "%5.1fs  » %s\n", at.Seconds(), sentence)
+}
+
+func (v *lines) draw(w world, _ time.Duration) { v.last = w }
+
+func (v *lines) concludes(at time.Duration, sentence string) {
+	fmt.Fprintln(v.out)
+	for _, line := range picture(v.last, nil, at, 100, 100, plain) {
+		fmt.Fprintln(v.out, line)
+	}
+	fmt.Fprintf(v.out, "\n%5.1fs  %s\n\n", at.Seconds(), sentence)
+}
+
+func (*lines) close() {}
