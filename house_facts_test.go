@@ -177,14 +177,16 @@ var homes = []home{
 		},
 	},
 	{
-		"what was written and a cache does not show yet", "internal/reconcile", "reconcile.Overlay, or reconcile.IsOlder in a store that is a cache itself", nil,
+		"what was written and a cache does not show yet", "internal/reconcile",
+		"reconcile.Overlay, or reconcile.IsOlder in a store that is a cache itself", nil,
 		func(n ast.Node, imports map[string]string) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
 				return false
 			}
 			pkg, name, _ := qualified(call.Fun, imports)
-			return pkg == "k8s.io/apimachinery/pkg/util/resourceversion" || pkg == "strconv" && strings.HasPrefix(name, "Parse") && isVersion(call.Args[0])
+			parses := pkg == "strconv" && strings.HasPrefix(name, "Parse") && isVersion(call.Args[0])
+			return parses || pkg == "k8s.io/apimachinery/pkg/util/resourceversion"
 		},
 	},
 	{

@@ -142,7 +142,7 @@ var laws = []law{
 	{
 		18, "a port is chosen and bound at once",
 		"a port that is chosen first and bound later is lost to another program in between, now and then",
-		"hand the listener over; reserve the port (internal/wire/listen: Reserve), or lease it in tests (embeddedtest.FreePort)",
+		"hand the listener over; reserve the port (internal/listen: Reserve), or lease it in tests (embeddedtest.FreePort)",
 		checkPorts,
 	},
 	{

@@ -94,7 +94,9 @@ func (r *reconciler) setupGroups(ctx context.Context, mgr ctrl.Manager, workers 
 	if err != nil {
 		return err
 	}
-	return r.watch(mgr, r.name()+"_group", workers, r.groupOfWorkload).Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.jobOf)).Complete(r)
+	return r.watch(mgr, r.name()+"_group", workers, r.groupOfWorkload).
+		Watches(r.d.New(), handler.EnqueueRequestsFromMapFunc(r.jobOf)).
+		Complete(r)
 }
 
 // groupOfWorkload returns the group with the name of a Workload, also if the Workload belongs to another job.

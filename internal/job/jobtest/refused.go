@@ -17,7 +17,7 @@ import (
 )
 
 // unstartable is the label of jobs whose spec a policy of the API server protects.
-const unstartable = "integrationtest/unstartable"
+const unstartable = "jobtest/unstartable"
 
 // refused is a job that the API server always refuses to start: its Workload is finished with the reason, which releases the quota,
 // and its user gets one event.
