@@ -722,6 +722,11 @@ func (m *machine) check(t *rapid.T) {
 	if len(seen) > 0 {
 		t.Fatalf("in place, but gone: %v", seen)
 	}
+	for name, l := range m.s.localQueues {
+		if l.ranked != m.s.usageBased(l) {
+			t.Fatalf("%v has its standing in another queue than it leads to", name)
+		}
+	}
 	m.checkSlices(t)
 	m.checkTouched(t)
 	m.checkModel(t)

@@ -51,10 +51,10 @@ func (c candidate) moved(int) {}
 
 // add adds the workload at a position, if there is one.
 func (c *candidates) add(x position) {
-	if x.line >= len(c.line.heads) {
+	l := c.line.activeLine(x.line)
+	if l == nil {
 		return
 	}
-	l := c.line.heads[x.line].line
 	if x.class >= len(l.awake) || x.at >= len(l.awake[x.class].class.members) {
 		return
 	}

@@ -12,12 +12,13 @@ type Standing int64
 
 // localLine is a LocalQueue line: the workloads of one number workload.Workload.Line. The active classes are two heaps, of
 // the lines and in each line, so that a change of a standing moves one item, and what is inadmissible does not notice it.
+// While no workload has a number and no line a standing, there is no heap of lines.
 //
-//	Pending.heads ──► localLine ──► awake ──► class ──► members
+//	numberedLines.heads ──► localLine ──► awake ──► class ──► members
 type localLine struct {
 	number   int32
 	index    int32 // in Pending.lines, from 1; 0 is Pending.unnumbered
-	at       int32 // in Pending.heads
+	at       int32 // in numberedLines.heads
 	classes  int32 // active or not
 	standing Standing
 	awake    heap[activeClass]
@@ -42,8 +43,9 @@ func (h lineHead) moved(i int) { h.line.at = int32(i) }
 
 // numberedLines are the lines with a number other than 0. A line exists while it has classes or a standing.
 type numberedLines struct {
-	all     []*localLine // nil where one was removed
-	free    []int32      // the indexes of those, from 1
+	heads   heap[lineHead] // the lines with active classes, with a number or not
+	all     []*localLine   // nil where one was removed
+	free    []int32        // the indexes of removed ones, from 1
 	indexes map[int32]int32
 }
 
@@ -84,6 +86,7 @@ func (p *Pending) makeLine(number int32) *localLine {
 	}
 	if p.lines == nil {
 		p.lines = &numberedLines{indexes: map[int32]int32{}}
+		p.fixLine(&p.unnumbered)
 	}
 	n := p.lines
 	l := &localLine{number: number}
@@ -126,32 +129,52 @@ func (p *Pending) SetStanding(number int32, standing Standing) {
 		l = p.makeLine(number)
 	}
 	l.standing = standing
-	if p.isLined(l) {
-		p.heads[l.at].standing = standing
-		p.heads.fix(int(l.at))
+	if n := p.lines; n != nil && n.has(l) {
+		n.heads[l.at].standing = standing
+		n.heads.fix(int(l.at))
 	}
 	p.sweepLine(l)
 }
 
-// isLined reports whether a line is in the heap of lines.
-func (p *Pending) isLined(l *localLine) bool {
-	return int(l.at) < len(p.heads) && p.heads[l.at].line == l
+// has reports whether a line is in the heap of lines.
+func (n *numberedLines) has(l *localLine) bool {
+	return int(l.at) < len(n.heads) && n.heads[l.at].line == l
+}
+
+// firstLine returns the line of the first active class, an empty one if there is none.
+func (p *Pending) firstLine() *localLine {
+	if p.lines == nil || len(p.lines.heads) == 0 {
+		return &p.unnumbered
+	}
+	return p.lines.heads[0].line
+}
+
+// activeLine returns the line at an index of the heap of lines, nil past its end.
+func (p *Pending) activeLine(i int) *localLine {
+	switch {
+	case p.lines == nil && i == 0:
+		return &p.unnumbered
+	case p.lines == nil || i >= len(p.lines.heads):
+		return nil
+	}
+	return p.lines.heads[i].line
 }
 
 // fixLine updates the place of a line after a change of its active classes.
 func (p *Pending) fixLine(l *localLine) {
-	switch in := p.isLined(l); {
+	n := p.lines
+	if n == nil {
+		return
+	}
+	switch in := n.has(l); {
 	case len(l.awake) == 0 && in:
-		p.heads.remove(int(l.at))
+		n.heads.remove(int(l.at))
 	case len(l.awake) == 0:
 	case !in:
-		if p.heads == nil {
-			p.heads = p.fewHeads[:0]
-		}
-		p.heads.push(lineHead{l.standing, l.awake[0].member, l})
-	case p.heads[l.at].member != l.awake[0].member:
-		p.heads[l.at].member = l.awake[0].member
-		p.heads.fix(int(l.at))
+		n.heads.push(lineHead{l.standing, l.awake[0].member, l})
+	case n.heads[l.at].member != l.awake[0].member:
+		n.heads[l.at].member = l.awake[0].member
+		n.heads.fix(int(l.at))
 	}
 }
 

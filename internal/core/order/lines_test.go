@@ -282,6 +282,19 @@ func TestLinesAreForgotten(t *testing.T) {
 	if others := len(p.wakeIndex(1).others); others > 1 {
 		t.Errorf("there is room for %d lines in the wake index, want 1 at most", others)
 	}
+	all := many(100, 100)
+	for i, w := range all {
+		w.Line = int32(1 + i)
+		p.Add(w, false)
+		p.SetInadmissible(w, either(5, 5))
+	}
+	p.Release(1, now)
+	for _, w := range all {
+		p.Remove(w)
+	}
+	if kept := p.kept(); kept > 0 || p.lines != nil {
+		t.Errorf("room for %d entries is kept for no line", kept)
+	}
 }
 
 // manyLines is n lines of two workloads, one of them inadmissible.

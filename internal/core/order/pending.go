@@ -34,7 +34,6 @@ func Compare(a, b *workload.Workload) int {
 // Compare. The workloads of a class have the same Line. spec: 20 §4.4.
 type Pending struct {
 	classes      map[int32]*class     // by id, of all workloads but alone
-	heads        heap[lineHead]       // the lines with active classes
 	unnumbered   localLine            // of the workloads whose Line is 0
 	lines        *numberedLines       // the other lines; nil for none
 	tried        []*class             // the inadmissible classes evaluated since the last release, in no order
@@ -54,10 +53,9 @@ type Pending struct {
 	actives, members int
 	idle             int // index entries that do not count
 
-	// The first memory of chunks, filed and heads, inline because every evaluation reads them.
+	// The first memory of chunks and filed, inline because every evaluation reads them.
 	fewChunks [6]*chunk
 	fewFiled  [2]uint64
-	fewHeads  [1]lineHead
 }
 
 // Wakes counts the classes that releases have activated.
@@ -88,13 +86,14 @@ func (p *Pending) changed(w *workload.Workload) {
 
 // Head returns the next workload to evaluate, or nil.
 func (p *Pending) Head() *workload.Workload {
-	if len(p.heads) == 0 {
+	first := p.firstLine()
+	if len(first.awake) == 0 {
 		return nil
 	}
-	if c := p.prioritizedClass(); c != nil && c.stage == awake && p.lineOf(c).standing == p.heads[0].standing {
+	if c := p.prioritizedClass(); c != nil && c.stage == awake && p.lineOf(c).standing == first.standing {
 		return p.prioritized
 	}
-	return p.heads[0].Workload
+	return first.awake[0].Workload
 }
 
 // prioritizedClass returns the class of the prioritized workload, or nil.
@@ -108,8 +107,8 @@ func (p *Pending) prioritizedClass() *class {
 // classOf returns the class that w is in, or nil. The head comes first, as the most frequent
 // argument.
 func (p *Pending) classOf(w *workload.Workload) *class {
-	if len(p.heads) > 0 && p.heads[0].Workload == w {
-		return p.heads[0].line.awake[0].class
+	if first := p.firstLine(); len(first.awake) > 0 && first.awake[0].Workload == w {
+		return first.awake[0].class
 	}
 	if c := p.classes[w.Class]; c != nil && c.has(w) {
 		return c
@@ -316,8 +315,12 @@ func (p *Pending) InadmissibleAlone() []*workload.Workload {
 // All returns all workloads in line: the head first, the inadmissible ones after the active.
 func (p *Pending) All() []*workload.Workload {
 	all := make([]*workload.Workload, 0, p.members)
-	for _, h := range p.heads {
-		for _, s := range h.line.awake {
+	for i := 0; ; i++ {
+		l := p.activeLine(i)
+		if l == nil {
+			break
+		}
+		for _, s := range l.awake {
 			all = s.class.appendTo(all)
 		}
 	}

@@ -286,10 +286,13 @@ func soundLines(t tester, line *Pending) (active int) {
 			}
 		}
 	})
-	all := []*localLine{&line.unnumbered}
-	if line.lines != nil {
-		all = append(all, line.lines.all...)
+	if line.lines == nil {
+		if l := &line.unnumbered; l.number != 0 || l.index != 0 || l.classes != classes[0] || len(classes) > 1 {
+			t.Fatalf("line %d at %d has %d classes of %v", l.number, l.index, l.classes, classes)
+		}
+		return len(line.unnumbered.awake)
 	}
+	all := append([]*localLine{&line.unnumbered}, line.lines.all...)
 	heads := 0
 	for i, l := range all {
 		if l == nil {
@@ -302,20 +305,20 @@ func soundLines(t tester, line *Pending) (active int) {
 			t.Fatalf("line %d at %d has the index %d, %d classes of %d and standing %d", l.number, i, l.index, l.classes, classes[l.number], l.standing)
 		}
 		active += len(l.awake)
-		if line.isLined(l) != (len(l.awake) > 0) {
-			t.Fatalf("line %d has %d active classes, and is in the heap: %v", l.number, len(l.awake), line.isLined(l))
+		if line.lines.has(l) != (len(l.awake) > 0) {
+			t.Fatalf("line %d has %d active classes, and is in the heap: %v", l.number, len(l.awake), line.lines.has(l))
 		}
 		if len(l.awake) == 0 {
 			continue
 		}
 		heads++
-		h := line.heads[l.at]
-		if h.standing != l.standing || h.member != l.awake[0].member || h.before(line.heads[(max(l.at, 1)-1)/2]) {
+		h := line.lines.heads[l.at]
+		if h.standing != l.standing || h.member != l.awake[0].member || h.before(line.lines.heads[(max(l.at, 1)-1)/2]) {
 			t.Fatalf("line %d of standing %d and head %s is in the heap with %v", l.number, l.standing, l.awake[0].UID, h)
 		}
 	}
-	if heads != len(line.heads) {
-		t.Fatalf("%d lines have active classes, and %d are in the heap", heads, len(line.heads))
+	if heads != len(line.lines.heads) {
+		t.Fatalf("%d lines have active classes, and %d are in the heap", heads, len(line.lines.heads))
 	}
 	return active
 }
