@@ -70,7 +70,7 @@ func TestMixtures(t *testing.T) {
 			words := strings.Fields(line)
 			switch {
 			case len(words) == 0 || strings.Contains(line, " x5000 "):
-			case slices.Contains([]string{"options", "namespace", "flavor", "cohort", "queue", "localqueue"}, words[0]):
+			case slices.Contains([]string{"options", "namespace", "flavor", "cohort", "queue", "localqueue", "node", "foreign"}, words[0]):
 				worlds[path] = append(worlds[path], line)
 				if words[0] != "options" && len(pool)%3 == 0 { // edits are rarer
 					pool = append(pool, line)
@@ -80,10 +80,11 @@ func TestMixtures(t *testing.T) {
 			}
 		}
 	}
+	pool = append(pool, "cordon ?", "foreign ? cpu=2 pods=1", "foreign ? cpu=1 pods=1", "delete node ?", "node ? label.rack=r1 cpu=4", "node ? label.rack=r2 cpu=3")
 	for range len(pool) / 5 {
 		pool = append(pool, "step", "step", "+ step", "step unwritten", "wait 2", "finish ?", "evicted ?", "evicted ?", "evict ?",
 			"submit s queue=A replaces=? cpu=2", "submit s queue=A prio=1 replaces=? / main x4 min=2 cpu=4", "submit g queue=A prio=2 gated cpu=2",
-			"delete workload ?", "edit ? gate=open", "edit ? prio=1", "edit ? prio=-1", "edit ? cpu=1", "written ?", "write-fails ?", "evict-fails ?")
+			"fail ?", "recover ?", "uncordon ?", "foreign ?", "finish ?", "delete workload ?", "edit ? gate=open", "edit ? prio=1", "edit ? prio=-1", "edit ? cpu=1", "written ?", "write-fails ?", "evict-fails ?")
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		p, twin := newPlayer(few), newPlayer(few)
@@ -150,7 +151,7 @@ func missed(t *rapid.T, p *player) *trace.Look {
 	return nil
 }
 
-// named gives submitted workloads unique names, and chooses a workload for a "?".
+// named gives submitted workloads unique names, and chooses a workload or a node for a "?".
 func named(p *player, i int, line string) string {
 	words := strings.Fields(line)
 	if words[0] == "submit" || words[0] == "reserve" {
@@ -158,6 +159,13 @@ func named(p *player, i int, line string) string {
 	}
 	line = strings.Join(words, " ")
 	var fit []string
+	if slices.Contains([]string{"cordon", "uncordon", "fail", "recover", "foreign", "node"}, words[0]) || strings.HasPrefix(line, "delete node") {
+		fit = sortedKeys(p.machines)
+		if len(fit) == 0 {
+			return line
+		}
+		return strings.ReplaceAll(line, "?", fit[i%len(fit)])
+	}
 	for _, name := range sortedKeys(p.workloads) {
 		w := p.workloads[name]
 		_, admitted := p.admissions[name]

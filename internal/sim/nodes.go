@@ -60,6 +60,9 @@ func (p *player) node(a *args) string {
 func (a *args) requests(pods int64) (out []state.Request) {
 	for _, r := range a.pairs("") {
 		a.checkName(r[0], "/")
+		if slices.ContainsFunc(out, func(o state.Request) bool { return o.Resource == r[0] }) {
+			a.fail("%s is there twice", quote(r[0]))
+		}
 		out = append(out, state.Request{Resource: r[0], Amount: a.amount(r[0], r[1])})
 	}
 	if pods > 0 && !slices.ContainsFunc(out, func(r state.Request) bool { return r.Resource == podsResource }) {
@@ -72,19 +75,28 @@ func (a *args) requests(pods int64) (out []state.Request) {
 // changeNode returns a command that changes a node.
 func changeNode(change func(*state.Node)) func(*player, *args) string {
 	return func(p *player, a *args) string {
-		name := a.name("NAME")
-		old := p.machines[name]
-		if old == nil {
-			a.fail("there is no node %s", quote(name))
-		}
+		old := p.findNode(a, a.name("NODE"))
 		if a.done() {
 			n := *old
 			change(&n)
-			p.machines[name] = &n
+			p.machines[n.Name] = &n
 			p.s.Apply(state.SetNode(n))
 		}
 		return ""
 	}
+}
+
+// findNode returns the node of a name, and fails if there is none.
+func (p *player) findNode(a *args, name string) *state.Node {
+	n := p.machines[name]
+	if n == nil {
+		known := sortedKeys(p.machines)
+		if near := nearest(name, known[:min(len(known), maxWords)]); near != "" {
+			a.fail("there is no node %s; did you mean %q?", quote(name), near)
+		}
+		a.fail("there is no node %s", quote(name))
+	}
+	return n
 }
 
 // foreign sets what the pods of a node use that no queue placed.
@@ -98,12 +110,11 @@ func (p *player) foreign(a *args) string {
 
 // places removes the request for places of a pod set, and sets what one of its pods uses: its part of the requests.
 func (a *args) places(ps *state.PodSet) {
-	t := &workload.Topology{}
-	explicit := a.flag("unconstrained")
-	for key, to := range map[string]*string{"required": &t.Required, "preferred": &t.Preferred} { //berth:unordered each has a place of its own
-		if name := a.nameOf(key, ""); name != "" {
-			*to, explicit = level(name), true
-		}
+	t := &workload.Topology{Required: level(a.nameOf("required", "")), Preferred: level(a.nameOf("preferred", ""))}
+	anywhere := a.flag("unconstrained")
+	explicit := anywhere || t.Required != "" || t.Preferred != ""
+	if (anywhere || t.Required != "") && t.Preferred != "" || anywhere && t.Required != "" {
+		a.fail("write at most one of required=LEVEL, preferred=LEVEL and unconstrained")
 	}
 	for _, text := range a.values("slice") {
 		name, size := a.keyValue("slice", text, true)

@@ -192,6 +192,9 @@ func TestWorkload(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			for i := range tc.want.PodSets {
+				tc.want.PodSets[i].PerPod = perPod(&tc.want.PodSets[i])
+			}
 			if diff := cmp.Diff(&tc.want, p.workloads["w"], cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("workload (-want +got):\n%s", diff)
 			}

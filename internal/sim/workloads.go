@@ -150,8 +150,13 @@ func (a *args) podSet() state.PodSet {
 	}
 	for _, r := range a.pairs("") {
 		a.checkName(r[0], "/")
-		if misplaced := []string{"queue", "namespace", "prio", "at", "owner", "replaces", "gate", "problem", "rest", "ready"}; slices.Contains(misplaced, r[0]) {
+		switch misplaced := []string{"queue", "namespace", "prio", "at", "owner", "replaces", "gate", "problem", "rest", "ready"}; {
+		case slices.Contains(misplaced, r[0]):
 			a.fail("%s= belongs before the pod sets, and there only once", r[0])
+		case slices.Contains([]string{"required", "preferred", "group", "min"}, r[0]):
+			a.fail("%s is there twice", quote(r[0]))
+		case r[0] == "unconstrained":
+			a.fail("%s takes no value", quote(r[0]))
 		}
 		ps.Requests = append(ps.Requests, state.Request{Resource: r[0], Amount: a.amount(r[0], r[1])})
 	}
@@ -273,6 +278,7 @@ func (p *player) finish(a *args) string {
 
 func (p *player) end(def *state.Workload) {
 	def.Queueable, def.Reserved, def.Admitted, def.Evicting, def.Held = false, false, false, false, nil
+	def.Placed, def.Delayed = nil, false
 	p.set(def)
 }
 
@@ -296,7 +302,7 @@ func (p *player) evicted(a *args) string {
 		a.fail("%s was not told to go", def.Name)
 	}
 	if a.done() {
-		def.Reserved, def.Admitted, def.Evicting, def.Held = false, false, false, nil
+		def.Reserved, def.Admitted, def.Evicting, def.Held, def.Placed, def.Delayed = false, false, false, nil, nil, false
 		p.set(def)
 	}
 	return ""

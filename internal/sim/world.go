@@ -243,6 +243,8 @@ func (p *player) delete(a *args) string {
 		p.find(a, name)
 	case what == "queue" && !p.s.HasQueue(name), what == "flavor" && !p.s.HasFlavor(name):
 		a.fail("there is no %s %s", what, name)
+	case what == "node":
+		p.findNode(a, name)
 	}
 	if a.done() {
 		remove(name, namespace)

@@ -213,6 +213,24 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
+// TestSharingEnds: a tree without queues, or without ones that share, does not run with those that do.
+func TestSharingEnds(t *testing.T) {
+	s := newSeated(1, preempt.Policy{})
+	s.Quota.SetParent(s.c.Node, s.Quota.Root(s.a.Node))
+	s.Edited(s.c.Node)
+	s.a.Shares, s.b.Shares = false, false
+	s.Edited(s.a.Node, s.b.Node)
+	s.arrive(s.c, "one", 1, 1, 0)
+	s.wantVerdicts(t, "after the edits", "one admitted")
+	s.RemoveQueue(s.c)
+	s.Step(2, 1000)
+	for _, tree := range s.trees {
+		if tree != nil && tree.shares {
+			t.Errorf("tree %q with %d queues shares capacity", tree.name, len(tree.queues))
+		}
+	}
+}
+
 // TestAwake: after any sequence of arrivals, departures and changes from outside, no workload is
 // inadmissible that an evaluation would admit.
 func TestAwake(t *testing.T) {

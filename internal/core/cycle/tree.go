@@ -45,11 +45,17 @@ func (t *tree) remove(q *Queue) {
 // consistOf replaces the queues of the tree.
 func (t *tree) consistOf(queues []*Queue) {
 	t.queues, t.name = queues, ""
+	t.findSharing()
 	for i, q := range queues {
 		if i == 0 || q.Name < t.name {
 			t.name = q.Name
 		}
 	}
+}
+
+// findSharing recomputes whether the tree shares capacity.
+func (t *tree) findSharing() {
+	t.shares = slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Shares })
 }
 
 // Edited notes that queues, cohorts or flavors changed. A coming Step evaluates again all
@@ -154,7 +160,7 @@ func (w *World) collectQueues(n quota.Node, to []*Queue) []*Queue {
 }
 
 func (w *World) markEdited(t *tree) {
-	t.shares = slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Shares })
+	t.findSharing()
 	if !t.edited {
 		t.edited = true
 		w.due = append(w.due, t)

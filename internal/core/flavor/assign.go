@@ -61,6 +61,7 @@ type Search struct {
 	reach        *trace.Reach // the last one of the Oracle; shared by refusals
 	placed       []PlaceGroup // of the groups of pod sets before
 	trial        []PlaceGroup // with that of the flavor tried last, if it has one
+	ahead        []PlaceGroup // likewise, with that of a flavor that may be tried later
 	fullNodes    bool         // the flavor tried last has enough quota, and other workloads on its nodes
 }
 

@@ -150,8 +150,8 @@ func (s *Search) refusePlaces(at PlaceGroup, reach *trace.Reach) {
 // fitsPlaces reports whether a group has places on the nodes of a flavor, or needs none.
 func (s *Search) fitsPlaces(number int16, f *Flavor) bool {
 	at, needs := s.placeGroup(number, f)
-	groups := append(s.placed, at)
-	return !needs || s.Delayed(groups) || s.Places.Now(s.podSets, groups)
+	s.ahead = append(append(s.ahead[:0], s.placed...), at) // the flavor at work keeps its trial
+	return !needs || s.Delayed(s.ahead) || s.Places.Now(s.podSets, s.ahead)
 }
 
 // endGroup notes the places of a group of pod sets that has its flavors. It reports false, with a

@@ -109,10 +109,12 @@ func (d Dimension) Measure(number int) resource.Amount {
 	return sum
 }
 
-// MeasureName names the flavor and the level of a measure.
+// MeasureName names the flavor and the level of a measure: the places that are free, or all that there are.
 func (d Dimension) MeasureName(number int) resource.Pair {
-	p := &d.s.measures.all[number].Pods[0]
-	name := "places"
+	p, name := &d.s.measures.all[number].Pods[0], "places"
+	if d.s.measures.all[number].Empty {
+		name = "capacity"
+	}
 	if p.Required != "" {
 		name += " in one " + p.Required
 	}

@@ -368,7 +368,7 @@ func (l *Look) String() string {
 	return b.String()
 }
 
-// wakesOn names the flavor-resources "flavor/resource", sorted.
+// wakesOn names the flavor-resources "flavor/resource", sorted. Measures of one name are named once.
 func (l *Look) wakesOn() []string {
 	names := make([]string, len(l.WakesOn))
 	for i, fr := range l.WakesOn {
@@ -376,5 +376,5 @@ func (l *Look) wakesOn() []string {
 		names[i] = p.Flavor + "/" + p.Resource
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
