@@ -278,7 +278,7 @@ func (p *player) finish(a *args) string {
 
 func (p *player) end(def *state.Workload) {
 	def.Queueable, def.Reserved, def.Admitted, def.Evicting, def.Held = false, false, false, false, nil
-	def.Placed, def.Delayed = nil, false
+	def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy = nil, nil, false, nil
 	p.set(def)
 }
 
@@ -302,7 +302,8 @@ func (p *player) evicted(a *args) string {
 		a.fail("%s was not told to go", def.Name)
 	}
 	if a.done() {
-		def.Reserved, def.Admitted, def.Evicting, def.Held, def.Placed, def.Delayed = false, false, false, nil, nil, false
+		def.Reserved, def.Admitted, def.Evicting, def.Held = false, false, false, nil
+		def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy = nil, nil, false, nil
 		p.set(def)
 	}
 	return ""
