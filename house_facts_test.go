@@ -30,7 +30,7 @@ var transitions = map[string][]string{
 	"Pending":                    {"internal/workload/admit", "internal/job/plan/decide"}, // of a job: it is on hold
 	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"}, // while admission is paused
 	"Preempt":                    {"internal/workload/evict"},
-	"Evict":                      {"internal/placement/health"}, // of failed nodes; for everything else lifecycle.Rules.Follow
+	"Evict":                      {"internal/placement/health", "internal/workload/admit"}, // of failed nodes, the latter once the engine finds no replacement; for everything else lifecycle.Rules.Follow
 	"Deactivate":                 nil,
 	"Requeue":                    nil,
 	"UnblockFromPreemptionGates": nil,

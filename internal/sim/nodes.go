@@ -36,7 +36,7 @@ func (a *args) levels() (levels []string) {
 
 // node adds a node, or changes the whole definition of one.
 func (p *player) node(a *args) string {
-	n := state.Node{Name: a.name("NAME"), Labels: a.labels(a.pairs("label.")), Ready: !a.flag("not-ready"), Schedulable: !a.flag("cordoned")}
+	n := state.SetNode{Name: a.name("NAME"), Labels: a.labels(a.pairs("label.")), Ready: !a.flag("not-ready"), Schedulable: !a.flag("cordoned")}
 	for _, text := range a.values("taint") {
 		key, value := a.keyValue("taint", text, false)
 		n.Taints = append(n.Taints, workload.Taint{Key: key, Value: value, Effect: "NoSchedule"})
@@ -51,7 +51,7 @@ func (p *player) node(a *args) string {
 	}
 	if a.done() {
 		p.machines[n.Name] = &n
-		p.s.Apply(state.SetNode(n))
+		p.s.Apply(n)
 	}
 	return ""
 }
@@ -73,21 +73,21 @@ func (a *args) requests(pods int64) (out []state.Request) {
 }
 
 // changeNode returns a command that changes a node.
-func changeNode(change func(*state.Node)) func(*player, *args) string {
+func changeNode(change func(*state.SetNode)) func(*player, *args) string {
 	return func(p *player, a *args) string {
 		old := p.findNode(a, a.name("NODE"))
 		if a.done() {
 			n := *old
 			change(&n)
 			p.machines[n.Name] = &n
-			p.s.Apply(state.SetNode(n))
+			p.s.Apply(n)
 		}
 		return ""
 	}
 }
 
 // findNode returns the node of a name, and fails if there is none.
-func (p *player) findNode(a *args, name string) *state.Node {
+func (p *player) findNode(a *args, name string) *state.SetNode {
 	n := p.machines[name]
 	if n == nil {
 		known := sortedKeys(p.machines)
@@ -101,14 +101,14 @@ func (p *player) findNode(a *args, name string) *state.Node {
 
 // foreign sets what the pods of a node use that no queue placed.
 func (p *player) foreign(a *args) string {
-	f := state.Foreign{Node: a.name("NODE"), Used: a.requests(0)}
+	f := state.SetForeign{Node: a.name("NODE"), Used: a.requests(0)}
 	if a.done() {
-		p.s.Apply(state.SetForeign(f))
+		p.s.Apply(f)
 	}
 	return ""
 }
 
-// places removes the request for places of a pod set, and sets what one of its pods uses: its part of the requests.
+// places removes the request for places of a pod set, and sets the usage of one of its pods: its part of the requests.
 func (a *args) places(ps *state.PodSet) {
 	t := &workload.Topology{Required: level(a.nameOf("required", "")), Preferred: level(a.nameOf("preferred", ""))}
 	anywhere := a.flag("unconstrained")

@@ -91,45 +91,45 @@ func TestLevels(t *testing.T) {
 // TestNodes: the nodes after some commands. What the state has is what the player has.
 func TestNodes(t *testing.T) {
 	const host = topology.Hostname
-	node := func(change func(*state.Node)) []state.Node {
-		n := state.Node{
+	node := func(change func(*state.SetNode)) []state.SetNode {
+		n := state.SetNode{
 			Name: "n", Labels: map[string]string{host: "n"}, Ready: true, Schedulable: true,
 			Allocatable: []state.Request{{Resource: "cpu", Amount: 4000}, {Resource: "pods", Amount: 110}},
 		}
 		change(&n)
-		return []state.Node{n}
+		return []state.SetNode{n}
 	}
-	foreign := []state.Foreign{{Node: "n", Used: []state.Request{{Resource: "cpu", Amount: 500}, {Resource: "pods", Amount: 2}}}}
+	foreign := []state.SetForeign{{Node: "n", Used: []state.Request{{Resource: "cpu", Amount: 500}, {Resource: "pods", Amount: 2}}}}
 	tests := map[string]struct {
 		src     string
-		nodes   []state.Node
-		foreign []state.Foreign
+		nodes   []state.SetNode
+		foreign []state.SetForeign
 	}{
-		"plain":     {"node n cpu=4", node(func(*state.Node) {}), nil},
-		"no words":  {"node n", node(func(n *state.Node) { n.Allocatable = n.Allocatable[1:] }), nil},
-		"some pods": {"node n pods=3 cpu=4", node(func(n *state.Node) { n.Allocatable[1].Amount = 3 }), nil},
-		"sizes": {"node n memory=2Ki cpu=4", node(func(n *state.Node) {
+		"plain":     {"node n cpu=4", node(func(*state.SetNode) {}), nil},
+		"no words":  {"node n", node(func(n *state.SetNode) { n.Allocatable = n.Allocatable[1:] }), nil},
+		"some pods": {"node n pods=3 cpu=4", node(func(n *state.SetNode) { n.Allocatable[1].Amount = 3 }), nil},
+		"sizes": {"node n memory=2Ki cpu=4", node(func(n *state.SetNode) {
 			n.Allocatable = []state.Request{n.Allocatable[0], {Resource: "memory", Amount: resource.Amount(2048)}, n.Allocatable[1]}
 		}), nil},
-		"labels": {"node n label.a.io/rack=r1 label.b= cpu=4", node(func(n *state.Node) { n.Labels = map[string]string{host: "n", "a.io/rack": "r1", "b": ""} }), nil},
-		"taints": {"node n taint=k:v cpu=4 taint=l", node(func(n *state.Node) {
+		"labels": {"node n label.a.io/rack=r1 label.b= cpu=4", node(func(n *state.SetNode) { n.Labels = map[string]string{host: "n", "a.io/rack": "r1", "b": ""} }), nil},
+		"taints": {"node n taint=k:v cpu=4 taint=l", node(func(n *state.SetNode) {
 			n.Taints = []workload.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}, {Key: "l", Effect: "NoSchedule"}}
 		}), nil},
-		"not ready":        {"node n not-ready cpu=4", node(func(n *state.Node) { n.Ready = false }), nil},
-		"cordoned":         {"node n cordoned cpu=4", node(func(n *state.Node) { n.Schedulable = false }), nil},
-		"cordoned later":   {"node n cpu=4\ncordon n", node(func(n *state.Node) { n.Schedulable = false }), nil},
-		"cordoned twice":   {"node n cpu=4\ncordon n\ncordon n", node(func(n *state.Node) { n.Schedulable = false }), nil},
-		"uncordoned":       {"node n cpu=4\ncordon n\nuncordon n", node(func(*state.Node) {}), nil},
-		"failed":           {"node n cpu=4\nfail n", node(func(n *state.Node) { n.Ready = false }), nil},
-		"recovered":        {"node n not-ready cpu=4\nrecover n", node(func(*state.Node) {}), nil},
-		"still cordoned":   {"node n cpu=4\ncordon n\nfail n\nrecover n", node(func(n *state.Node) { n.Schedulable = false }), nil},
-		"another":          {"node n label.a=b cordoned cpu=1\nnode n cpu=4", node(func(*state.Node) {}), nil},
+		"not ready":        {"node n not-ready cpu=4", node(func(n *state.SetNode) { n.Ready = false }), nil},
+		"cordoned":         {"node n cordoned cpu=4", node(func(n *state.SetNode) { n.Schedulable = false }), nil},
+		"cordoned later":   {"node n cpu=4\ncordon n", node(func(n *state.SetNode) { n.Schedulable = false }), nil},
+		"cordoned twice":   {"node n cpu=4\ncordon n\ncordon n", node(func(n *state.SetNode) { n.Schedulable = false }), nil},
+		"uncordoned":       {"node n cpu=4\ncordon n\nuncordon n", node(func(*state.SetNode) {}), nil},
+		"failed":           {"node n cpu=4\nfail n", node(func(n *state.SetNode) { n.Ready = false }), nil},
+		"recovered":        {"node n not-ready cpu=4\nrecover n", node(func(*state.SetNode) {}), nil},
+		"still cordoned":   {"node n cpu=4\ncordon n\nfail n\nrecover n", node(func(n *state.SetNode) { n.Schedulable = false }), nil},
+		"another":          {"node n label.a=b cordoned cpu=1\nnode n cpu=4", node(func(*state.SetNode) {}), nil},
 		"deleted":          {"node n cpu=4\ndelete node n", nil, nil},
-		"back":             {"node n label.a=b cpu=1\ndelete node n\nnode n cpu=4", node(func(*state.Node) {}), nil},
-		"foreign":          {"node n cpu=4\nforeign n cpu=500m pods=2", node(func(*state.Node) {}), foreign},
+		"back":             {"node n label.a=b cpu=1\ndelete node n\nnode n cpu=4", node(func(*state.SetNode) {}), nil},
+		"foreign":          {"node n cpu=4\nforeign n cpu=500m pods=2", node(func(*state.SetNode) {}), foreign},
 		"foreign before":   {"foreign n cpu=500m pods=2", nil, foreign},
-		"another foreign":  {"node n cpu=4\nforeign n cpu=9\nforeign n cpu=500m pods=2", node(func(*state.Node) {}), foreign},
-		"nothing foreign":  {"node n cpu=4\nforeign n cpu=9\nforeign n", node(func(*state.Node) {}), nil},
+		"another foreign":  {"node n cpu=4\nforeign n cpu=9\nforeign n cpu=500m pods=2", node(func(*state.SetNode) {}), foreign},
+		"nothing foreign":  {"node n cpu=4\nforeign n cpu=9\nforeign n", node(func(*state.SetNode) {}), nil},
 		"foreign survives": {"node n cpu=4\nforeign n cpu=500m pods=2\ndelete node n", nil, foreign},
 	}
 	for name, tc := range tests {

@@ -88,9 +88,9 @@ type player struct {
 	// Decided, and not written yet, by name.
 	admissions map[string]admission
 	evictions  map[string]bool
-	placings   map[string]state.Grant // new places of workloads that hold quota
-	machines   map[string]*state.Node // the nodes of the cluster, by name
-	checked    map[string]bool        // workloads with checks to pass once admitted, by name
+	placings   map[string]state.Grant    // new places of workloads that hold quota
+	machines   map[string]*state.SetNode // the nodes of the cluster, by name
+	checked    map[string]bool           // workloads with checks to pass once admitted, by name
 }
 
 // admission is an admission that is decided and not written yet.
@@ -103,7 +103,7 @@ type admission struct {
 func newPlayer(most limits) *player {
 	p := &player{
 		most: most, workloads: map[string]*state.Workload{}, nodes: map[string]bool{}, frs: map[string]bool{},
-		admissions: map[string]admission{}, evictions: map[string]bool{}, placings: map[string]state.Grant{}, machines: map[string]*state.Node{}, checked: map[string]bool{},
+		admissions: map[string]admission{}, evictions: map[string]bool{}, placings: map[string]state.Grant{}, machines: map[string]*state.SetNode{}, checked: map[string]bool{},
 	}
 	p.create(state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates()), FailFast: true})
 	return p
@@ -130,10 +130,10 @@ var commands = map[string]command{
 	"namespace": {"NAME [KEY=VALUE ...]", (*player).namespace, true},
 	"flavor":    {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...] [topology=LEVEL,...]", (*player).flavor, true},
 	"node":      {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [not-ready] [cordoned] [RESOURCE=AMOUNT ...]", (*player).node, true},
-	"cordon":    {"NODE", changeNode(func(n *state.Node) { n.Schedulable = false }), true},
-	"uncordon":  {"NODE", changeNode(func(n *state.Node) { n.Schedulable = true }), true},
-	"fail":      {"NODE", changeNode(func(n *state.Node) { n.Ready = false }), true},
-	"recover":   {"NODE", changeNode(func(n *state.Node) { n.Ready = true }), true},
+	"cordon":    {"NODE", changeNode(func(n *state.SetNode) { n.Schedulable = false }), true},
+	"uncordon":  {"NODE", changeNode(func(n *state.SetNode) { n.Schedulable = true }), true},
+	"fail":      {"NODE", changeNode(func(n *state.SetNode) { n.Ready = false }), true},
+	"recover":   {"NODE", changeNode(func(n *state.SetNode) { n.Ready = true }), true},
 	"unhealthy": {"NAME [NODE ...]", (*player).unhealthy, false},
 	"foreign":   {"NODE [RESOURCE=AMOUNT ...]", (*player).foreign, true},
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},

@@ -94,7 +94,7 @@ func pageAt(pages []*page, number int) workloadCheckpoint {
 	return pages[number/pageLen][number%pageLen]
 }
 
-// TestRecordPages: a copy of a table of pages never changes, and the table has what was set last.
+// TestRecordPages: a copy of a table of pages never changes, and the table has the last values.
 func TestRecordPages(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		type copied struct {

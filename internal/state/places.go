@@ -19,16 +19,12 @@ type PodSetPlacement struct {
 
 // The events of nodes. They matter to flavors with a topology only.
 type (
-	// SetNode adds or changes a node.
-	SetNode Node
 	// DeleteNode deletes the node of a name. What workloads hold there counts again once it is back.
 	DeleteNode string
-	// SetForeign sets the usage of the pods of a node that no TAS flavor placed.
-	SetForeign Foreign
 )
 
-// Node defines a node of the cluster. spec: 20 §4.5.
-type Node struct {
+// SetNode adds or changes a node of the cluster. spec: 20 §4.5.
+type SetNode struct {
 	Name        string
 	Labels      map[string]string
 	Taints      []workload.Taint
@@ -37,8 +33,8 @@ type Node struct {
 	Allocatable []Request // with the resource pods
 }
 
-// Foreign is the usage of a node by pods without a topology request, one of the resource pods for each.
-type Foreign struct {
+// SetForeign sets the usage of a node by pods without a topology request, one of the resource pods for each.
+type SetForeign struct {
 	Node string
 	Used []Request
 }
@@ -133,16 +129,16 @@ func samePlaced(a, b []PodSetPlacement) bool {
 	})
 }
 
-// NodesMemory is the nodes, and what is known about places, in a Snapshot.
-type NodesMemory struct {
-	Nodes    []Node              `json:",omitempty"`
-	Foreign  []Foreign           `json:",omitempty"`
+// nodesMemory is the nodes, and what is known about places, in a Snapshot.
+type nodesMemory struct {
+	Nodes    []SetNode           `json:",omitempty"`
+	Foreign  []SetForeign        `json:",omitempty"`
 	Measured []topology.Measured `json:",omitempty"`
-	Second   []SecondPassMemory  `json:",omitempty"`
+	Second   []secondPassMemory  `json:",omitempty"`
 }
 
-// nodesMemory returns nodes as data. resources are the names of resources by number.
-func nodesMemory(n topology.Nodes, measured []topology.Measured, second []SecondPassMemory, resources []string) (m NodesMemory) {
+// rememberNodes returns nodes as data. resources are the names of resources by number.
+func rememberNodes(n topology.Nodes, measured []topology.Measured, second []secondPassMemory, resources []string) (m nodesMemory) {
 	m.Second = second
 	defs := func(requests []workload.Request) (out []Request) {
 		for _, r := range requests {
@@ -151,13 +147,13 @@ func nodesMemory(n topology.Nodes, measured []topology.Measured, second []Second
 		return out
 	}
 	for _, node := range n.All {
-		m.Nodes = append(m.Nodes, Node{node.Name, node.Labels, node.Taints, node.Ready, node.Schedulable, defs(node.Allocatable)})
+		m.Nodes = append(m.Nodes, SetNode{node.Name, node.Labels, node.Taints, node.Ready, node.Schedulable, defs(node.Allocatable)})
 	}
 	for name, used := range n.Foreign { //berth:unordered sorted below
-		m.Foreign = append(m.Foreign, Foreign{name, defs(used)})
+		m.Foreign = append(m.Foreign, SetForeign{name, defs(used)})
 	}
-	slices.SortFunc(m.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(m.Foreign, func(a, b Foreign) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(m.Nodes, func(a, b SetNode) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.Foreign, func(a, b SetForeign) int { return strings.Compare(a.Node, b.Node) })
 	if len(measured) > 0 {
 		m.Measured = measured
 	}

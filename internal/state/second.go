@@ -36,8 +36,8 @@ type secondPass struct {
 	failed int              // rounds since it waits
 }
 
-// SecondPassMemory is a workload that waits for a second pass, in a Snapshot.
-type SecondPassMemory struct {
+// secondPassMemory is a workload that waits for a second pass, in a Snapshot.
+type secondPassMemory struct {
 	UID    string
 	Due    workload.Instant
 	Failed int
@@ -230,9 +230,9 @@ func (s *State) placingFlavor(r *record, ps *workload.PodSet) *flavor.Flavor {
 }
 
 // secondPasses returns the workloads that wait for a second pass, by UID.
-func (s *State) secondPasses() (out []SecondPassMemory) {
+func (s *State) secondPasses() (out []secondPassMemory) {
 	for _, uid := range slices.Sorted(maps.Keys(s.second)) {
-		out = append(out, SecondPassMemory{uid, s.second[uid].due, s.second[uid].failed})
+		out = append(out, secondPassMemory{uid, s.second[uid].due, s.second[uid].failed})
 	}
 	return out
 }

@@ -29,7 +29,7 @@ type Snapshot struct {
 	Usages      []SetUsage `json:",omitempty"` // without zeros
 	Workloads   []WorkloadMemory
 	Memory      cycle.Memory
-	NodesMemory
+	nodesMemory
 }
 
 // WorkloadMemory is a workload with the state that its definition does not contain.
@@ -67,7 +67,7 @@ type Checkpoint struct {
 	world       *cycle.Checkpoint
 	nodes       topology.Nodes
 	measured    []topology.Measured
-	second      []SecondPassMemory
+	second      []secondPassMemory
 }
 
 // Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
@@ -144,7 +144,8 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 // Done reports whether the checkpoint is complete.
 func (c *Checkpoint) Done() bool { return c.world.Done() }
 
-// Snapshot returns the State as data, without notices: those of a State with a step as its last event. It may be called in any goroutine, while the State changes.
+// Snapshot returns the State as data, without notices: a State whose last event is a step has none. It may be called in any goroutine,
+// while the State changes.
 func (c *Checkpoint) Snapshot() *Snapshot {
 	out := c.withoutWorkloads()
 	out.Memory = c.world.Memory(c.scans())
@@ -160,7 +161,7 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
 		Usages:      slices.SortedFunc(slices.Values(c.usages), func(a, b SetUsage) int { return a.key().compare(b.key()) }),
-		NodesMemory: nodesMemory(c.nodes, c.measured, c.second, c.resources),
+		nodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources),
 	}
 }
 
@@ -233,10 +234,10 @@ func newRestored(from *Snapshot, n int) *State {
 		s.Apply(SetCohort(c))
 	}
 	for _, n := range from.Nodes {
-		s.Apply(SetNode(n))
+		s.Apply(n)
 	}
 	for _, f := range from.Foreign {
-		s.Apply(SetForeign(f))
+		s.Apply(f)
 	}
 	if s.places != nil {
 		s.places.RestoreMeasures(from.Measured)

@@ -213,7 +213,7 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
-// TestSharingEnds: a tree without queues, or without ones that share, does not run with those that do.
+// TestSharingEnds: a tree without queues, or whose queues share no capacity, does not run with the sharing trees.
 func TestSharingEnds(t *testing.T) {
 	s := newSeated(1, preempt.Policy{})
 	s.Quota.SetParent(s.c.Node, s.Quota.Root(s.a.Node))

@@ -118,7 +118,7 @@ var freeMeasure = MeasureID{Of: -1}
 
 func (id MeasureID) isFree() bool { return id == freeMeasure }
 
-// RestoreMeasures gives a ledger without measures those of another one, as Measures returns them.
+// RestoreMeasures gives a ledger without measures the measures of another one, as Measures returns them.
 func (l *Ledger) RestoreMeasures(all []MeasureID) {
 	l.known = map[MeasureID]resource.FR{}
 	for at, id := range all {

@@ -40,7 +40,7 @@ func (p *Placer) Why(podSets []workload.PodSet, groups []flavor.PlaceGroup) stri
 	return "other workloads of the same cycle take the nodes"
 }
 
-// Wants waits for the domains to hold the group: those that there are, and what is free of them.
+// Wants waits for the domains to hold the group: all of their capacity, and the free part of it.
 func (p *Placer) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) ([]workload.Want, bool) {
 	pods := asked(podSets, []flavor.PlaceGroup{g})
 	for i := range pods {

@@ -14,7 +14,7 @@ import (
 // that holds most or, where several domains will do, of all domains together; 0 if a leader fits nowhere. A group whose
 // needs it does not reach has no room; one whose needs it reaches most often has.
 type Measured struct {
-	Key   string   // of what it depends on; "" for a number that is free
+	Key   string   // the same for equal groups; "" for a number that is free
 	Pods  []PodSet // of the group
 	Empty bool     `json:",omitempty"` // the usage of placed pods is ignored
 }
@@ -63,7 +63,7 @@ func (s *Space) MeasureOf(pods []PodSet, empty bool) (number int, needed resourc
 // Measured returns the measures by number, which RestoreMeasures takes. Not to be modified.
 func (s *Space) Measured() []Measured { return slices.Clone(s.measures.all) }
 
-// RestoreMeasures gives a Space without measures those of another one.
+// RestoreMeasures gives a Space without measures the measures of another one.
 func (s *Space) RestoreMeasures(all []Measured) {
 	s.measures = measures{all: slices.Clone(all), known: map[string]int{}}
 	for number, m := range all {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// perPod returns the usage of one pod on its node: what it requests, and one of the resource pods. spec: 20 §4.5.
+// perPod returns the usage of one pod on its node: its requests, and one of the resource pods. spec: 20 §4.5.
 func perPod(pod *corev1.PodSpec) []state.Request {
 	out := []state.Request{{Resource: string(corev1.ResourcePods), Amount: 1}}
 	//berth:unordered sorted below
