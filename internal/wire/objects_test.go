@@ -298,7 +298,7 @@ func (s *seen) warnings() {
 			s.Fatal(err)
 		}
 	}
-	want := []string{"spec.admissionScope", "spec.topologyName", "spec.podSets[main].topologyRequest", "spec.podSets[main].template.spec.resourceClaims", "spec.fairSharing"}
+	want := []string{"spec.admissionScope", "spec.podSets[main].template.spec.resourceClaims", "spec.fairSharing"}
 	if len(told.texts) != len(want) {
 		s.Fatalf("warnings %q", told.texts)
 	}

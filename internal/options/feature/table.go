@@ -53,23 +53,23 @@ var (
 	AdmissionFairSharing              = gate("AdmissionFairSharing", Beta, on)                    // order by past usage
 
 	// Topology.
-	TopologyAwareScheduling                     = gate("TopologyAwareScheduling", Beta, on)                                                                              // place pods close to each other
-	TASProfileMixed                             = gate("TASProfileMixed", Beta, on, TopologyAwareScheduling)                                                             // least free domains for small pod sets
+	TopologyAwareScheduling                     = gate("TopologyAwareScheduling", Beta, on|acted)                                                                        // place pods close to each other
+	TASProfileMixed                             = gate("TASProfileMixed", Beta, on|acted, TopologyAwareScheduling)                                                       // least free domains for small pod sets
 	TASFailedNodeReplacement                    = gate("TASFailedNodeReplacement", Beta, on|acted, TopologyAwareScheduling)                                              // replace a failed node in an assignment
-	TASFailedNodeReplacementFailFast            = gate("TASFailedNodeReplacementFailFast", Beta, on, TopologyAwareScheduling, TASFailedNodeReplacement)                  // evict at once when there is no replacement
+	TASFailedNodeReplacementFailFast            = gate("TASFailedNodeReplacementFailFast", Beta, on|acted, TopologyAwareScheduling, TASFailedNodeReplacement)            // evict at once when there is no replacement
 	TASReplaceNodeOnPodTermination              = gate("TASReplaceNodeOnPodTermination", Beta, on|acted, TopologyAwareScheduling, TASFailedNodeReplacement)              // replace as soon as the pods are gone
 	TASReplaceNodeOnNodeTaints                  = gate("TASReplaceNodeOnNodeTaints", Beta, on|acted, TopologyAwareScheduling)                                            // replace nodes with untolerated NoExecute taints
 	TASReplaceNodeDueToNotReadyOverFixedTime    = gate("TASReplaceNodeDueToNotReadyOverFixedTime", Deprecated, acted, TopologyAwareScheduling, TASFailedNodeReplacement) // replace after a fixed time
-	TASAssignmentsEncodingByHostnamePrefix      = gate("TASAssignmentsEncodingByHostnamePrefix", Beta, on, TopologyAwareScheduling)                                      // compact assignments
-	TASMultiLayerTopology                       = gate("TASMultiLayerTopology", Beta, on, TopologyAwareScheduling)                                                       // slices within slices
-	TASHandleOverlappingFlavors                 = gate("TASHandleOverlappingFlavors", Beta, on, TopologyAwareScheduling)                                                 // count nodes that two flavors share once
-	TASRecomputeAssignmentWithinSchedulingCycle = gate("TASRecomputeAssignmentWithinSchedulingCycle", Beta, on, TopologyAwareScheduling)                                 // place again when an earlier entry took the room
+	TASAssignmentsEncodingByHostnamePrefix      = gate("TASAssignmentsEncodingByHostnamePrefix", Beta, on|acted, TopologyAwareScheduling)                                // compact assignments
+	TASMultiLayerTopology                       = gate("TASMultiLayerTopology", Beta, on|acted, TopologyAwareScheduling)                                                 // slices within slices
+	TASHandleOverlappingFlavors                 = gate("TASHandleOverlappingFlavors", Beta, on|acted, TopologyAwareScheduling)                                           // count nodes that two flavors share once
+	TASRecomputeAssignmentWithinSchedulingCycle = gate("TASRecomputeAssignmentWithinSchedulingCycle", Beta, on|acted, TopologyAwareScheduling)                           // place again when an earlier entry took the room
 	TASCacheNodeMatchResults                    = gate("TASCacheNodeMatchResults", Beta, on, TopologyAwareScheduling)                                                    // performance only
 	TASCachingRemainingResources                = gate("TASCachingRemainingResources", Beta, on, TopologyAwareScheduling)                                                // performance only
 	TASCacheTopologyTree                        = gate("TASCacheTopologyTree", Beta, on, TopologyAwareScheduling)                                                        // performance only
-	TASValidateWorkloadSliceSize                = gate("TASValidateWorkloadSliceSize", Beta, on, TopologyAwareScheduling)                                                // refuse slice sizes that cannot be placed
-	TASBalancedPlacement                        = gate("TASBalancedPlacement", Alpha, 0, TopologyAwareScheduling)                                                        // spread pods evenly over the chosen domains
-	TASRespectNodeAffinityPreferred             = gate("TASRespectNodeAffinityPreferred", Alpha, 0, TopologyAwareScheduling)                                             // weigh preferred node affinity
+	TASValidateWorkloadSliceSize                = gate("TASValidateWorkloadSliceSize", Beta, on|acted, TopologyAwareScheduling)                                          // refuse slice sizes that cannot be placed
+	TASBalancedPlacement                        = gate("TASBalancedPlacement", Alpha, acted, TopologyAwareScheduling)                                                    // spread pods evenly over the chosen domains
+	TASRespectNodeAffinityPreferred             = gate("TASRespectNodeAffinityPreferred", Alpha, acted, TopologyAwareScheduling)                                         // weigh preferred node affinity
 
 	// Elastic jobs and devices.
 	ElasticJobsViaWorkloadSlices            = gate("ElasticJobsViaWorkloadSlices", Beta, on|acted)                                                         // resize running jobs

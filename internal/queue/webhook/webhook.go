@@ -71,10 +71,6 @@ func notYet(object client.Object) []string {
 		if o.Spec.FairSharing != nil {
 			paths = append(paths, "spec.fairSharing")
 		}
-	case *kueue.ResourceFlavor:
-		if o.Spec.TopologyName != "" {
-			paths = append(paths, "spec.topologyName")
-		}
 	}
 	return review.NotYet(paths...)
 }

@@ -31,7 +31,6 @@ func TestNotYet(t *testing.T) {
 		"a scope":               {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}}, "spec.admissionScope"},
 		"a scope of none":       {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: &kueue.AdmissionScope{AdmissionMode: kueue.NoAdmissionFairSharing}}}, ""},
 		"several flavors":       {&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{}}}, "spec.concurrentAdmissionPolicy"},
-		"a topology":            {&kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{TopologyName: "t"}}, "spec.topologyName"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -2,8 +2,6 @@
 package webhook
 
 import (
-	"reflect"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -17,6 +15,8 @@ type Options struct {
 	NonNegative bool
 	// PodSetMetadata checks labels and annotations of pod sets: gate WorkloadValidationForPodSetMetadata.
 	PodSetMetadata bool
+	// SliceSize checks the form of topology requests for slices: gate TASValidateWorkloadSliceSize.
+	SliceSize bool
 	// PriorityBoost checks the priority boost annotation.
 	PriorityBoost bool
 }
@@ -46,23 +46,9 @@ func notYet(w *kueue.Workload) []string {
 	var paths []string
 	for _, ps := range w.Spec.PodSets {
 		path := "spec.podSets[" + string(ps.Name) + "]"
-		if isPlaced(ps.TopologyRequest) {
-			paths = append(paths, path+".topologyRequest")
-		}
 		if len(ps.Template.Spec.ResourceClaims) > 0 {
 			paths = append(paths, path+".template.spec.resourceClaims")
 		}
 	}
 	return review.NotYet(paths...)
-}
-
-// isPlaced reports whether pods are to be placed by topology. PodSetGroupName, by which pod sets share their
-// flavors, is supported.
-func isPlaced(t *kueue.PodSetTopologyRequest) bool {
-	if t == nil {
-		return false
-	}
-	rest := *t
-	rest.PodSetGroupName = nil
-	return !reflect.DeepEqual(rest, kueue.PodSetTopologyRequest{})
 }

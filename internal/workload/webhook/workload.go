@@ -61,6 +61,20 @@ func (s *server) validateWorkload(_ context.Context, _ *admission.Request, objec
 	return review.Refuse(errs)
 }
 
+// validateSlices checks that the form of slices with one layer is complete (spec: 20 §3).
+func validateSlices(r *kueue.PodSetTopologyRequest, at *field.Path) field.ErrorList {
+	switch {
+	case r == nil:
+	case r.PodSetSliceRequiredTopology != nil && r.PodSetSliceSize == nil:
+		return field.ErrorList{field.Required(at.Child("podSetSliceSize"), "must be set together with podSetSliceRequiredTopology")}
+	case r.PodSetSliceSize != nil && r.PodSetSliceRequiredTopology == nil:
+		return field.ErrorList{field.Forbidden(at.Child("podSetSliceSize"), "may only be set together with podSetSliceRequiredTopology")}
+	case r.PodSetSliceSize != nil && *r.PodSetSliceSize < 1:
+		return field.ErrorList{field.Invalid(at.Child("podSetSliceSize"), *r.PodSetSliceSize, "must be at least 1")}
+	}
+	return nil
+}
+
 func (s *server) validatePodSets(w *kueue.Workload) field.ErrorList {
 	var errs field.ErrorList
 	var withMinimum int
@@ -71,6 +85,9 @@ func (s *server) validatePodSets(w *kueue.Workload) field.ErrorList {
 			if job.IsElastic(w) {
 				errs = append(errs, field.Forbidden(at.Child("minCount"), "may not be set on an elastic workload"))
 			}
+		}
+		if s.SliceSize {
+			errs = append(errs, validateSlices(set.TopologyRequest, at.Child("topologyRequest"))...)
 		}
 		template := at.Child("template")
 		if s.PodSetMetadata {

@@ -283,9 +283,6 @@ func TestNotYet(t *testing.T) {
 		want   string // the path, "" for no warning
 	}{
 		"a pod set group": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g")} })}, ""},
-		"a place": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) {
-			p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g"), Required: new("rack")}
-		})}, "spec.podSets[main].topologyRequest"},
 		"a claim": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) {
 			p.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
 		})}, "spec.podSets[main].template.spec.resourceClaims"},
