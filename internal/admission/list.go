@@ -44,6 +44,7 @@ func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 		Workloads: workloadwebhook.Options{
 			NonNegative:    o.Gates.On(feature.WorkloadValidateResourcesAreNonNegative),
 			PodSetMetadata: o.Gates.On(feature.WorkloadValidationForPodSetMetadata),
+			SliceSize:      o.Gates.On(feature.TASValidateWorkloadSliceSize),
 			PriorityBoost:  o.Gates.On(feature.PriorityBoost),
 		},
 		Queues: queuewebhook.Options{StrictOnFlavors: o.Gates.On(feature.RejectUpdatesToCQWithInvalidOnFlavors)},

@@ -276,7 +276,7 @@ func (l *line) setCut(cut bool) {
 	defer l.mu.Unlock()
 	l.cut = cut
 	for _, body := range l.bodies {
-		_ = body.Close() //nolint:errcheck // its reader sees it
+		_ = body.Close() // its reader sees it
 	}
 	l.bodies = nil
 }

@@ -14,11 +14,13 @@ import (
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
 )
 
-// Condition of a pod that was failed, its reason, and the event about it.
+// terminated is the condition of a pod that was failed.
+const terminated corev1.PodConditionType = "TerminatedByKueue"
+
+// Reason of the condition, and of the event about it.
 const (
-	terminated  corev1.PodConditionType = "TerminatedByKueue"
-	unstartable                         = "UnschedulableOnAssignedNode"
-	podEvent                            = "PodTerminatedByKueue"
+	unstartable = "UnschedulableOnAssignedNode"
+	podEvent    = "PodTerminatedByKueue"
 )
 
 // failPods fails the pods that wait for a node that will not take them, in managed namespaces. That the Workload has no assignment on the
