@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/berth-project/berth/internal/core/order"
+	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -67,4 +70,53 @@ func (m *machine) checkLines(t *rapid.T, q *queue, line []*workload.Workload) {
 			t.Fatalf("%s is in line %d", w.Key, w.Line)
 		}
 	}
+}
+
+// TestPagesByUsage: the places of pending workloads follow the usage of their LocalQueues, at once. spec: 20 §4.4, 70 §4.6.
+func TestPagesByUsage(t *testing.T) {
+	red, blue, green := Name{"red", "main"}, Name{"blue", "main"}, Name{"red", "green"}
+	s := lines(red, blue, green)
+	y := yard{s: s}
+	def := y.queue(0, 10, preempt.Policy{})
+	def.UsageBased = true
+	s.Apply(SetQueue(def))
+	for i, lq := range []Name{red, blue, green, red, blue, green} {
+		s.submitTo(lq, string(rune('a'+i)), int64(i), workload.Instant(i+1), 1)
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		list, _ := s.Publish().Waiting(queueName(0))
+		if diff := gocmp.Diff(want, show(list.Page(nil, 0, 1000))); diff != "" || list.Len() != len(want) {
+			t.Errorf("%s: %d pending, page (-want +got):\n%s", when, list.Len(), diff)
+		}
+		for _, p := range list.Page(nil, 0, 1000) {
+			if place := list.place(p.entry); place != int(p.InClusterQueue) {
+				t.Errorf("%s: %s has place %d, and is number %d of the page", when, p.UID(), place, p.InClusterQueue)
+			}
+		}
+	}
+	use := func(lq Name, standing order.Standing) { s.Apply(SetUsage{lq.Namespace, lq.Name, standing}) }
+	expect("nothing is used", "f 0 0", "e 1 0", "d 2 0", "c 3 1", "b 4 1", "a 5 1")
+	use(red, 1)
+	use(blue, 2)
+	expect("the lowest usage first", "f 0 0", "c 1 1", "d 2 0", "a 3 1", "e 4 0", "b 5 1")
+	use(green, 2)
+	kept, _ := s.Publish().Waiting(queueName(0))
+	expect("equal usage", "d 0 0", "a 1 1", "f 2 0", "e 3 0", "c 4 1", "b 5 1")
+	use(red, 9)
+	expect("red has used more", "f 0 0", "e 1 0", "c 2 1", "b 3 1", "d 4 0", "a 5 1")
+	if diff := gocmp.Diff([]string{"d 0 0", "a 1 1", "f 2 0"}, show(kept.Page(nil, 0, 3))); diff != "" {
+		t.Errorf("a model of before (-want +got):\n%s", diff)
+	}
+	moved := Workload{UID: "d", Namespace: "red", Name: "d", Version: 2, LocalQueue: "green", Priority: 3, Created: 4, Since: 4, Queueable: true}
+	moved.PodSets = []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: 1}}}}
+	s.Apply(SetWorkload(moved))
+	expect("d has another LocalQueue", "f 0 0", "e 1 0", "d 2 1", "c 3 2", "b 4 1", "a 5 0")
+	s.Apply(DeleteLocalQueue(red))
+	expect("a LocalQueue is deleted", "f 0 0", "e 1 0", "d 2 1", "c 3 2", "b 4 1")
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "red", Name: "main", Queue: queueName(0)}))
+	expect("it comes again, without usage", "a 0 0", "f 1 0", "e 2 0", "d 3 1", "c 4 2", "b 5 1")
+	def.UsageBased = false
+	s.Apply(SetQueue(def))
+	expect("usage does not count", "f 0 0", "e 1 0", "d 2 1", "c 3 2", "b 4 1", "a 5 0")
 }
