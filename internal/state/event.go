@@ -82,7 +82,7 @@ func (s *State) Apply(e Event) (r cycle.Result) {
 	} else {
 		s.flight.note(e)
 	}
-	s.flight.update(s)
+	s.flight.updateMany(s)
 	return r
 }
 

@@ -82,9 +82,19 @@ func (f *recorder) update(s *State) {
 		if r != nil {
 			r.unrecorded = false
 		}
-		f.records.set(number, checkpointOf(r))
+		f.records.set(number, f.records.checkpointOf(r))
 	}
 	f.touched = f.touched[:0]
+}
+
+// manyTouched is how many records may be touched until their checkpoints are updated, without a step.
+const manyTouched = 4096
+
+// updateMany is update if many records are touched. Between steps the others wait: most of them are touched again by the next one.
+func (f *recorder) updateMany(s *State) {
+	if f != nil && len(f.touched) >= manyTouched {
+		f.update(s)
+	}
 }
 
 // shareRecords returns the checkpoints of all records.

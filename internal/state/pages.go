@@ -13,6 +13,7 @@ import (
 type pages struct {
 	table []*page
 	own   []uint64 // a bit for each page: no copy of the table has it
+	blank []rareCheckpoint
 }
 
 // pageLen makes a page nearly as large as one of the allocator's size classes.
@@ -69,7 +70,7 @@ func (p *pages) share() []*page {
 }
 
 // checkpointOf returns the checkpoint of a record, a blank one for nil.
-func checkpointOf(r *record) workloadCheckpoint {
+func (p *pages) checkpointOf(r *record) workloadCheckpoint {
 	if r == nil {
 		return workloadCheckpoint{}
 	}
@@ -81,7 +82,8 @@ func checkpointOf(r *record) workloadCheckpoint {
 	if !r.assumed() && !r.wl.Evicting && scan == nil {
 		return w
 	}
-	w.rare = &rareCheckpoint{queue: r.wl.Queue, evicting: r.wl.Evicting, scan: scan}
+	w.rare = takeBlank(&p.blank, 16)
+	w.rare.queue, w.rare.evicting, w.rare.scan = r.wl.Queue, r.wl.Evicting, scan
 	if r.assumed() {
 		w.rare.assumed, w.rare.at, w.rare.since, w.rare.priority = r.got, r.wl.ReservedAt, r.wl.Since, r.wl.Priority
 	}
@@ -92,7 +94,7 @@ func checkpointOf(r *record) workloadCheckpoint {
 func (s *State) copyRecords() pages {
 	var p pages
 	for number, r := range s.byNumber.All {
-		p.set(int32(number), checkpointOf(r))
+		p.set(int32(number), p.checkpointOf(r))
 	}
 	return p
 }

@@ -168,8 +168,10 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		r.More, r.Next = part.More, part.Next
 	}
 	if s.flight != nil {
-		for _, wl := range s.world.Unsettled() { // there is no decision about one that was admitted and retracted in this step
-			s.flight.touch(s.byNumber.All[wl.Record])
+		for _, wl := range s.world.Unsettled() { // there need not be a decision about one whose admission was retracted in this step
+			if wl.Retractions > 0 {
+				s.flight.touch(s.byNumber.All[wl.Record])
+			}
 		}
 	}
 	if placeNext != 0 && (r.Next == 0 || placeNext < r.Next) {

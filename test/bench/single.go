@@ -186,6 +186,7 @@ func (b *bench) memory() error {
 		}
 		r = cycle.Result{}
 		s.Publish()
+		s.ContinueCheckpoint(math.MaxInt)
 		name := "memory.bytes_per_pending"
 		if distinct {
 			name = "memory.distinct_bytes_per_pending"
