@@ -71,6 +71,7 @@ func (s *State) setWorkload(def *Workload) {
 	defer s.touch(r)
 	before, followed, had := r.def, s.replacedSlice(r), s.quotaOf(r)
 	s.define(r, def)
+	s.reshape(r, before.shape)
 	if followed != nil && followed != s.replacedSlice(r) {
 		s.charge(followed)
 	}
