@@ -84,7 +84,7 @@ func TestMixtures(t *testing.T) {
 	for range len(pool) / 5 {
 		pool = append(pool, "step", "step", "+ step", "step unwritten", "wait 2", "finish ?", "evicted ?", "evicted ?", "evict ?",
 			"submit s queue=A replaces=? cpu=2", "submit s queue=A prio=1 replaces=? / main x4 min=2 cpu=4", "submit g queue=A prio=2 gated cpu=2",
-			"fail ?", "recover ?", "uncordon ?", "foreign ?", "finish ?", "delete workload ?", "edit ? gate=open", "edit ? prio=1", "edit ? prio=-1", "edit ? cpu=1", "written ?", "write-fails ?", "evict-fails ?")
+			"fail ?", "recover ?", "explain ?", "uncordon ?", "foreign ?", "finish ?", "delete workload ?", "edit ? gate=open", "edit ? prio=1", "edit ? prio=-1", "edit ? cpu=1", "written ?", "write-fails ?", "evict-fails ?")
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		p, twin := newPlayer(few), newPlayer(few)

@@ -87,8 +87,9 @@ func (r *record) samePlace(a *definition) bool {
 		return false
 	}
 	follows := a.Replaces == b.Replaces && a.Owner == b.Owner
-	if b.Reserved { // its requests do not matter while it holds quota
-		return a.Queue == b.Queue && a.ReservedAt == b.ReservedAt && slices.Equal(a.Held, b.Held) && follows && samePlaced(a.Placed, b.Placed)
+	if b.Reserved { // its requests do not matter while it holds quota, but the usage of each pod does on its node
+		return a.Queue == b.Queue && a.ReservedAt == b.ReservedAt && slices.Equal(a.Held, b.Held) && follows &&
+			samePlaced(a.Placed, b.Placed) && (len(b.Placed) == 0 || a.shape == b.shape)
 	}
 	return a.localQueue == b.localQueue && follows && b.shape == r.class.shape &&
 		[...]bool{a.Gated, a.Resting, a.Queueable} == [...]bool{b.Gated, b.Resting, b.Queueable} && sameProblem(a.Problem, b.Problem)

@@ -1,11 +1,9 @@
 package state
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +68,10 @@ func TestMachine(t *testing.T) {
 			"copy":             m.copy,
 			"checkpoint":       m.checkpoint,
 			"fork":             m.forkBetween,
+			"edit node":        m.editNode,
+			"edit other node":  m.editNode,
+			"delete node":      m.deleteNode,
+			"foreign":          m.setForeign,
 		})
 		m.step(rt)
 		m.replay(rt)
@@ -110,6 +112,7 @@ type machine struct {
 	cpu        bool // whether workloads ask for two resources
 	partial    bool // whether pod sets may shrink
 	usageBased bool // whether queues may be
+	places     bool // whether there are topologies
 
 	flavors    map[string]flavor.Flavor
 	cohorts    map[string]Cohort
@@ -118,6 +121,8 @@ type machine struct {
 	usages     map[string]order.Standing // by LocalQueue
 	namespaces map[string]map[string]string
 	objects    map[string]*object
+	nodes      map[string]SetNode
+	foreign    map[string]SetForeign
 	serial     int
 	shown      map[string]string // by queue and cohort: what its status shows
 	checks     int
@@ -144,6 +149,7 @@ func newMachine(t *rapid.T) *machine {
 	}
 	m.options, m.partial = drawOptions(t), rapid.IntRange(0, 3).Draw(t, "partial") == 3
 	m.usageBased = rapid.IntRange(0, 2).Draw(t, "usage based") == 2
+	m.drawPlaces(t)
 	m.s = New(m.options)
 	m.s.Record(rapid.IntRange(1, 40).Draw(t, "record"))
 	for _, name := range []string{"n0", "n1"} {
@@ -151,8 +157,13 @@ func newMachine(t *rapid.T) *machine {
 		m.s.Apply(SetNamespace{Name: name, Labels: m.namespaces[name]})
 	}
 	for _, name := range []string{"f0", "f1"} {
-		m.flavors[name] = flavor.Flavor{Name: name}
+		m.flavors[name] = m.levels(t, flavor.Flavor{Name: name})
 		m.s.Apply(SetFlavor(m.flavors[name]))
+	}
+	for range 4 {
+		if m.places {
+			m.editNode(t)
+		}
 	}
 	for range rapid.IntRange(1, 6).Draw(t, "queues") {
 		m.editQueue(t)
@@ -224,6 +235,9 @@ func (m *machine) shape(t *rapid.T, def *Workload) {
 	def.PodSets = nil
 	for i := range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "podsets") {
 		ps := PodSet{Name: fmt.Sprintf("p%d", i), Count: 1}
+		if m.places {
+			ps.Count = rapid.Int32Range(1, 4).Draw(t, "pods")
+		}
 		if m.partial {
 			ps.Count = rapid.Int32Range(1, 3).Draw(t, "count")
 			ps.MinCount = rapid.Int32Range(0, ps.Count).Draw(t, "min")
@@ -238,6 +252,9 @@ func (m *machine) shape(t *rapid.T, def *Workload) {
 			}
 		}
 		def.PodSets = append(def.PodSets, ps)
+	}
+	if m.places {
+		m.requestPlaces(t, def.PodSets)
 	}
 }
 
@@ -357,7 +374,7 @@ func (m *machine) editFlavor(t *rapid.T) {
 			name = "f1"
 		}
 	}
-	f := flavor.Flavor{Name: name}
+	f := m.levels(t, flavor.Flavor{Name: name})
 	switch rapid.IntRange(0, 5).Draw(t, "how") {
 	case 2:
 		f.Taints = []workload.Taint{{Key: "k", Effect: "NoSchedule"}}
@@ -429,6 +446,9 @@ func (m *machine) asAdmitted(o *object) Workload {
 	def.ReservedAt = o.admission.Workload.ReservedAt
 	for _, ps := range o.grant.PodSets {
 		def.Held = append(def.Held, ps.Held...)
+		if ps.Placement != nil {
+			def.Placed = append(def.Placed, PodSetPlacement{ps.Name, *ps.Placement})
+		}
 	}
 	return def
 }
@@ -460,7 +480,7 @@ func (m *machine) evictFails(t *rapid.T) {
 func (m *machine) evicted(t *rapid.T) {
 	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
 	o.def.Reserved, o.def.Admitted, o.def.Evicting, o.def.Held, o.def.Queue = false, false, false, nil, ""
-	o.def.Ready = false
+	o.def.Ready, o.def.Placed = false, nil
 	m.set(o)
 }
 
@@ -479,7 +499,7 @@ func (m *machine) mayStay(t *rapid.T) {
 func (m *machine) finish(t *rapid.T) {
 	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
 	o.def.Queueable, o.def.Reserved, o.def.Admitted, o.def.Evicting = false, false, false, false
-	o.def.Held, o.def.Queue = nil, ""
+	o.def.Held, o.def.Queue, o.def.Placed = nil, "", nil
 	if o.admission != nil {
 		m.fail(o)
 	}
@@ -498,6 +518,7 @@ func (m *machine) reservedOutside(t *rapid.T) {
 	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
 	o.def.Reserved, o.def.Queue, o.def.ReservedAt = true, rapid.SampledFrom([]string{"q0", "q1", "ghost"}).Draw(t, "in"), m.tick()
 	o.def.Held = []Held{{Flavor: "f0", Resource: "gpu", Amount: resource.Amount(rapid.Int64Range(0, 3).Draw(t, "held"))}}
+	m.placedOutside(t, &o.def)
 	m.set(o)
 }
 
@@ -623,6 +644,7 @@ func (m *machine) step(t *rapid.T) {
 		m.decided(t, &r.Decisions[i], told)
 	}
 	checkStarts(t, r.Decisions)
+	m.checkRoom(t, r.Decisions)
 	for _, d := range r.Decisions { // all are charged by now, and still each fits
 		rec := m.s.records[d.Workload.UID]
 		if d.Look.Verdict == trace.Admitted && rec.in != nil && !m.fitsBeside(rec) {
@@ -643,6 +665,7 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 		t.Fatalf("preempts nobody: %s", d.Look)
 	case d.Look.Verdict == trace.Admitted:
 		o.admission, o.grant = d, m.s.Grant(d)
+		m.checkPlaced(t, d)
 		if d.Replaced != nil {
 			if old := m.objects[d.Replaced.UID]; old == nil || old.def.Name != o.def.Replaces || old.def.Owner != o.def.Owner {
 				t.Fatalf("%s takes the place of %s", o.def.Key(), d.Replaced.Key)
@@ -727,6 +750,7 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("%v has its standing in another queue than it leads to", name)
 		}
 	}
+	m.checkPlaces(t, m.s)
 	m.checkSlices(t)
 	m.checkTouched(t)
 	m.checkModel(t)
@@ -769,6 +793,8 @@ func (m *machine) checkSettled(t *rapid.T) {
 	if diff := gocmp.Diff(plainDump(fresh), plainDump(m.s)); diff != "" {
 		t.Fatalf("rebuilt and incremental differ (-rebuilt +incremental):\n%s", diff)
 	}
+	m.checkPlaces(t, fresh)
+	m.checkAwake(t)
 	m.checkNothingMissed(t, fresh)
 }
 
@@ -834,6 +860,7 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 	for _, name := range slices.Sorted(maps.Keys(m.flavors)) {
 		add(func(s *State) { s.Apply(SetFlavor(m.flavors[name])) })
 	}
+	m.rebuildPlaces(add)
 	for _, name := range slices.Sorted(maps.Keys(m.cohorts)) {
 		add(func(s *State) { s.Apply(SetCohort(m.cohorts[name])) })
 	}
@@ -925,56 +952,4 @@ func inPart(look *trace.Look, r *record) bool {
 		}
 	}
 	return false
-}
-
-// TestOrderOfSetup: however the same objects arrive, the same is decided.
-func TestOrderOfSetup(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		m := newMachine(rt)
-		for range rapid.IntRange(0, 12).Draw(rt, "workloads") {
-			m.submit(rt)
-			if rapid.IntRange(0, 2).Draw(rt, "running") == 0 {
-				m.reservedOutside(rt)
-			}
-		}
-		a := m.rebuilt(nil)
-		b := m.rebuilt(func(calls []func(*State)) {
-			copy(calls, rapid.Permutation(calls).Draw(rt, "order"))
-		})
-		if diff := gocmp.Diff(a.Dump(), b.Dump()); diff != "" {
-			rt.Fatalf("the worlds differ:\n%s", diff)
-		}
-		for range 3 {
-			if diff := gocmp.Diff(decisions(a), decisions(b)); diff != "" {
-				rt.Fatalf("the decisions differ:\n%s", diff)
-			}
-			if diff := gocmp.Diff(a.Dump(), b.Dump()); diff != "" {
-				rt.Fatalf("the worlds differ after a step:\n%s", diff)
-			}
-			for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
-				if o := m.objects[uid]; a.records[uid].wl.Evicting {
-					def := o.def
-					def.Version, def.Reserved, def.Held = def.Version+5, false, nil
-					a.Apply(SetWorkload(def))
-					b.Apply(SetWorkload(def))
-				}
-			}
-		}
-	})
-}
-
-func decisions(s *State) []string { return texts(s.Step(100, math.MaxInt).Decisions) }
-
-func texts(decisions []cycle.Decision) []string {
-	var out []string
-	for _, d := range decisions {
-		text := d.Look.String()
-		evict := slices.Clone(d.Evict)
-		slices.SortFunc(evict, func(a, b preempt.Victim) int { return cmp.Compare(a.Workload.UID, b.Workload.UID) })
-		for _, v := range evict {
-			text += "told: " + v.Workload.UID + "\n"
-		}
-		out = append(out, text)
-	}
-	return out
 }

@@ -122,6 +122,15 @@ func (s *State) recallPlaces(r *record, from *flavor.Holding) *flavor.Holding {
 	return &h
 }
 
+// reshape charges the places of an admission that is being written for what its pods request by now, as a restored
+// State would.
+func (s *State) reshape(r *record, before *shape) {
+	if r.def.shape != before && r.assumed() {
+		r.got = s.recallPlaces(r, r.got)
+		s.charge(r)
+	}
+}
+
 func samePlaced(a, b []PodSetPlacement) bool {
 	return slices.EqualFunc(a, b, func(a, b PodSetPlacement) bool {
 		return a.PodSet == b.PodSet && a.Flavor == b.Flavor && slices.Equal(a.Levels, b.Levels) &&

@@ -72,6 +72,7 @@ func (s *State) setWorkload(def *Workload) {
 	defer s.followSecondPass(r)
 	before, followed, had := r.def, s.replacedSlice(r), s.quotaOf(r)
 	s.define(r, def)
+	s.reshape(r, before.shape)
 	if followed != nil && followed != s.replacedSlice(r) {
 		s.charge(followed)
 	}

@@ -88,7 +88,7 @@ var noPreemption = new(preempt.Policy).Reach()
 // prepare sets up the search for flavors for one head.
 func (w *World) prepare(e *entry) {
 	w.at = e
-	w.aimSearch(e.q)
+	w.aimSearch(e)
 	e.replaces, e.wl.Replaces, e.targets = nil, nil, nil
 	if e.wl.MayReplace {
 		if replaces, pins, waits := w.ReplacedSlice(e.wl); replaces != nil && replaces.Reserved && replaces.Queue == e.wl.Queue {
@@ -97,9 +97,9 @@ func (w *World) prepare(e *entry) {
 	}
 }
 
-// aimSearch sets the search for flavors to a queue.
-func (w *World) aimSearch(q *Queue) {
-	s := &w.flavors
+// aimSearch sets the search for flavors to the queue of a head.
+func (w *World) aimSearch(e *entry) {
+	s, q := &w.flavors, e.q
 	s.Node, s.Groups, s.Policy = q.Node, q.Groups, q.Policy
 	s.Policy.Off = w.FungibilityOff
 	s.IgnoreUndeclared = w.IgnoreUndeclared
@@ -110,7 +110,7 @@ func (w *World) aimSearch(q *Queue) {
 		s.NoPreemption = &noPreemption
 	}
 	s.Resume, s.Only, s.Pins, s.Places = nil, nil, nil, nil
-	if q.Shares && w.Places != nil {
+	if w.Places != nil && (q.Shares || slices.ContainsFunc(e.wl.PodSets, func(ps workload.PodSet) bool { return ps.Topology != nil })) {
 		s.Places, s.Delayed = w.Places, q.Delayed
 	}
 }
@@ -326,7 +326,7 @@ func (c *round) detail(l *trace.Look, e *entry) {
 // wanted returns what has to be available for a different outcome; nothing if there is no
 // such amount. A slice that replaces another one is evaluated after every release.
 func (w *World) wanted(e *entry) []workload.Want {
-	w.aimSearch(e.q)
+	w.aimSearch(e)
 	w.wants = w.flavors.Wants(e.wl.PodSets, w.wants[:0])
 	if e.replaces != nil {
 		for i := range w.wants {

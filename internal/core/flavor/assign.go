@@ -101,6 +101,7 @@ func (s *Search) Assign(podSets []workload.PodSet, into *Assignment) {
 		Tried: into.Tried[:0], Placed: into.Placed[:0], flat: into.flat[:0],
 	}
 	s.into, s.needs, s.placed = into, s.needs[:0], s.placed[:0]
+	s.trial, s.fullNodes = nil, false // a queue without topologies sets neither
 	groups := s.prepare(podSets)
 	for number := range groups {
 		if !s.assignGroup(number) {

@@ -56,7 +56,9 @@ func (s *Space) MeasureOf(pods []PodSet, empty bool) (number int, needed resourc
 	if f := s.resolve(g); f != nil && f.Cause != NoDomains {
 		return 0, 0, false
 	}
-	key := g.tree.flavor + " " + strconv.Itoa(g.requested) + strconv.FormatBool(g.required) + g.tree.shapeOf(g, empty).key
+	// Levels have numbers in what follows, which an edit of the topology may give to others.
+	key := g.tree.flavor + " " + strings.Join(g.tree.def.Levels, ",") + " " +
+		strconv.Itoa(g.requested) + strconv.FormatBool(g.required) + g.tree.shapeOf(g, empty).key
 	return s.measures.put(Measured{key, pods, empty}), resource.Amount(g.needed) + 1, true
 }
 

@@ -71,7 +71,7 @@ func (l *Look) Hash(h *Hash) {
 	}
 	h.Number(int64(len(l.WakesOn)))
 	for _, fr := range l.WakesOn {
-		h.Number(int64(fr))
+		h.Number(int64(max(fr, -1))) // the numbers of measures depend on the explanations in between
 	}
 }
 
