@@ -315,6 +315,17 @@ func (s *search) extend(from int, leaderless bool, pods int64, through int) {
 	}
 }
 
+// best returns the state of n domains with the least waste, -1 if none holds everything.
+func (s *search) best(n int) int {
+	best := -1
+	for i, o := range s.states {
+		if o.used == n && o.ends() && (best < 0 || o.left > s.states[best].left) {
+			best = i
+		}
+	}
+	return best
+}
+
 // choose returns exactly as many domains as the greedy test takes, with the least waste; nil if it finds none.
 func (b balancer) choose(list []candidate, order func(x, y candidate) int) (out []candidate) {
 	n := b.test(list).domains
@@ -339,13 +350,7 @@ func (b balancer) choose(list []candidate, order func(x, y candidate) int) (out 
 			return nil
 		}
 	}
-	best := -1
-	for i, o := range s.states {
-		if o.used == n && o.ends() && (best < 0 || o.left > s.states[best].left) {
-			best = i
-		}
-	}
-	for i := best; i >= 0 && s.states[i].from >= 0; i = s.states[i].from {
+	for i := s.best(n); i >= 0 && s.states[i].from >= 0; i = s.states[i].from {
 		out = append(out, list[s.states[i].through])
 	}
 	return out

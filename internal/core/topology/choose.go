@@ -180,9 +180,9 @@ func (h chooser) tighter(a, b *candidate) bool {
 	return a.order < b.order
 }
 
-// moveLeader moves the first domain that can host the leader without losing more than can be spared to the front, and
-// reports whether there is one.
-func (h chooser) moveLeader(r *ranking, n, unit int64) bool {
+// moveLeader moves the first domain that can host the leader without losing more than can be spared to the front. If
+// there is none, the order stays.
+func (h chooser) moveLeader(r *ranking, n, unit int64) {
 	spare, first := -n, -1
 	for i := range r.list {
 		all, _ := r.list[i].room(unit)
@@ -195,20 +195,19 @@ func (h chooser) moveLeader(r *ranking, n, unit int64) bool {
 		}
 	}
 	if first < 0 {
-		return false
+		return
 	}
 	c := r.list[first]
 	if r.fixed {
 		copy(r.list[1:], r.list[:first])
 	} else {
-		r.list[first] = r.list[0]
+		r.list[first], r.sorted = r.list[0], 1
 	}
 	r.list[0] = c
-	return true
 }
 
-// tightest moves the smallest candidate that holds n alone to a place, from the rest of the ranking and of the tier of
-// the one there.
+// tightest returns the smallest candidate that holds n alone, among the one at a place, which does, and the ones after it
+// of the same affinity; LeastFreeCapacity takes the one at the place. spec: 20 §4.6, step 4.
 func (h chooser) tightest(r *ranking, at int, n, unit int64, leader bool) *candidate {
 	best := &r.list[at]
 	if h.least {
@@ -239,7 +238,8 @@ func (h chooser) tightest(r *ranking, at int, n, unit int64, leader bool) *candi
 func (h chooser) several(list []candidate, n int64) []candidate {
 	rest := ranking{list: list, order: h.withLeader}
 	if h.leader {
-		if len(list) == 0 || (!h.moveLeader(&rest, n, 0) && !rest.at(0).leader) {
+		h.moveLeader(&rest, n, 0)
+		if len(list) == 0 || !rest.at(0).leader {
 			return nil
 		}
 		if list[0].slicesWL >= n {
@@ -267,27 +267,20 @@ func (h chooser) several(list []candidate, n int64) []candidate {
 // distribute gives n to candidates in their order, and a leader to one of them. It reorders list. A domain that gets
 // nothing is left out. ok is false if they do not hold it. spec: 20 §4.6, Take.
 func (h chooser) distribute(r *ranking, n, unit int64, leader bool, out []share) (_ []share, ok bool) {
-	from := 0
-	if leader && h.moveLeader(r, n, unit) {
-		from = 1
+	if leader {
+		h.moveLeader(r, n, unit)
 	}
-	rest := ranking{list: r.list[from:], order: r.order, fixed: r.fixed}
 	for i := range r.list {
 		if !leader && n == 0 {
 			return out, true
 		}
-		of, at := r, i
-		if i >= from {
-			of, at = &rest, i-from
-			rest.at(at)
-		}
-		c := &of.list[at]
+		c := r.at(i)
 		room, with := c.room(unit)
 		if leader {
 			room = with
 		}
 		if room >= n && (!leader || c.leader) {
-			return append(out, share{h.tightest(of, at, n, unit, leader).id, leader, n}), true
+			return append(out, share{h.tightest(r, i, n, unit, leader).id, leader, n}), true
 		}
 		room = min(room, n)
 		hosts := leader && c.leader

@@ -88,15 +88,19 @@ func (t *tree) knows(p *Placement) bool {
 
 // merge adds placements up, in the order of the tree. All domains must count.
 func (t *tree) merge(a, b *Placement) *Placement {
+	t.number()
 	shares := make([]share, 0, len(a.Domains)+len(b.Domains))
 	for _, d := range slices.Concat(a.Domains, b.Domains) {
-		leaf := t.leafAt(d.Values)
-		if i := slices.IndexFunc(shares, func(s share) bool { return s.id == leaf }); i >= 0 {
-			shares[i].n += int64(d.Count)
+		shares = append(shares, share{id: t.leafAt(d.Values), n: int64(d.Count)})
+	}
+	t.sortShares(shares)
+	merged := shares[:0]
+	for _, s := range shares {
+		if n := len(merged); n > 0 && merged[n-1].id == s.id {
+			merged[n-1].n += s.n
 			continue
 		}
-		shares = append(shares, share{id: leaf, n: int64(d.Count)})
+		merged = append(merged, s)
 	}
-	t.number()
-	return t.placement(&PodSet{Name: a.PodSet}, shares, false)
+	return t.placement(&PodSet{Name: a.PodSet}, merged, false)
 }

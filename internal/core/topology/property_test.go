@@ -346,12 +346,35 @@ func (p *pair) changeHeld(h *heldParts) {
 				got, f := p.s.Replace([]PodSet{ps}, []string{host}, Options{Explain: true})
 				want, wf := p.w.replace(ps, host)
 				p.compareDomains(got, f, want, wf, ps)
+				if f == nil {
+					p.checkMoved(ps, got[0], host)
+				}
 			}
 		}
 		ps.Count = int32(p.n(1, 9, "resized"))
 		got, f := p.s.Place([]PodSet{ps}, Options{})
 		want, wf := p.w.resize(ps)
 		p.compareDomains(got, f, want, wf, ps)
+	}
+}
+
+// checkMoved checks that only the pods of a host have moved.
+func (p *pair) checkMoved(ps PodSet, now *Placement, host string) {
+	count := func(pl *Placement, at string) (n int32) {
+		for _, d := range pl.Domains {
+			if d.Values[0] == at {
+				n += d.Count
+			}
+		}
+		return n
+	}
+	if count(now, host) > 0 || now.Pods() != ps.Earlier.Pods() {
+		p.Fatalf("%v after %v without %s", now.Domains, ps.Earlier.Domains, host)
+	}
+	for _, d := range ps.Earlier.Domains {
+		if at := d.Values[0]; at != host && count(now, at) < count(ps.Earlier, at) {
+			p.Fatalf("%v after %v without %s", now.Domains, ps.Earlier.Domains, host)
+		}
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 )
 
 // PodSet is a request to place equal pods. It asks for one domain of the level Required, or for the fewest domains
-// from the level Preferred up, or with neither for any nodes. spec: 20 §2.3.
+// from the level Preferred up, or with neither for any nodes. Its slices and pointers are kept, and must not be modified. spec:
+// 20 §2.3.
 type PodSet struct {
 	Name                string
 	Flavor              string // whose tree
