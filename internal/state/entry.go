@@ -171,21 +171,31 @@ func (s *State) updateEntry(number int32) {
 
 // moveInLines replaces an entry in the sets of its queues; nil is none.
 func (s *State) moveInLines(old, e *entry) {
-	same := old != nil && e != nil && compareEntries(old, e) == 0
-	if old != nil && old.waits != noQueue && (!same || old.waits != e.waits || old.lq != e.lq || old.has(lined) != e.has(lined)) {
-		s.byIndex[old.waits].dropWaiting(old)
+	same := old != nil && e != nil && compareEntries(old, e) == 0 // then it takes the place of the old one
+	if old != nil {
+		if old.waits != noQueue && !(same && old.waitsIn(e)) {
+			s.byIndex[old.waits].dropWaiting(old)
+		}
+		if old.holds != noQueue && !(same && old.holds == e.holds) {
+			from := s.byIndex[old.holds]
+			from.held = from.held.drop(old, compareEntries)
+		}
 	}
-	if e != nil && e.waits != noQueue {
+	if e == nil {
+		return
+	}
+	if e.waits != noQueue {
 		s.byIndex[e.waits].addWaiting(e)
 	}
-	if old != nil && old.holds != noQueue && (!same || old.holds != e.holds) {
-		from := s.byIndex[old.holds]
-		from.held = from.held.drop(old, compareEntries)
-	}
-	if e != nil && e.holds != noQueue {
+	if e.holds != noQueue {
 		to := s.byIndex[e.holds]
 		to.held = to.held.put(e, compareEntries)
 	}
+}
+
+// waitsIn reports whether two pending entries are in the same set.
+func (e *entry) waitsIn(o *entry) bool {
+	return e.waits == o.waits && e.lq == o.lq && e.has(lined) == o.has(lined)
 }
 
 // count adds an entry to the figures of its queues, or takes it off.
