@@ -15,7 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// A fork has what was posted before, decides as the engine does, and leaves the engine alone.
+// A fork has all events that were posted before, decides as the engine does, and leaves the engine alone.
 func TestFork(t *testing.T) {
 	e, r := start(t)
 	e.Open()

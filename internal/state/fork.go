@@ -56,12 +56,12 @@ func (c *Checkpoint) byLocalQueue() (all [][]*workloadCheckpoint) {
 // add places a workload of a LocalQueue as it was.
 func (f *fork) add(w *workloadCheckpoint, l *localQueue) error {
 	s, old := f.s, w.def.r
-	r := take(&f.blankRecords, 64)
+	r := takeBlank(&f.blankRecords, 64)
 	s.addRecord(r, old.first.UID, old.first.Key)
 	f.records[old.first.Record] = r
 	r.said = w.said
 	s.joinLocalQueue(r, l)
-	def := take(&f.blankDefinitions, 64)
+	def := takeBlank(&f.blankDefinitions, 64)
 	*def = *w.def
 	def.r, def.localQueue, def.shape = r, &l.name, f.shape(w.def.shape)
 	def.shape.users++
@@ -69,8 +69,8 @@ func (f *fork) add(w *workloadCheckpoint, l *localQueue) error {
 	return s.recallPlace(r, w.rare, f.from.world.QueueName)
 }
 
-// take returns a blank value, one of n that are allocated together.
-func take[T any](blank *[]T, n int) *T {
+// takeBlank returns a blank value, one of n that are allocated together.
+func takeBlank[T any](blank *[]T, n int) *T {
 	if len(*blank) == 0 {
 		*blank = make([]T, n)
 	}

@@ -82,7 +82,7 @@ func (p *pages) checkpointOf(r *record) workloadCheckpoint {
 	if !r.assumed() && !r.wl.Evicting && scan == nil {
 		return w
 	}
-	w.rare = take(&p.blank, 16)
+	w.rare = takeBlank(&p.blank, 16)
 	w.rare.queue, w.rare.evicting, w.rare.scan = r.wl.Queue, r.wl.Evicting, scan
 	if r.assumed() {
 		w.rare.assumed, w.rare.at, w.rare.since, w.rare.priority = r.got, r.wl.ReservedAt, r.wl.Since, r.wl.Priority
