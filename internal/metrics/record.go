@@ -53,8 +53,8 @@ func (r *Recorder) Phase(phase string, took time.Duration) {
 	r.with(func(role []string) { r.scheduler.phases.observe(took.Seconds(), []string{phase}, role) })
 }
 
-// EngineTurn observes the duration of a turn of the engine.
-func (r *Recorder) EngineTurn(took time.Duration) {
+// ObserveTurn observes the duration of a turn of the engine.
+func (r *Recorder) ObserveTurn(took time.Duration) {
 	r.with(func(role []string) { r.scheduler.turns.observe(took.Seconds(), role) })
 }
 

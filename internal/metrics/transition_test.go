@@ -193,7 +193,7 @@ func TestNil(*testing.T) {
 	r.AddWorkload(wl)
 	r.Cycles(1, 1, 1)
 	r.Phase(PhaseWrite, 1)
-	r.EngineTurn(1)
+	r.ObserveTurn(1)
 	r.PreemptionSkips("q", 1)
 	r.Recomputed("q", "skipped")
 	r.Preempted("a", "b", "c")

@@ -2,13 +2,14 @@ package state
 
 import (
 	"encoding/json"
+	"maps"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
-// checkCheckpoint: what the recorder keeps of all records equals a copy made now, and checkpoints made earlier do not change.
+// checkCheckpoint: the checkpoints of all records that the recorder keeps equal a copy made now, and earlier checkpoints do not change.
 func (m *machine) checkCheckpoint(t *rapid.T) {
 	kept, full := m.s.flight.shareRecords(m.s), m.s.copyRecords().table
 	for number := range max(len(kept), len(full)) * pageLen {
@@ -23,7 +24,7 @@ func (m *machine) checkCheckpoint(t *rapid.T) {
 			continue
 		}
 		if now := asText(t, c.Checkpoint); now != c.text {
-			t.Fatalf("a checkpoint is not what it was when it began:\n%s", gocmp.Diff(c.text, now))
+			t.Fatalf("a checkpoint has changed since it began:\n%s", gocmp.Diff(c.text, now))
 		}
 	}
 }
@@ -79,7 +80,7 @@ func (m *machine) forkBetween(t *rapid.T) {
 	}
 }
 
-// withoutTried is a snapshot without what differs in a copy: it has chosen the wake conditions of its classes anew, and so a release may
+// withoutTried is a snapshot without the one difference of a copy: it has chosen the wake conditions of its classes anew, and so a release may
 // have filed other ones.
 func withoutTried(c *Checkpoint) *Snapshot {
 	s := c.Snapshot()
@@ -106,7 +107,7 @@ func pageAt(pages []*page, number int) workloadCheckpoint {
 	return pages[number/pageLen][number%pageLen]
 }
 
-// TestRecordPages: a copy of a table of pages never changes, and the table has the last values.
+// TestRecordPages: a copy of a table of pages never changes, and the table has the last value of each number.
 func TestRecordPages(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		type copied struct {
@@ -117,11 +118,7 @@ func TestRecordPages(t *testing.T) {
 		want, copies := map[int32]workloadCheckpoint{}, []copied{}
 		for range rapid.IntRange(1, 60).Draw(rt, "changes") {
 			if rapid.IntRange(0, 5).Draw(rt, "copy") == 0 {
-				had := map[int32]workloadCheckpoint{}
-				for number, w := range want {
-					had[number] = w
-				}
-				copies = append(copies, copied{p.share(), had})
+				copies = append(copies, copied{p.share(), maps.Clone(want)})
 			}
 			number, w := rapid.Int32Range(0, 70*pageLen).Draw(rt, "number"), workloadCheckpoint{}
 			if rapid.IntRange(0, 3).Draw(rt, "blank") > 0 {

@@ -144,8 +144,8 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 // Done reports whether the checkpoint is complete.
 func (c *Checkpoint) Done() bool { return c.world.Done() }
 
-// Snapshot returns the State as data, without notices: a State whose last event is a step has none. It may be called in any goroutine,
-// while the State changes.
+// Snapshot returns the State as data, without the notices that a step would return. It may be called in any goroutine, while the State
+// changes.
 func (c *Checkpoint) Snapshot() *Snapshot {
 	out := c.withoutWorkloads()
 	out.Memory = c.world.Memory(c.scans())

@@ -47,7 +47,7 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 
 func meterTurn(meter *metrics.Recorder) func(*engine.Turn) {
 	return func(t *engine.Turn) {
-		meter.EngineTurn(t.Apply + t.Decide + t.Dispatch)
+		meter.ObserveTurn(t.Apply + t.Decide + t.Dispatch)
 		meter.Phase(metrics.PhaseEvents, t.Apply)
 		r := &t.Result
 		if r.Cycles == 0 {
