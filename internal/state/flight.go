@@ -156,3 +156,15 @@ func (r *Record) Contents() (from *Snapshot, events []Event) {
 	}
 	return r.from.Snapshot(), events
 }
+
+// noteUnsettled notes workloads whose admission was retracted in this step: there need not be a decision about them.
+func (f *recorder) noteUnsettled(s *State) {
+	if f == nil {
+		return
+	}
+	for _, wl := range s.world.Unsettled() {
+		if wl.Retractions > 0 {
+			f.touch(s.byNumber.All[wl.Record])
+		}
+	}
+}

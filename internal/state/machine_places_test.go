@@ -104,10 +104,10 @@ func (m *machine) editNode(t *rapid.T) {
 			n.Allocatable = append(n.Allocatable, Request{name, resource.Amount(rapid.SampledFrom([]int64{4, 3, 6, 2, 9, 1, 0}).Draw(t, name))})
 		}
 	}
-	switch {
-	case change == 2:
+	switch change {
+	case 2:
 		n.Ready = !n.Ready
-	case change == 3:
+	case 3:
 		n.Schedulable = !n.Schedulable
 	}
 	m.nodes[name] = n
@@ -150,10 +150,10 @@ func (m *machine) placedOutside(t *rapid.T, def *Workload) {
 // rebuildPlaces are the calls that make the nodes of a state.
 func (m *machine) rebuildPlaces(add func(func(*State))) {
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
-		add(func(s *State) { s.Apply(SetNode(m.nodes[name])) })
+		add(func(s *State) { s.Apply(m.nodes[name]) })
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.foreign)) {
-		add(func(s *State) { s.Apply(SetForeign(m.foreign[name])) })
+		add(func(s *State) { s.Apply(m.foreign[name]) })
 	}
 }
 

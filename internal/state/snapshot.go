@@ -87,16 +87,8 @@ func (s *State) ContinueCheckpoint(classes int) (more bool) {
 	return s.begun != nil
 }
 
-// BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
-// It can be used once it is Done; events may come before and between, which pay for the classes that they
-// change. One that was begun earlier is completed first. Call it when the last step has left nothing to do.
-func (s *State) BeginCheckpoint() *Checkpoint {
-	s.ContinueCheckpoint(math.MaxInt)
-	c := &Checkpoint{
-		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
-		number: len(s.records), shapes: len(s.shapes), classes: len(s.classes),
-	}
-	s.begun = c
+// copyDefinitions adds the definitions of queues, cohorts, flavors and namespaces.
+func (s *State) copyDefinitions(c *Checkpoint) {
 	for name, number := range s.namespaces { //berth:unordered Snapshot sorts them
 		if n := &s.spaces.All[number]; n.exists {
 			c.namespaces = append(c.namespaces, Namespace{name, n.labels})
@@ -125,6 +117,19 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 			c.usages = append(c.usages, SetUsage{l.name.Namespace, l.name.Name, l.standing})
 		}
 	}
+}
+
+// BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
+// It can be used once it is Done; events may come before and between, which pay for the classes that they
+// change. One that was begun earlier is completed first. Call it when the last step has left nothing to do.
+func (s *State) BeginCheckpoint() *Checkpoint {
+	s.ContinueCheckpoint(math.MaxInt)
+	c := &Checkpoint{
+		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
+		number: len(s.records), shapes: len(s.shapes), classes: len(s.classes),
+	}
+	s.begun = c
+	s.copyDefinitions(c)
 	if s.places != nil {
 		c.nodes, c.measured, c.second = s.places.Nodes(), s.places.Measured(), s.secondPasses()
 	}

@@ -167,13 +167,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}
-	if s.flight != nil {
-		for _, wl := range s.world.Unsettled() { // there need not be a decision about one whose admission was retracted in this step
-			if wl.Retractions > 0 {
-				s.flight.touch(s.byNumber.All[wl.Record])
-			}
-		}
-	}
+	s.flight.noteUnsettled(s)
 	if placeNext != 0 && (r.Next == 0 || placeNext < r.Next) {
 		r.Next = placeNext
 	}

@@ -60,18 +60,11 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	requests := requests(ctx, mgr, &cfg.Options)
-	capacity, err := addCapacity(mgr, e, cfg)
+	follow, err := newFeed(mgr, e, requests, cfg)
 	if err != nil {
 		return err
 	}
-	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests, Capacity: capacity}
 	decides := cfg.Groups.Has(install.Scheduler)
-	if decides || cfg.Groups.Has(install.Queues) {
-		follow.Lead = mgr.Elected()
-	}
-	if !decides {
-		e.Pause()
-	}
 	placed, err := reconcile.NewStartedPods(ctx, mgr)
 	if err != nil {
 		return err
@@ -119,6 +112,22 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		}
 	}
 	return nil
+}
+
+// newFeed returns the feed of the engine. Without a scheduler the engine makes no decision about quota.
+func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, cfg Config) (*feed.Feed, error) {
+	capacity, err := addCapacity(mgr, e, cfg)
+	if err != nil {
+		return nil, err
+	}
+	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests, Capacity: capacity}
+	if cfg.Groups.Has(install.Scheduler) || cfg.Groups.Has(install.Queues) {
+		follow.Lead = mgr.Elected()
+	}
+	if !cfg.Groups.Has(install.Scheduler) {
+		e.Pause()
+	}
+	return follow, nil
 }
 
 // addEngine adds the engine and its diagnostics: at the metrics address, and in the log.

@@ -99,17 +99,22 @@ func (c *round) bookNominations(queues []*Queue) {
 	}
 	for _, t := range c.trees {
 		for _, o := range t.queues {
-			if o.nomination != nil && !o.nomination.expired {
-				c.takeOut(o.nomination.victims, o)
-				c.book(o, o.nomination.usage, o.nomination.replaces)
-			}
-			if o.nomination != nil && o.nomination.expired && o.round != c.w.cycle(o.tree) {
-				c.addReserving(o, o.nomination.preemptor, o.nomination.replaces, o.nomination.level, o.nomination.usage)
-			}
-			if o.headReservation != nil {
-				c.addReserving(o, o.headReservation.wl, o.headReservation.replaces, o.headReservation.level, o.headReservation.usage)
-			}
+			c.bookNomination(o)
 		}
+	}
+}
+
+// bookNomination books what is held for the preemptor of a queue, and adds the entries of its reservations.
+func (c *round) bookNomination(o *Queue) {
+	if o.nomination != nil && !o.nomination.expired {
+		c.takeOut(o.nomination.victims, o)
+		c.book(o, o.nomination.usage, o.nomination.replaces)
+	}
+	if o.nomination != nil && o.nomination.expired && o.round != c.w.cycle(o.tree) {
+		c.addReserving(o, o.nomination.preemptor, o.nomination.replaces, o.nomination.level, o.nomination.usage)
+	}
+	if o.headReservation != nil {
+		c.addReserving(o, o.headReservation.wl, o.headReservation.replaces, o.headReservation.level, o.headReservation.usage)
 	}
 }
 

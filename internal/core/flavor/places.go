@@ -113,23 +113,32 @@ func (s *Search) tryPlaces(number int16, group int, o *Offer, t *trial) {
 	switch {
 	case !ever || (!now && !t.open && s.NoPreemption != nil):
 		s.refusePlaces(at, nil)
-		*t = trial{class: trace.TopologyPlacementFailed}
-		for i := range s.asks {
-			if a := &s.asks[i]; a.group == group && a.trial.mode == Fit {
-				a.trial.mode = refusedElsewhere
-			}
-		}
+		s.refuseTrial(group, t)
 		return
 	case delayed || s.NoPreemption != nil || (now && !t.open):
 		return
 	}
 	s.fullNodes = !t.open
-	// Whatever the pods request is contested: the victims have to leave their places. spec: 20 §4.7.1.
+	s.contest(group, t)
+}
+
+// contest makes all requests for a resource group need preemption: the victims have to leave their places. spec: 20 §4.7.1.
+func (s *Search) contest(group int, t *trial) {
 	t.grade, t.open = grade{Fit, 0}, true
 	for i := range s.asks {
 		if a := &s.asks[i]; a.group == group {
 			a.trial.mode = NoCandidates
 			t.grade = s.Policy.worst(t.grade, s.hope(a.trial.fr, s.into.Usage.Quota.Of(a.trial.fr).Add(a.amount)))
+		}
+	}
+}
+
+// refuseTrial makes a flavor not fit for want of places.
+func (s *Search) refuseTrial(group int, t *trial) {
+	*t = trial{class: trace.TopologyPlacementFailed}
+	for i := range s.asks {
+		if a := &s.asks[i]; a.group == group && a.trial.mode == Fit {
+			a.trial.mode = refusedElsewhere
 		}
 	}
 }
