@@ -88,15 +88,15 @@ func (r *record) samePlace(a *definition) bool {
 	}
 	follows := a.Replaces == b.Replaces && a.Owner == b.Owner
 	if b.Reserved { // its requests do not matter while it holds quota
-		return a.Queue == b.Queue && a.ReservedAt == b.ReservedAt && slices.Equal(a.Held, b.Held) && follows && b.placedLike(a)
+		return follows && b.holdsLike(a)
 	}
 	return a.localQueue == b.localQueue && follows && b.shape == r.class.shape &&
 		[...]bool{a.Gated, a.Resting, a.Queueable} == [...]bool{b.Gated, b.Resting, b.Queueable} && sameProblem(a.Problem, b.Problem)
 }
 
-// placedLike reports whether the pods have the places of an earlier definition. The usage of each pod matters on its node.
-func (d *definition) placedLike(a *definition) bool {
-	return samePlaced(a.Placed, d.Placed) && (len(d.Placed) == 0 || a.shape == d.shape)
+// holdsLike reports whether the reservation is that of an earlier definition. The usage of each pod matters on its node.
+func (d *definition) holdsLike(a *definition) bool {
+	return a.Queue == d.Queue && a.ReservedAt == d.ReservedAt && slices.Equal(a.Held, d.Held) && samePlaced(a.Placed, d.Placed) && (len(d.Placed) == 0 || a.shape == d.shape)
 }
 
 func sameProblem(a, b *workload.Problem) bool {
