@@ -39,6 +39,7 @@ var groups = []group{
 	{name: "fair", run: (*bench).fair},
 	{name: "memory", run: (*bench).memory},
 	{name: "ask", run: (*bench).ask},
+	{name: "tas", run: (*bench).places},
 	{name: "scaling", run: (*bench).scaling},
 	{name: "turn", run: (*bench).turns},
 	{name: "copies", run: (*bench).copies},
