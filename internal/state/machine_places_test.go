@@ -428,7 +428,7 @@ func (m *machine) checkAwake(t *rapid.T) {
 			if look.Reason != trace.WaitingForQuota || len(look.PodSets) == 0 || !fits(look) {
 				continue
 			}
-			if (m.options.FungibilityOff || inPart(look, m.s.records[wl.UID])) && anotherFirst(look) {
+			if (m.options.FungibilityOff || inPart(look, m.s.records[wl.UID])) && m.anotherFirst(look) {
 				continue // see checkNothingMissed
 			}
 			t.Fatalf("%s would be admitted, and waits:\n%s\nwants %v\n%s", wl.Key, look, wants, m.s.Dump())

@@ -923,7 +923,7 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 		switch {
 		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !inadmissible:
 			return // somebody is in its way, who got there at another time
-		case d.Look.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Look, r)) && anotherFirst(d.Look):
+		case d.Look.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Look, r)) && m.anotherFirst(d.Look):
 			return // it fits since others took something, which wakes no class
 		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10
@@ -935,13 +935,13 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	}
 }
 
-// anotherFirst reports whether a pod set before the last got another flavor for want of the
+// anotherFirst reports whether a pod set before the last, or one that is placed by the flavor of its first resource, got another flavor for want of the
 // first: the search does not take back its picks, nor go on where it stopped when
 // fungibility is off or it asks for fewer pods, so with less for an earlier pod set there
 // may be enough for a later one. spec: 10 §4.6.1.
-func anotherFirst(look *trace.Look) bool {
+func (m *machine) anotherFirst(look *trace.Look) bool {
 	last := look.PodSets[len(look.PodSets)-1].Name
-	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last })
+	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last || m.places })
 }
 
 // inPart reports whether not all pods were admitted.

@@ -55,7 +55,7 @@ type Search struct {
 	picks        []picked
 	question     Question
 	needs        []resource.FR // the FRs that the groups of pod sets before are short of, sorted
-	contradicted bool          // the last search refused a flavor for the labels of a pick
+	contradicted bool          // the last search refused a flavor for the labels or the topology of a pick
 	texts        map[detail]text
 	nodes        []nodeText   // by node
 	reach        *trace.Reach // the last one of the Oracle; shared by refusals

@@ -88,7 +88,7 @@ func (s *Search) search(number int16, group int) trace.Reason {
 	for i := s.start(number, group); i < len(g.Offers); i++ {
 		o := &g.Offers[i]
 		if podSet, d := s.obstacle(number, group, o); d.kind != matches {
-			s.contradicted = s.contradicted || d.kind == contradicts
+			s.contradicted = s.contradicted || d.kind == contradicts || d.kind == otherPlaces
 			s.refuse(podSet, d)
 			reason = milder(reason, trace.NoMatchingFlavor)
 			continue
