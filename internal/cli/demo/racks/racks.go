@@ -35,7 +35,10 @@ const (
 
 // Run runs the demo from the start of the control plane to its end, and leaves no process running. The error names the step whose effect
 // did not come, or was another one.
-func Run(ctx context.Context, cfg demo.Config) error {
+func Run(ctx context.Context, cfg demo.Config) error { return run(ctx, cfg, limit) }
+
+// run is Run with another limit of a step.
+func run(ctx context.Context, cfg demo.Config, limit time.Duration) error {
 	cluster := demo.Cluster{Topology: Topology, NodeCapacity: NodeCapacity}
 	return demo.Play(ctx, cfg, cluster, func(ctx context.Context, record local.Record, ended chan error) error {
 		config, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
@@ -47,7 +50,7 @@ func Run(ctx context.Context, cfg demo.Config) error {
 		if err != nil {
 			return err
 		}
-		p := &play{client: c, ended: ended, view: newView(cfg.Out), began: time.Now()}
+		p := &play{client: c, ended: ended, view: newView(cfg.Out), began: time.Now(), limit: limit}
 		defer p.view.close()
 		return p.run(ctx)
 	})
@@ -59,6 +62,7 @@ type play struct {
 	ended  chan error
 	view   view
 	began  time.Time
+	limit  time.Duration // of a step
 }
 
 func (p *play) run(ctx context.Context) error {
@@ -121,7 +125,7 @@ func (p *play) perform(ctx context.Context, a act) error {
 
 // await draws the cluster until a step is done, and for a moment longer.
 func (p *play) await(ctx context.Context, s step) (world, error) {
-	deadline := time.NewTimer(limit)
+	deadline := time.NewTimer(p.limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
@@ -143,7 +147,7 @@ func (p *play) await(ctx context.Context, s step) (world, error) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			return w, fmt.Errorf("not so within %s: %s", limit, w.summary())
+			return w, fmt.Errorf("not so within %s: %s", p.limit, w.summary())
 		case err := <-p.ended:
 			return w, demo.Ended(err)
 		case <-ctx.Done():

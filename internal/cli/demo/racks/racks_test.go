@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/demo"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/simnode"
 )
@@ -247,5 +251,22 @@ func TestObjectsAreAccepted(t *testing.T) {
 	}
 	if sum != levels.Count() {
 		t.Errorf("the jobs need %d nodes, and there are %d", sum, levels.Count())
+	}
+}
+
+// TestRun: the whole demo, on a real control plane.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a whole control plane")
+	}
+	var out bytes.Buffer
+	log := func(io.Writer) (logr.Logger, error) { return testr.New(t), nil }
+	if err := run(t.Context(), demo.Config{Dir: t.TempDir(), Version: "test", Out: &out, Log: log}, time.Hour); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{"sweep-a was preempted, and urgent got rack ", "All other pods run on.", "sweep-a runs again, in rack "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("there is no %q in:\n%s", want, out.String())
+		}
 	}
 }
