@@ -17,7 +17,7 @@ import (
 
 func testServer() *server {
 	return &server{
-		Options: Options{NonNegative: true, PodSetMetadata: true, PriorityBoost: true},
+		Options: Options{NonNegative: true, PodSetMetadata: true, PriorityBoost: true, SliceSize: true},
 		jobs:    &job.Config{AdmissionGatedBy: true, AnnotationIdentifiers: true, PartialAdmission: true},
 	}
 }
@@ -47,6 +47,26 @@ func TestWorkloadRules(t *testing.T) {
 			func(w *kueue.Workload) {
 				w.Spec.PodSets[0].MinCount, w.Spec.PodSets[1].MinCount = new(int32(1)), new(int32(1))
 			}, []string{"spec.podSets"},
+		},
+		"slices": {
+			func(w *kueue.Workload) {
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: new("rack"), PodSetSliceSize: new(int32(3))}
+			}, nil,
+		},
+		"slices of no size": {
+			func(w *kueue.Workload) {
+				w.Spec.PodSets[1].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: new("rack")}
+			}, []string{"spec.podSets[1].topologyRequest.podSetSliceSize"},
+		},
+		"a size of no slices": {
+			func(w *kueue.Workload) {
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceSize: new(int32(3))}
+			}, []string{"spec.podSets[0].topologyRequest.podSetSliceSize"},
+		},
+		"empty slices": {
+			func(w *kueue.Workload) {
+				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: new("rack"), PodSetSliceSize: new(int32(0))}
+			}, []string{"spec.podSets[0].topologyRequest.podSetSliceSize"},
 		},
 		"elastic minimum": {
 			func(w *kueue.Workload) {

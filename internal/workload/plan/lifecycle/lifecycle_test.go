@@ -68,6 +68,31 @@ func TestTransitions(t *testing.T) {
 			},
 			[]string{"Admitted=False/PendingDelayedTopologyRequests", "QuotaReserved=True/QuotaReserved"},
 		},
+		"places after a delay": {
+			func(w *kueue.Workload) {
+				a := admission()
+				a.PodSetAssignments = []kueue.PodSetAssignment{{Name: "main", DelayedTopologyRequest: new(kueue.DelayedTopologyRequestPending)}}
+				m.Reserve(w, a, nil, at(1))
+				places := admission()
+				places.PodSetAssignments = []kueue.PodSetAssignment{{Name: "main", TopologyAssignment: &kueue.TopologyAssignment{Levels: []string{"rack"}}}}
+				if !m.Placed(w, places, at(2)) || len(lifecycle.WaitsForPlacement(w)) > 0 {
+					t.Error("it still waits for its places")
+				}
+			},
+			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
+		},
+		"no places for what was evicted": {
+			func(w *kueue.Workload) {
+				reserve(w)
+				m.Evict(w, kueue.ReasonNodeFailures, "", "failed", at(2))
+				places := admission()
+				places.PodSetAssignments = []kueue.PodSetAssignment{{Name: "main", TopologyAssignment: &kueue.TopologyAssignment{Levels: []string{"rack"}}}}
+				if m.Placed(w, places, at(3)) {
+					t.Error("it got places")
+				}
+			},
+			[]string{"Admitted=True/Admitted", "Evicted=True/NodeFailures", "QuotaReserved=True/QuotaReserved"},
+		},
 		"reserve brings PodsReady along": {
 			func(w *kueue.Workload) { ready.Reserve(w, admission(), nil, at(1)) },
 			[]string{"Admitted=True/Admitted", "PodsReady=False/WaitForStart", "QuotaReserved=True/QuotaReserved"},

@@ -1,0 +1,136 @@
+package convert
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// spec: 20 §4.5.
+func TestTopologyRequest(t *testing.T) {
+	cases := map[string]struct {
+		request *kueue.PodSetTopologyRequest
+		want    *workload.Topology
+	}{
+		"none":                  {nil, nil},
+		"labels of ranks alone": {&kueue.PodSetTopologyRequest{PodIndexLabel: new("i"), SubGroupIndexLabel: new("j"), PodSetGroupName: new("g")}, nil},
+		"required":              {&kueue.PodSetTopologyRequest{Required: new("rack")}, &workload.Topology{Required: "rack"}},
+		"preferred":             {&kueue.PodSetTopologyRequest{Preferred: new("rack")}, &workload.Topology{Preferred: "rack"}},
+		"unconstrained":         {&kueue.PodSetTopologyRequest{Unconstrained: new(true)}, &workload.Topology{}},
+		"not unconstrained":     {&kueue.PodSetTopologyRequest{Unconstrained: new(false)}, &workload.Topology{}},
+		"slices": {
+			&kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: new("rack"), PodSetSliceSize: new(int32(2))},
+			&workload.Topology{Slices: []workload.SliceLayer{{Level: "rack", Size: 2}}},
+		},
+		"layers": {
+			&kueue.PodSetTopologyRequest{Required: new("zone"), PodSetSliceRequiredTopologyConstraints: []kueue.PodSetSliceTopologyConstraint{
+				{Topology: "block", Size: 8}, {Topology: "rack", Size: 4},
+			}},
+			&workload.Topology{Required: "zone", Slices: []workload.SliceLayer{{Level: "block", Size: 8}, {Level: "rack", Size: 4}}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := Requests{Topology: true}
+			if diff := cmp.Diff(tc.want, r.topology(&kueue.PodSet{TopologyRequest: tc.request})); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A placement that is written in a status is read as it was decided, with what one pod uses.
+func TestPlacementRoundTrip(t *testing.T) {
+	w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
+	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 8, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": apiresource.MustParse("1"), "cpu": apiresource.MustParse("500m")}},
+	}}}}}}
+	placement := &trace.Placement{Flavor: "gpus", Levels: []string{"block", "rack"}, Domains: []trace.Domain{
+		{Values: []string{"b1", "r1"}, Count: 5}, {Values: []string{"b1", "r2"}, Count: 3},
+	}}
+	grant := state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{Name: "main", Count: 8, Placement: placement, Held: []state.Held{
+		{PodSet: "main", Flavor: "gpus", Resource: "nvidia.com/gpu", Amount: 8},
+	}}}}
+	r := Requests{Topology: true, ByPrefix: true}
+	w.Status.Admission = Admission(grant, r)
+	got := Workload(w, r)
+	if diff := cmp.Diff([]state.PodSetPlacement{{PodSet: "main", Placement: *placement}}, got.Placed); diff != "" {
+		t.Errorf("placed (-want +got):\n%s", diff)
+	}
+	perPod := []state.Request{{Resource: "cpu", Amount: 500}, {Resource: "nvidia.com/gpu", Amount: 1}, {Resource: "pods", Amount: 1}}
+	if diff := cmp.Diff(perPod, got.PodSets[0].PerPod); diff != "" {
+		t.Errorf("one pod (-want +got):\n%s", diff)
+	}
+	if len(Workload(w, Requests{}).Placed) > 0 {
+		t.Error("places count although the gate is off")
+	}
+}
+
+// spec: 20 §4.7.4.
+func TestPlaceNow(t *testing.T) {
+	waiting := func(states ...kueue.CheckState) *kueue.Workload {
+		w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
+		w.Status.Admission = Admission(state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{Name: "main", Count: 8, Delayed: true}}}, Requests{})
+		for _, s := range states {
+			w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, kueue.AdmissionCheckState{Name: "c", State: s, PodSetUpdates: []kueue.PodSetUpdate{
+				{Name: "main", NodeSelector: map[string]string{"node": "new"}},
+			}})
+		}
+		return w
+	}
+	cases := map[string]struct {
+		w    *kueue.Workload
+		want bool
+	}{
+		"no check":          {waiting(), false},
+		"a pending check":   {waiting(kueue.CheckStateReady, kueue.CheckStatePending), false},
+		"all checks passed": {waiting(kueue.CheckStateReady, kueue.CheckStateReady), true},
+	}
+	for name, tc := range cases {
+		got := Workload(tc.w, Requests{Topology: true})
+		if got.PlaceNow != tc.want || len(got.Delayed) != 1 || len(got.Updates) != len(tc.w.Status.AdmissionChecks) {
+			t.Errorf("%s: place now %v, delayed %v, updates %v", name, got.PlaceNow, got.Delayed, got.Updates)
+		}
+	}
+}
+
+// spec: 20 §4.7.4.
+func TestDelay(t *testing.T) {
+	known := Known{Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
+		controllers := map[kueue.AdmissionCheckReference]string{
+			"remote": kueue.MultiKueueControllerName, "nodes": kueue.ProvisioningRequestControllerName, "other": "example.com/check",
+		}
+		if controllers[name] == "" {
+			return nil
+		}
+		return &kueue.AdmissionCheck{Spec: kueue.AdmissionCheckSpec{ControllerName: controllers[name]}}
+	}}
+	cases := map[string]struct {
+		rule kueue.AdmissionCheckStrategyRule
+		want state.Queue
+	}{
+		"other clusters":      {kueue.AdmissionCheckStrategyRule{Name: "remote"}, state.Queue{DelayAll: true, PlacedElsewhere: true}},
+		"nodes":               {kueue.AdmissionCheckStrategyRule{Name: "nodes"}, state.Queue{DelayAll: true}},
+		"nodes of flavors":    {kueue.AdmissionCheckStrategyRule{Name: "nodes", OnFlavors: []kueue.ResourceFlavorReference{"b", "a"}}, state.Queue{DelayFlavors: []string{"a", "b"}}},
+		"another check":       {kueue.AdmissionCheckStrategyRule{Name: "other"}, state.Queue{}},
+		"a check that is not": {kueue.AdmissionCheckStrategyRule{Name: "gone"}, state.Queue{}},
+	}
+	for name, tc := range cases {
+		var got state.Queue
+		cq := &kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionChecksStrategy: &kueue.AdmissionChecksStrategy{
+			AdmissionChecks: []kueue.AdmissionCheckStrategyRule{tc.rule},
+		}}}
+		Delay(&got, cq, known)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
