@@ -47,7 +47,7 @@ func TestTopologyRequest(t *testing.T) {
 	}
 }
 
-// A placement that is written in a status is read as it was decided, with what one pod uses.
+// A placement that is written in a status is read as it was decided, with the usage of one pod.
 func TestPlacementRoundTrip(t *testing.T) {
 	w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
 	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 8, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
