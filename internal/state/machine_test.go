@@ -935,10 +935,10 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	}
 }
 
-// anotherFirst reports whether a pod set before the last, or one that is placed by the flavor of its first resource, got another flavor for want of the
-// first: the search does not take back its picks, nor go on where it stopped when
-// fungibility is off or it asks for fewer pods, so with less for an earlier pod set there
-// may be enough for a later one. spec: 10 §4.6.1.
+// anotherFirst reports whether a pod set before the last, or an earlier resource of one that is
+// placed, got another flavor for want of the first: the search does not take back its picks, nor
+// go on where it stopped when fungibility is off or it asks for fewer pods, so with less for what
+// comes first there may be enough for what follows. spec: 10 §4.6.1.
 func (m *machine) anotherFirst(look *trace.Look) bool {
 	last := look.PodSets[len(look.PodSets)-1].Name
 	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last || m.places })
