@@ -261,14 +261,14 @@ var fixtures = map[string]fixture{
 		"one writer per fact",
 		map[string]string{
 			"internal/workload/admit/a.go":   coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc f(m lifecycle.Machine) { m.Reserve(1, 2); m.Preempt(1, 2) }",
-			"internal/workload/admit/b.go":   "package a\nfunc g(w writer) { w.rules().Evict(1, 2); w.Finish() }",
+			"internal/workload/follow/b.go":  coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc g(w writer) { w.rules().Evict(1, 2); w.Finish() }",
 			"internal/core/order/a.go":       coreDoc + "func f(m forest) { m.Release(1, 2) }",
 			"internal/workload/evict/a.go":   coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc f(m lifecycle.Machine) { m.Preempt(1, 2) }",
 			"internal/job/jobtest/a/fake.go": coreDoc + `import "` + module + `/internal/workload/plan/lifecycle"` + "\nfunc f(m lifecycle.Machine) { m.Preempt(1, 2) }",
 		},
 		[]string{
 			"carries out the transition Preempt, which is up to internal/workload/plan/lifecycle and internal/workload/evict",
-			"internal/workload/admit/b.go:2: carries out the transition Evict, which is up to internal/workload/plan/lifecycle",
+			"carries out the transition Evict, which is up to internal/workload/plan/lifecycle",
 		},
 	},
 	"answers away from home": {

@@ -39,7 +39,6 @@ func TestGates(t *testing.T) {
 		},
 		"children follow": { // spec: 70 §7 example 17
 			flag: "TopologyAwareScheduling=false", off: []feature.Gate{feature.TopologyAwareScheduling, feature.TASProfileMixed, feature.TASFailedNodeReplacementFailFast, feature.TASCacheTopologyTree},
-			inert:    []string{"TopologyAwareScheduling"},
 			warnings: []string{"feature gate TopologyAwareScheduling is off, and so are the gates that need it: " + allTAS},
 		},
 		"children of children follow": {

@@ -76,7 +76,7 @@
 //	queue NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE]
 //	      [within=RULE] [reclaim=RULE] [borrow-within=lower[:THRESHOLD]]
 //	      [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing]
-//	      [usage-based] [QUOTA ...]
+//	      [usage-based] [delayed] [QUOTA ...]
 //
 // is a ClusterQueue. strict is StrictFIFO; closed admits no workload; namespaces are
 // selected by a label. A RULE selects the victims in the own queue (within) or in borrowing

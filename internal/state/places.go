@@ -138,8 +138,8 @@ func samePlaced(a, b []PodSetPlacement) bool {
 	})
 }
 
-// nodesMemory is the nodes, and what is known about places, in a Snapshot.
-type nodesMemory struct {
+// NodesMemory is the nodes, and what is known about places, in a Snapshot.
+type NodesMemory struct {
 	Nodes    []SetNode           `json:",omitempty"`
 	Foreign  []SetForeign        `json:",omitempty"`
 	Measured []topology.Measured `json:",omitempty"`
@@ -147,7 +147,7 @@ type nodesMemory struct {
 }
 
 // rememberNodes returns nodes as data. resources are the names of resources by number.
-func rememberNodes(n topology.Nodes, measured []topology.Measured, second []secondPassMemory, resources []string) (m nodesMemory) {
+func rememberNodes(n topology.Nodes, measured []topology.Measured, second []secondPassMemory, resources []string) (m NodesMemory) {
 	m.Second = second
 	defs := func(requests []workload.Request) (out []Request) {
 		for _, r := range requests {

@@ -29,7 +29,7 @@ type Snapshot struct {
 	Usages      []SetUsage `json:",omitempty"` // without zeros
 	Workloads   []WorkloadMemory
 	Memory      cycle.Memory
-	nodesMemory
+	NodesMemory
 }
 
 // WorkloadMemory is a workload with the state that its definition does not contain.
@@ -166,7 +166,7 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
 		Usages:      slices.SortedFunc(slices.Values(c.usages), func(a, b SetUsage) int { return a.key().compare(b.key()) }),
-		nodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources),
+		NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources),
 	}
 }
 
