@@ -268,7 +268,8 @@ type warned struct{ texts []string }
 
 func (w *warned) HandleWarningHeader(_ int, _ string, text string) { w.texts = append(w.texts, text) }
 
-// warnings: setting an ignored field returns a warning, and a Workload with claims of uncounted devices stays pending.
+// warnings: setting an ignored field returns a warning. A Workload with claims of uncounted devices stays pending, and so does one that is to
+// be placed where no flavor has a topology.
 func (s *seen) warnings() {
 	const room = "warnings"
 	s.room(room, "4")
@@ -307,6 +308,6 @@ func (s *seen) warnings() {
 			s.Errorf("warning %q, want one about %s", told.texts[i], path)
 		}
 	}
-	s.runs(room, "placed")
+	s.waits(room, "placed", kueue.ReasonNoMatchingFlavor, "has no topology")
 	s.waits(room, "claims", kueue.ReasonMisconfigured, "resourceClaims")
 }
