@@ -112,7 +112,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("queue labels: %w", err)
 	}
-	if err := c.Watch(source.TypedKind(mgr.GetCache(), client.Object(&corev1.Namespace{}), r.relabelled())); err != nil {
+	if err := c.Watch(source.TypedKind(mgr.GetCache(), client.Object(&corev1.Namespace{}), r.ofNamespace())); err != nil {
 		return fmt.Errorf("queue labels: %w", err)
 	}
 	late := lookup.NewLatecomers(mgr, mgr.GetLogger().WithName(reporter))
@@ -217,23 +217,31 @@ func (r *reconciler) knows(req request) bool {
 	return r.noted[req] != ""
 }
 
-// relabelled enqueues the labelled objects of a namespace whose labels changed.
-func (r *reconciler) relabelled() handler.TypedEventHandler[client.Object, request] {
-	return handler.TypedFuncs[client.Object, request]{
-		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[client.Object], q queue) {
-			if labels.Equals(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
-				return
+// ofNamespace enqueues the labelled objects of a namespace whose labels changed, or which is new: the cache may have an object before its
+// namespace.
+func (r *reconciler) ofNamespace() handler.TypedEventHandler[client.Object, request] {
+	add := func(ctx context.Context, namespace string, q queue) {
+		for _, w := range r.watched() {
+			list := w.list()
+			if err := w.cache.List(ctx, list, client.InNamespace(namespace), client.HasLabels{kueue.QueueNameLabel}); err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "Objects with a queue label cannot be listed", "kind", w.d.GVK.Kind)
+				continue
 			}
-			for _, w := range r.watched() {
-				list := w.list()
-				if err := w.cache.List(ctx, list, client.InNamespace(e.ObjectNew.GetName()), client.HasLabels{kueue.QueueNameLabel}); err != nil {
-					ctrl.LoggerFrom(ctx).Error(err, "Objects with a queue label cannot be listed", "kind", w.d.GVK.Kind)
-					continue
-				}
-				_ = apimeta.EachListItem(list, func(o runtime.Object) error {
-					q.Add(requestOf(w.d, o.(client.Object)))
-					return nil
-				})
+			_ = apimeta.EachListItem(list, func(o runtime.Object) error {
+				q.Add(requestOf(w.d, o.(client.Object)))
+				return nil
+			})
+		}
+	}
+	return handler.TypedFuncs[client.Object, request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[client.Object], q queue) {
+			if !e.IsInInitialList { // which the objects wait for
+				add(ctx, e.Object.GetName(), q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[client.Object], q queue) {
+			if !labels.Equals(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+				add(ctx, e.ObjectNew.GetName(), q)
 			}
 		},
 	}
@@ -276,7 +284,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, e
 	}
 	why, err := r.ignored(ctx, w.d, o)
 	if err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // the object is deleted with its namespace
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the namespace is deleted, or comes later and with it the object (ofNamespace)
 	}
 	known := string(o.GetUID()) + why
 	if why == "" {
