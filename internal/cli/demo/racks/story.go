@@ -131,7 +131,10 @@ var story = []step{
 			}
 			return out
 		},
-		done: func(w world) bool { return allRun(w, append([]gang{pretrain}, sweeps...)...) && settled(w) },
+		done: func(w world) bool {
+			_, stays := w.job(urgent.name)
+			return !stays && allRun(w, append([]gang{pretrain}, sweeps...)...) && settled(w)
+		},
 		check: func(before, after world) (string, error) {
 			victims := stopped(before)
 			if len(victims) == 0 {
