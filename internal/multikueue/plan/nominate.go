@@ -35,6 +35,9 @@ func (d *decider) dispatch() bool {
 			d.remove(c)
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
 			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy()})
+		case c.Copy != nil && !lifecycle.IsReserved(c.Copy) && !isGated(c.Copy) && isGated(d.newCopy()):
+			d.remove(c) // an earlier run had chosen this cluster already, so that its copy preempts without being asked to
+			d.requeueAfter(deferred)
 		case slices.Contains(d.leaving, c.Name):
 			d.remove(c) // nothing to do if it was removed before
 			d.requeueAfter(deferred)
