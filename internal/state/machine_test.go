@@ -50,7 +50,7 @@ func TestMachine(t *testing.T) {
 			"evicted outside":  m.evictedOutside,
 			"edit workload":    m.editWorkload,
 			"stale":            m.stale,
-			"edit queue":       m.editQueue,
+			"edit queue":       func(t *rapid.T) { m.editQueue(t) },
 			"delete queue":     m.deleteQueue,
 			"edit cohort":      m.editCohort,
 			"delete cohort":    m.deleteCohort,
@@ -128,7 +128,8 @@ type machine struct {
 	checks     int
 	kept       []keptModel
 
-	checkpoints []keptCheckpoint
+	checkpoints   []keptCheckpoint
+	editedBetween []string // queues that were edited since the present step began; it may have admitted before
 }
 
 // object is a Workload of the API server.
@@ -289,8 +290,8 @@ func (m *machine) quotas(t *rapid.T, limits bool) []Group {
 	return groups
 }
 
-func (m *machine) editQueue(t *rapid.T) {
-	name := rapid.SampledFrom([]string{"q0", "q1", "q2", "q3"}).Draw(t, "queue")
+func (m *machine) editQueue(t *rapid.T) (name string) {
+	name = rapid.SampledFrom([]string{"q0", "q1", "q2", "q3"}).Draw(t, "queue")
 	def := Queue{
 		Name: name, Cohort: rapid.SampledFrom([]string{"c0", "c0", "c1", ""}).Draw(t, "cohort"),
 		Strict:     rapid.IntRange(0, 3).Draw(t, "strict") == 0,
@@ -323,6 +324,7 @@ func (m *machine) editQueue(t *rapid.T) {
 	}
 	m.queues[name] = def
 	m.s.Apply(SetQueue(def))
+	return name
 }
 
 func (m *machine) deleteQueue(t *rapid.T) {
@@ -630,13 +632,17 @@ func (m *machine) stale(t *rapid.T) {
 }
 
 // step runs the engine, checks every decision, and then that nothing is left to do.
-func (m *machine) step(t *rapid.T) {
+func (m *machine) step(t *rapid.T) { m.stepAnd(t, func() {}) }
+
+// stepAnd is step, with a call before the checks, which may leave measures behind.
+func (m *machine) stepAnd(t *rapid.T, stepped func()) {
 	bound := 20 + 6*(len(m.objects)+len(m.queues))
 	told := map[string]bool{}
 	for uid, r := range m.s.records {
 		told[uid] = r.wl.Evicting
 	}
 	r := m.s.Step(m.tick(), bound)
+	stepped()
 	if r.More {
 		t.Fatalf("no end after %d cycles", r.Cycles)
 	}

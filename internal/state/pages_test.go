@@ -70,14 +70,13 @@ func (m *machine) forkBetween(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // as m.step
-		fork.Step(m.tick(), 1000)
-	}
-	m.now -= 2
-	m.step(t)
-	if diff := gocmp.Diff(withoutTried(m.s.Checkpoint()), withoutTried(fork.Checkpoint())); diff != "" {
-		t.Fatalf("the fork has decided otherwise (-state +fork):\n%s", diff)
-	}
+	fork.Step(m.tick(), 1000)
+	m.now--
+	m.stepAnd(t, func() {
+		if diff := gocmp.Diff(withoutTried(m.s.Checkpoint()), withoutTried(fork.Checkpoint())); diff != "" {
+			t.Fatalf("the fork has decided otherwise (-state +fork):\n%s", diff)
+		}
+	})
 }
 
 // withoutTried is a snapshot without the one difference of a copy: it has chosen the wake conditions of its classes anew, and so a release may

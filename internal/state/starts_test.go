@@ -90,7 +90,7 @@ func (m *machine) interrupted(t *rapid.T) {
 		case event == "submit":
 			m.submit(t)
 		case event == "queue":
-			m.editQueue(t)
+			m.editedBetween = append(m.editedBetween, m.editQueue(t))
 		case event == "usage" && m.usageBased:
 			m.setUsage(t)
 		case event == "" || event == "usage" || len(pending) == 0:
@@ -109,6 +109,7 @@ func (m *machine) interrupted(t *rapid.T) {
 			}
 		}
 	}
+	m.editedBetween = nil
 	m.checkSettled(t)
 }
 
