@@ -147,7 +147,8 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 		KeepReclaimable: !o.Gates.On(feature.ReclaimablePods), Boost: o.Gates.On(feature.PriorityBoost),
 		HoldClaims: o.Gates.On(feature.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(feature.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
-		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), Topology: o.Gates.On(feature.TopologyAwareScheduling),
+		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: o.Gates.On(feature.ElasticJobsViaWorkloadSlicesWithTAS),
+		Topology: o.Gates.On(feature.TopologyAwareScheduling),
 		Affinity: o.Gates.On(feature.TASRespectNodeAffinityPreferred), ByPrefix: o.Gates.On(feature.TASAssignmentsEncodingByHostnamePrefix),
 	}
 }

@@ -59,7 +59,7 @@ func Place(o *Placement) ([]*corev1.Pod, error) {
 		if at < 0 {
 			continue
 		}
-		domains, err := assignment.Decode(a.TopologyAssignment)
+		domains, err := chain.Places(o.Workload, a)
 		if err != nil {
 			return nil, fmt.Errorf("topology assignment of pod set %s: %w", a.Name, err)
 		}

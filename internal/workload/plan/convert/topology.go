@@ -12,6 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // perPod returns the usage of one pod on its node: its requests, and one of the resource pods. spec: 20 §4.5.
@@ -78,7 +79,7 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 	}
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
-		domains, err := assignment.Decode(a.TopologyAssignment)
+		domains, err := chain.Places(w, a)
 		if err != nil || a.TopologyAssignment == nil {
 			continue
 		}

@@ -42,8 +42,9 @@ type Requests struct {
 	RequeueByCreation bool
 	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
 	Gated bool
-	// Slices: workloads may replace others, and need only the difference.
-	Slices bool
+	// Slices: workloads may replace others, and need only the difference. With KeepPlaces the pods of elastic jobs stay where they
+	// are, and may request no level.
+	Slices, KeepPlaces bool
 	// Topology: pods are placed on nodes, and their preferred node affinity counts with Affinity.
 	// ByPrefix compresses assignments by prefixes of hostnames.
 	Topology, Affinity, ByPrefix bool
@@ -223,6 +224,7 @@ func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.P
 	out.Shape = shape(out.Constraints)
 	if r.Topology {
 		out.PerPod, out.Topology = perPod(pod), r.topology(ps)
+		out.Elastic = r.Slices && r.KeepPlaces && chain.IsElastic(w)
 	}
 	return out
 }

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -307,9 +308,12 @@ func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
 // not evicted. Nil if there is none.
 func Granting(workloads []*kueue.Workload) *kueue.Workload {
 	return last(Live(workloads), func(w *kueue.Workload) bool {
-		return w.Annotations[kueue.ElasticJobAnnotation] == "true" && LetsPodsRun(w)
+		return IsElastic(w) && LetsPodsRun(w)
 	})
 }
+
+// IsElastic reports whether a Workload is a slice of a job that opted in.
+func IsElastic(w *kueue.Workload) bool { return w.Annotations[kueue.ElasticJobAnnotation] == "true" }
 
 // LetsPodsRun reports whether the pods of a Workload may run: it is admitted, and neither evicted nor finished. A reservation alone is not
 // enough: a check may still fail.
@@ -355,6 +359,24 @@ func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	}
 	count := w.Status.Admission.PodSetAssignments[granted].Count
 	return count != nil && w.Spec.PodSets[at].Count < *count
+}
+
+// Places returns the domains of the topology assignment of a pod set: those of its first pods, if it has shrunk while the Workload held
+// quota. The others are free, though the assignment is kept like the granted count. Nil without an assignment (spec: 20 §4.11).
+func Places(w *kueue.Workload, a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+	domains, err := assignment.Decode(a.TopologyAssignment)
+	if err != nil || !ScaledDown(w, a.Name) {
+		return domains, err
+	}
+	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == a.Name })
+	out, left := domains[:0], w.Spec.PodSets[at].Count
+	for _, d := range domains {
+		if d.Count = min(d.Count, left); d.Count > 0 {
+			out = append(out, d)
+			left -= d.Count
+		}
+	}
+	return out, nil
 }
 
 // SameShape reports whether the pods of two sets have the same requests, regardless of their images, commands and placement. Upstream
