@@ -149,7 +149,7 @@ func (v *view) readAssignments() {
 	}
 	for i := range v.Workload.Status.Admission.PodSetAssignments {
 		a := &v.Workload.Status.Admission.PodSetAssignments[i]
-		domains, err := chain.Places(v.Workload, a)
+		domains, err := plan.Places(v.Workload, a, v.Pods)
 		if err != nil || a.TopologyAssignment == nil || !assignment.IsByHostname(a.TopologyAssignment.Levels) {
 			v.other = true // also a broken assignment, which assigns nothing
 			continue

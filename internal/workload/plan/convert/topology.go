@@ -12,7 +12,6 @@ import (
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
-	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // perPod returns the usage of one pod on its node: its requests, and one of the resource pods. spec: 20 §4.5.
@@ -79,7 +78,7 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 	}
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
-		domains, err := chain.Places(w, a)
+		domains, err := r.placesOf(w, a)
 		if err != nil || a.TopologyAssignment == nil {
 			continue
 		}
@@ -101,6 +100,13 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 			def.Unhealthy = append(def.Unhealthy, n.Name)
 		}
 	}
+}
+
+func (r *Requests) placesOf(w *kueue.Workload, a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+	if r.Places != nil {
+		return r.Places(w, a)
+	}
+	return assignment.Decode(a.TopologyAssignment)
 }
 
 // updates returns what admission checks add to the pods of each pod set.

@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -361,22 +360,9 @@ func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	return count != nil && w.Spec.PodSets[at].Count < *count
 }
 
-// Places returns the domains of the topology assignment of a pod set: those of its first pods, if it has shrunk while the Workload held
-// quota. The others are free, though the assignment is kept like the granted count. Nil without an assignment (spec: 20 §4.11).
-func Places(w *kueue.Workload, a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
-	domains, err := assignment.Decode(a.TopologyAssignment)
-	if err != nil || !ScaledDown(w, a.Name) {
-		return domains, err
-	}
-	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == a.Name })
-	out, left := domains[:0], w.Spec.PodSets[at].Count
-	for _, d := range domains {
-		if d.Count = min(d.Count, left); d.Count > 0 {
-			out = append(out, d)
-			left -= d.Count
-		}
-	}
-	return out, nil
+// AnyScaledDown reports whether ScaledDown is true of any pod set.
+func AnyScaledDown(w *kueue.Workload) bool {
+	return slices.ContainsFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return ScaledDown(w, p.Name) })
 }
 
 // SameShape reports whether the pods of two sets have the same requests, regardless of their images, commands and placement. Upstream
