@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// keep sets the results of a group that replaces an earlier slice of its job to what stays of the earlier placements, cut from the end.
+// keepPlaces sets the results of a group that replaces an earlier slice of its job to the remaining earlier placements, cut from the end.
 // Where a domain is gone, none of them stays: the group is placed anew. spec: 20 §4.11.
-func (s *Space) keep(g *group, assumed *assumption, out []*Placement) {
+func (s *Space) keepPlaces(g *group, assumed *assumption, out []*Placement) {
 	workers, leads := g.workers.Earlier, g.leader != nil && g.leader.Earlier != nil
 	if (workers == nil && !leads) || s.resolve(g) != nil {
 		return
@@ -28,8 +28,8 @@ func (s *Space) keep(g *group, assumed *assumption, out []*Placement) {
 	}
 }
 
-// grow places the pods of a group beyond what it keeps.
-func (s *Space) grow(g *group, o Options, assumed *assumption, out []*Placement) *Failure {
+// growGroup places the pods of a group beyond the kept ones.
+func (s *Space) growGroup(g *group, o Options, assumed *assumption, out []*Placement) *Failure {
 	at := g.workersAt()
 	more, kept := *g, out[at]
 	more.needed = (g.needed*g.size - int64(kept.Pods())) / g.size

@@ -38,7 +38,7 @@ func (s *Space) Place(pods []PodSet, o Options) ([]*Placement, *Failure) {
 	assumed := assumption{s: s}
 	defer assumed.release()
 	for i := range groups {
-		s.keep(&groups[i], &assumed, out) // before any other group takes the places
+		s.keepPlaces(&groups[i], &assumed, out) // before any other group takes the places
 	}
 	for i := range groups {
 		g := &groups[i]
@@ -47,7 +47,7 @@ func (s *Space) Place(pods []PodSet, o Options) ([]*Placement, *Failure) {
 		}
 		place, more := s.placeGroup, &assumed
 		if g.kept {
-			place = s.grow
+			place = s.growGroup
 		}
 		if i+1 == len(groups) {
 			more = nil

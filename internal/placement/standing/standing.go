@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/placement/plan"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
@@ -93,7 +92,7 @@ func (s *Watch) Start(ctx context.Context) error {
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			UpdateFunc: func(old, o any) {
 				before, pod := old.(*corev1.Pod), o.(*corev1.Pod)
-				if job.PodIsOver(before) != job.PodIsOver(pod) || plan.IsUnplaced(before) != plan.IsUnplaced(pod) {
+				if plan.IsOver(before) != plan.IsOver(pod) || plan.IsUnplaced(before) != plan.IsUnplaced(pod) {
 					s.changed(ctx, pod)
 				}
 			},
