@@ -62,11 +62,7 @@ func preferred(spec *corev1.PodSpec) (out []workload.WeightedTerm) {
 		return nil
 	}
 	for _, p := range spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-		term := workload.Term{}
-		for _, e := range p.Preference.MatchExpressions {
-			term = append(term, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
-		}
-		out = append(out, workload.WeightedTerm{Weight: p.Weight, Term: term})
+		out = append(out, workload.WeightedTerm{Weight: p.Weight, Term: nodeTerm(&p.Preference)})
 	}
 	return out
 }

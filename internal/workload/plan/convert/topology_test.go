@@ -159,3 +159,15 @@ func TestElastic(t *testing.T) {
 		})
 	}
 }
+
+// Fields of node affinity are about the names of nodes.
+func TestNodeTerm(t *testing.T) {
+	got := nodeTerm(&corev1.NodeSelectorTerm{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}},
+		MatchFields:      []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}},
+	})
+	want := workload.Term{{Key: "zone", Op: workload.Exists}, {Key: workload.NodeName, Op: workload.In, Values: []string{"n1"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("term (-want +got):\n%s", diff)
+	}
+}

@@ -236,13 +236,21 @@ func constraints(spec *corev1.PodSpec) *workload.Constraints {
 		return c
 	}
 	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		t := workload.Term{}
-		for _, e := range term.MatchExpressions {
-			t = append(t, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
-		}
-		c.Affinity = append(c.Affinity, t)
+		c.Affinity = append(c.Affinity, nodeTerm(&term))
 	}
 	return c
+}
+
+// nodeTerm converts a term of node affinity. Kubernetes knows one field of nodes, the name.
+func nodeTerm(in *corev1.NodeSelectorTerm) workload.Term {
+	t := workload.Term{}
+	for _, e := range in.MatchExpressions {
+		t = append(t, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+	}
+	for _, e := range in.MatchFields {
+		t = append(t, workload.Expr{Key: workload.NodeName, Op: workload.Operator(e.Operator), Values: e.Values})
+	}
+	return t
 }
 
 // shape returns a canonical text of the constraints: encoding/json sorts maps.
