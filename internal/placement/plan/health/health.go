@@ -71,7 +71,9 @@ func (n *Node) Equal(other *Node) bool {
 // Hosts returns the hostnames of the nodes that a Workload is assigned to, also of the places that it may have given back by shrinking.
 func Hosts(w *kueue.Workload) []string {
 	v := &view{Observed: &Observed{Workload: w}, sets: map[string][]*kueue.PodSetAssignment{}}
-	v.readAssignments(func(a *kueue.PodSetAssignment) ([]assignment.Domain, error) { return assignment.Decode(a.TopologyAssignment) })
+	v.readAssignments(func(a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+		return assignment.Decode(a.TopologyAssignment)
+	})
 	return v.hosts
 }
 
@@ -106,7 +108,9 @@ type Decision struct {
 // Decide returns what to do about a Workload.
 func (g Gates) Decide(o *Observed) Decision {
 	v := &view{Observed: o, gates: g, sets: map[string][]*kueue.PodSetAssignment{}, live: map[string]bool{}}
-	v.readAssignments(func(a *kueue.PodSetAssignment) ([]assignment.Domain, error) { return plan.Places(o.Workload, a, o.Pods) })
+	v.readAssignments(func(a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+		return plan.Places(o.Workload, a, o.Pods)
+	})
 	v.readPods()
 	var d Decision
 	if chain.LetsPodsRun(o.Workload) {
