@@ -113,10 +113,11 @@
 //
 //	[min=COUNT] [group=NAME] [selector.KEY=VALUE ...] [tolerate=KEY[:VALUE] ...]
 //	[affinity=KEY:VALUE ...] [required=LEVEL | preferred=LEVEL | unconstrained]
-//	[slice=LEVEL:SIZE ...] [RESOURCE=AMOUNT ...]
+//	[slice=LEVEL:SIZE ...] [elastic] [RESOURCE=AMOUNT ...]
 //
 // with the amounts of all pods of the pod set together. It may be admitted with min pods;
-// pod sets of a group get the same flavors; affinities are alternatives.
+// pod sets of a group get the same flavors; affinities are alternatives; elastic ones keep their
+// places when a slice replaces another one.
 //
 //	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated]
 //	     [gate=open|closed] [problem=WHY] [rest=yes|no] [ready=yes|no] [PODS] [/ NAME [xCOUNT] [PODS] ...]

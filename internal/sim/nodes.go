@@ -124,6 +124,7 @@ func (a *args) places(ps *state.PodSet) {
 	if explicit {
 		ps.Topology = t
 	}
+	ps.Elastic = a.flag("elastic")
 }
 
 // perPod returns the requests of one pod.

@@ -155,7 +155,7 @@ func (a *args) podSet() state.PodSet {
 			a.fail("%s= belongs before the pod sets, and there only once", r[0])
 		case slices.Contains([]string{"required", "preferred", "group", "min"}, r[0]):
 			a.fail("%s is there twice", quote(r[0]))
-		case r[0] == "unconstrained":
+		case r[0] == "unconstrained", r[0] == "elastic":
 			a.fail("%s takes no value", quote(r[0]))
 		}
 		ps.Requests = append(ps.Requests, state.Request{Resource: r[0], Amount: a.amount(r[0], r[1])})

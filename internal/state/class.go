@@ -80,7 +80,7 @@ func (s *State) is(of *shape, podSets []PodSet) bool {
 	for i := range podSets {
 		x, y := &of.podSets[i], &podSets[i]
 		if x.Name != y.Name || x.Count != y.Count || x.MinCount != y.MinCount || x.Group != y.Group || of.texts[i] != y.Shape ||
-			!s.same(x.Requests, y.Requests) || !s.same(x.PerPod, y.PerPod) || !x.Topology.Equal(y.Topology) {
+			!s.same(x.Requests, y.Requests) || !s.same(x.PerPod, y.PerPod) || !x.Topology.Equal(y.Topology) || x.Elastic != y.Elastic {
 			return false
 		}
 	}
@@ -100,7 +100,7 @@ func (of *shape) definition(resources []string) []PodSet {
 		ps := &of.podSets[i]
 		defs[i] = PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group, Constraints: ps.Constraints,
-			Shape: of.texts[i], Requests: make([]Request, len(ps.Requests)), Topology: ps.Topology,
+			Shape: of.texts[i], Requests: make([]Request, len(ps.Requests)), Topology: ps.Topology, Elastic: ps.Elastic,
 		}
 		for _, q := range ps.PerPod {
 			defs[i].PerPod = append(defs[i].PerPod, Request{resources[q.Resource], q.Amount})
@@ -224,7 +224,7 @@ func (s *State) newShape(defs []PodSet) *shape {
 		of.podSets[i] = workload.PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group,
 			Requests: requests[from:len(requests):len(requests)], Constraints: ps.Constraints,
-			PerPod: s.requests(ps.PerPod), Topology: ps.Topology,
+			PerPod: s.requests(ps.PerPod), Topology: ps.Topology, Elastic: ps.Elastic,
 		}
 	}
 	return of

@@ -86,9 +86,10 @@ type PodSet struct {
 	Group       string // pod sets of one group get the same flavors; "" is a group of its own
 	Requests    []Request
 	Constraints *workload.Constraints
-	// PerPod and Topology are as in workload.PodSet.
+	// PerPod, Topology and Elastic are as in workload.PodSet.
 	PerPod   []Request          `json:",omitempty"`
 	Topology *workload.Topology `json:",omitempty"`
+	Elastic  bool               `json:",omitempty"`
 	// Shape is a canonical text of all properties of the pods that scheduling distinguishes,
 	// Constraints included, beyond the other fields; equal pod sets have equal shapes.
 	Shape string

@@ -65,8 +65,10 @@ func (m *machine) requestPlaces(t *rapid.T, podSets []PodSet) {
 		{Slices: []workload.SliceLayer{{Level: rack, Size: 4}, {Level: host, Size: 2}}},
 		{Required: "zone"},
 	}
+	elastic := rapid.IntRange(0, 2).Draw(t, "elastic") == 2
 	for i := range podSets {
 		ps := &podSets[i]
+		ps.Elastic = elastic
 		if ps.Topology = rapid.SampledFrom(requests).Draw(t, "places"); i > 0 && rapid.IntRange(0, 2).Draw(t, "group") == 2 {
 			podSets[0].Group, ps.Group = "g", "g"
 			podSets[0].Topology = ps.Topology
@@ -160,30 +162,70 @@ func (m *machine) rebuildPlaces(add func(func(*State))) {
 // amounts are what is used or free, by resource.
 type amounts map[string]resource.Amount
 
-// leafUse is the usage of every leaf, from scratch: of the pods that each reservation places. A leaf of a hostname counts for
-// all flavors, unless the gate is off.
-func (m *machine) leafUse() map[string]amounts {
-	use := map[string]amounts{}
+// leafUse is the usage of every leaf, from scratch: of the pods that each reservation places, less what a slice holds already that it is to
+// replace. A leaf of a hostname counts for all flavors, unless the gate is off. It is ambiguous where several slices are to replace one.
+func (m *machine) leafUse() (use map[string]amounts, ambiguous bool) {
+	use = map[string]amounts{}
 	for _, name := range slices.Sorted(maps.Keys(m.s.queues)) {
 		for wl := range m.s.queues[name].q.Holders().All() {
-			r := m.s.records[wl.UID]
-			placed := r.def.Placed
-			if r.assumed() {
-				placed = nil
-				for _, ps := range r.got.PodSets {
-					if ps.Placement != nil {
-						placed = append(placed, PodSetPlacement{ps.Name, *ps.Placement})
+			o := m.objects[wl.UID]
+			own := m.placesOf(o)
+			for _, before := range m.objects { //berth:unordered at most one, else ambiguous
+				switch {
+				case !m.follows(o, before) || m.counted(o).Admitted:
+				case m.rivals(o, before) > 1:
+					ambiguous = true
+				default:
+					for key, held := range m.placesOf(before) { //berth:unordered each key by itself
+						for r, n := range held { //berth:unordered each by itself
+							if has, ok := own[key][r]; ok {
+								own[key][r] = max(0, has-n)
+							}
+						}
 					}
 				}
 			}
-			podSets := m.objects[wl.UID].def.PodSets
-			for _, p := range placed {
-				at := slices.IndexFunc(podSets, func(ps PodSet) bool { return ps.Name == p.PodSet })
-				for _, d := range p.Domains {
-					if at >= 0 {
-						m.use(use, m.leafKey(p.Flavor, p.Levels, d.Values), podSets[at].PerPod, d.Count)
-					}
+			for key, held := range own { //berth:unordered sums
+				if use[key] == nil {
+					use[key] = amounts{}
 				}
+				for r, n := range held { //berth:unordered sums
+					use[key][r] += n
+				}
+			}
+		}
+	}
+	return use, ambiguous
+}
+
+// rivals returns how many slices are to replace another one, or to be replaced, beside the pair.
+func (m *machine) rivals(o, before *object) (n int) {
+	for _, r := range m.objects { //berth:unordered a count
+		if m.follows(r, before) || m.follows(before, r) || m.follows(r, o) {
+			n++
+		}
+	}
+	return n
+}
+
+// placesOf returns what the reservation of a workload has of each leaf.
+func (m *machine) placesOf(o *object) map[string]amounts {
+	use, r := map[string]amounts{}, m.s.records[o.def.UID]
+	placed := r.def.Placed
+	if r.assumed() {
+		placed = nil
+		for _, ps := range r.got.PodSets {
+			if ps.Placement != nil {
+				placed = append(placed, PodSetPlacement{ps.Name, *ps.Placement})
+			}
+		}
+	}
+	podSets := o.def.PodSets
+	for _, p := range placed {
+		at := slices.IndexFunc(podSets, func(ps PodSet) bool { return ps.Name == p.PodSet })
+		for _, d := range p.Domains {
+			if at >= 0 {
+				m.use(use, m.leafKey(p.Flavor, p.Levels, d.Values), podSets[at].PerPod, d.Count)
 			}
 		}
 	}
@@ -238,22 +280,12 @@ func (m *machine) leafCapacity(f flavor.Flavor, values []string) (nodes int, sum
 	return nodes, sum
 }
 
-// hasSlices reports whether any workload is to replace another one: a pending or leaving slice is charged in part.
-func (m *machine) hasSlices() bool {
-	for _, o := range m.objects { //berth:unordered any
-		if o.def.Replaces != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // checkPlaces: the nodes have the capacity and the usage that they have from scratch.
 func (m *machine) checkPlaces(t *rapid.T, s *State) {
 	if !m.places {
 		return
 	}
-	use, partial := m.leafUse(), m.hasSlices()
+	use, ambiguous := m.leafUse()
 	for _, name := range slices.Sorted(maps.Keys(m.flavors)) {
 		f := m.flavors[name]
 		for _, leaf := range s.places.Domains(name, len(f.Levels)-1) {
@@ -265,7 +297,7 @@ func (m *machine) checkPlaces(t *rapid.T, s *State) {
 				t.Fatalf("leaf %v of %s, capacity (-scratch +state):\n%s", leaf.Values, name, diff)
 			}
 			used := use[m.leafKey(name, f.Levels, leaf.Values)]
-			if diff := gocmp.Diff(used, named(s, leaf.Used), nonZero); diff != "" && !partial {
+			if diff := gocmp.Diff(used, named(s, leaf.Used), nonZero); diff != "" && !ambiguous {
 				t.Fatalf("leaf %v of %s, usage (-scratch +state):\n%s\n%s", leaf.Values, name, diff, s.Dump())
 			}
 		}
@@ -321,8 +353,8 @@ func (m *machine) checkPlaced(t *rapid.T, d *cycle.Decision) {
 			}
 			one[cmp.Or(def.Group, def.Name)] = where
 		}
-		if def.Group != "" {
-			continue // only workers have slices
+		if m.checkKept(t, d, &ps, def.Elastic); def.Group != "" || (def.Elastic && d.Replaced != nil) {
+			continue // only workers have slices, and only pods that are placed now
 		}
 		want := ps.Count
 		for n, layer := range def.Topology.Slices {
@@ -339,6 +371,52 @@ func (m *machine) checkPlaced(t *rapid.T, d *cycle.Decision) {
 			t.Fatalf("%d of %d pods of %s have places: %v", pods, want, ps.Name, ps.Placement)
 		}
 	}
+}
+
+// checkKept: an elastic job keeps the places of the slice that it replaces, unless one of them is gone, as far as it has pods.
+func (m *machine) checkKept(t *rapid.T, d *cycle.Decision, ps *trace.PodSet, elastic bool) {
+	if !elastic || d.Replaced == nil {
+		return
+	}
+	old := m.s.records[d.Replaced.UID].placed(ps.Name)
+	if pods, _ := m.domains(t, ps.Placement); pods > ps.Count {
+		t.Fatalf("%d pods of %s have places, of %d", pods, ps.Name, ps.Count)
+	}
+	def := m.objects[d.Workload.UID].def
+	group := slices.ContainsFunc(def.PodSets, func(o PodSet) bool { return o.Group != "" })
+	if old == nil || group || old.Flavor != ps.Placement.Flavor || !slices.Equal(old.Levels, ps.Placement.Levels) || !m.allCount(old) {
+		return
+	}
+	at := slices.IndexFunc(def.PodSets, func(o PodSet) bool { return o.Name == ps.Name })
+	left := ps.Count
+	if layers := def.PodSets[at].Topology.Slices; len(layers) > 0 {
+		left -= left % layers[0].Size
+	}
+	for _, was := range old.Domains {
+		keeps := min(was.Count, left)
+		left -= keeps
+		now := slices.IndexFunc(ps.Placement.Domains, func(o trace.Domain) bool { return slices.Equal(o.Values, was.Values) })
+		if keeps > 0 && (now < 0 || ps.Placement.Domains[now].Count < keeps) {
+			t.Fatalf("%s was on %v, and goes to %v", ps.Name, old, ps.Placement)
+		}
+	}
+}
+
+// allCount reports whether all domains of a placement have nodes that count.
+func (m *machine) allCount(p *trace.Placement) bool {
+	f := m.flavors[p.Flavor]
+	for _, d := range p.Domains {
+		found := false
+		for _, n := range m.nodes { //berth:unordered any
+			path := pathIn(f, n)
+			found = found || (len(path) == len(f.Levels) && slices.Equal(path[len(path)-len(d.Values):], d.Values) && n.Ready && n.Schedulable &&
+				(f.Labels["pool"] == "" || n.Labels["pool"] == f.Labels["pool"]))
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
 }
 
 // implied reports whether all flavors of a queue have a topology.
@@ -385,13 +463,13 @@ func (m *machine) pathOf(t *rapid.T, f flavor.Flavor, values []string) []string 
 
 // checkRoom: no leaf that an admission of this step uses has less than it holds.
 func (m *machine) checkRoom(t *rapid.T, decisions []cycle.Decision) {
-	if !m.places || m.hasSlices() {
+	if !m.places {
 		return
 	}
-	use := m.leafUse()
+	use, ambiguous := m.leafUse()
 	for _, d := range decisions {
-		if d.Admitted == nil || m.s.records[d.Workload.UID].in == nil {
-			continue
+		if d.Admitted == nil || ambiguous || d.Replaced != nil || m.s.records[d.Workload.UID].in == nil {
+			continue // a slice keeps its places, also where too much is on a node
 		}
 		for i, ps := range d.Look.PodSets {
 			if ps.Placement == nil {

@@ -142,6 +142,12 @@ func (s *State) newPlaces(r *record) (podSets []workload.PodSet, placements []*t
 	if len(r.def.Unhealthy) > 0 {
 		return s.replaced(r, podSets, groups)
 	}
+	if before := s.replacedSlice(r); before != nil && before.in == r.in && before.wl.Reserved {
+		mark := s.world.Mark()
+		defer s.world.Rollback(mark)
+		s.world.Ledger.Release(before.in.Node, before.wl.Usage)
+		podSets = cycle.Keeping(podSets, before.placed)
+	}
 	_, placements, ok := s.places.Place(podSets, groups, ledger.Usage{}, false)
 	if !ok {
 		return podSets, nil, s.places.Why(podSets, groups)

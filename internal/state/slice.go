@@ -5,6 +5,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -145,19 +146,38 @@ func (s *State) charge(r *record) bool {
 	return true
 }
 
-// replacedSliceOf returns the slice that w is to replace, with the flavors that bind w; nil if
-// there is none in the same queue. It waits if another slice is in between.
-func (s *State) replacedSliceOf(w *workload.Workload) (*workload.Workload, []workload.Pin, bool) {
+// replacedSliceOf returns the slice in the same queue that w is to replace. w waits if another slice is in between.
+func (s *State) replacedSliceOf(w *workload.Workload) cycle.Replaced {
 	r := s.records[w.UID]
 	before := s.replacedSlice(r)
 	if before == nil || before.in == nil || before.in != r.in {
-		return nil, nil, false
+		return cycle.Replaced{}
 	}
 	var pins []workload.Pin
 	for _, h := range s.heldBy(before) {
 		pins = append(pins, workload.Pin{PodSet: h.PodSet, FR: s.world.Table.FR(h.Flavor, h.Resource)})
 	}
-	return before.wl, pins, s.replacedBy(before) != nil || !s.inFull(before)
+	return cycle.Replaced{
+		Workload: before.wl, Pins: pins, Waits: s.replacedBy(before) != nil || !s.inFull(before), Placed: before.placed,
+	}
+}
+
+// placed returns where a record's reservation places a pod set, nil for nowhere.
+func (r *record) placed(podSet string) *trace.Placement {
+	if r.assumed() {
+		for i := range r.got.PodSets {
+			if r.got.PodSets[i].Name == podSet {
+				return r.got.PodSets[i].Placement
+			}
+		}
+		return nil
+	}
+	for i := range r.def.Placed {
+		if r.def.Placed[i].PodSet == podSet {
+			return &r.def.Placed[i].Placement
+		}
+	}
+	return nil
 }
 
 // updateRelated updates the charges of the slices before and after r, or requeues them. had is

@@ -22,13 +22,7 @@ func (m *machine) checkSlices(t *rapid.T) {
 			if !m.follows(o, before) || def.Admitted {
 				continue
 			}
-			rivals := 0
-			for _, r := range m.objects {
-				if m.follows(r, before) || m.follows(before, r) {
-					rivals++
-				}
-			}
-			if rivals > 1 {
+			if m.rivals(o, before) > 1 {
 				want = nil
 			}
 			for _, h := range m.counted(before).Held {

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/job/warn"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/placement/standing"
 	queuecontroller "github.com/berth-project/berth/internal/queue/controller"
 	plan "github.com/berth-project/berth/internal/queue/plan"
 	"github.com/berth-project/berth/internal/queue/populate"
@@ -60,15 +61,15 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	requests := requests(ctx, mgr, &cfg.Options)
-	follow, err := newFeed(mgr, e, requests, cfg)
-	if err != nil {
-		return err
-	}
-	decides := cfg.Groups.Has(install.Scheduler)
 	placed, err := reconcile.NewStartedPods(ctx, mgr)
 	if err != nil {
 		return err
 	}
+	follow, err := newFeed(mgr, e, requests, placed, cfg)
+	if err != nil {
+		return err
+	}
+	decides := cfg.Groups.Has(install.Scheduler)
 	nominate := &nominator{}
 	for _, part := range []struct {
 		group install.Group
@@ -115,12 +116,19 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 }
 
 // newFeed returns the feed of the engine. Without a scheduler the engine makes no decision about quota.
-func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, cfg Config) (*feed.Feed, error) {
+func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, pods *reconcile.Pods, cfg Config) (*feed.Feed, error) {
 	capacity, err := addCapacity(mgr, e, cfg)
 	if err != nil {
 		return nil, err
 	}
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests, Capacity: capacity}
+	if capacity != nil {
+		left := standing.New(pods)
+		left.Changed, follow.Requests.Places = follow.Reconvert, left.Places
+		if err := mgr.Add(left); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Groups.Has(install.Scheduler) || cfg.Groups.Has(install.Queues) {
 		follow.Lead = mgr.Elected()
 	}
@@ -147,7 +155,8 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 		KeepReclaimable: !o.Gates.On(feature.ReclaimablePods), Boost: o.Gates.On(feature.PriorityBoost),
 		HoldClaims: o.Gates.On(feature.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(feature.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
-		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), Topology: o.Gates.On(feature.TopologyAwareScheduling),
+		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: o.Gates.On(feature.ElasticJobsViaWorkloadSlicesWithTAS),
+		Topology: o.Gates.On(feature.TopologyAwareScheduling),
 		Affinity: o.Gates.On(feature.TASRespectNodeAffinityPreferred), ByPrefix: o.Gates.On(feature.TASAssignmentsEncodingByHostnamePrefix),
 	}
 }

@@ -89,12 +89,30 @@ var noPreemption = new(preempt.Policy).Reach()
 func (w *World) prepare(e *entry) {
 	w.at = e
 	w.aimSearch(e)
-	e.replaces, e.wl.Replaces, e.targets = nil, nil, nil
+	e.replaces, e.wl.Replaces, e.targets, e.podSets = nil, nil, nil, e.wl.PodSets
 	if e.wl.MayReplace {
-		if replaces, pins, waits := w.ReplacedSlice(e.wl); replaces != nil && replaces.Reserved && replaces.Queue == e.wl.Queue {
-			e.replaces, e.wl.Replaces, w.flavors.Pins, e.second = replaces, replaces, pins, waits
+		if r := w.ReplacedSlice(e.wl); r.Workload != nil && r.Workload.Reserved && r.Workload.Queue == e.wl.Queue {
+			e.replaces, e.wl.Replaces, w.flavors.Pins, e.second = r.Workload, r.Workload, r.Pins, r.Waits
+			e.podSets = Keeping(e.podSets, r.Placed)
 		}
 	}
+}
+
+// Keeping returns pod sets with the places, by pod set, that the elastic ones keep. spec: 20 §4.11.
+func Keeping(podSets []workload.PodSet, placed func(podSet string) *trace.Placement) []workload.PodSet {
+	out := podSets
+	for i := range podSets {
+		if !podSets[i].Elastic {
+			continue
+		}
+		if p := placed(podSets[i].Name); p != nil {
+			if &out[0] == &podSets[0] {
+				out = slices.Clone(podSets)
+			}
+			out[i].Earlier = p
+		}
+	}
+	return out
 }
 
 // aimSearch sets the search for flavors to the queue of a head.
@@ -132,19 +150,19 @@ func (w *World) withoutReplaced(e *entry, search func()) {
 // victims for the whole assignment, it takes flavors that fit without victims. If there are
 // none, it tries fewer pods. spec: 10 §4.6.6, §6 #30.
 func (w *World) assign(e *entry) {
-	w.attempt(e, e.wl.PodSets)
+	w.attempt(e, e.podSets)
 	if e.got.Mode == flavor.Fit || len(e.targets) > 0 {
 		return
 	}
 	if e.got.Mode == flavor.Preempt || e.got.Mode == flavor.Reclaim {
 		e.note = "what is short could be had by preemption, but not together with the rest"
 		w.flavors.NoPreemption = &noPreemption
-		w.flavors.Assign(e.wl.PodSets, &w.fallback)
+		w.flavors.Assign(e.podSets, &w.fallback)
 		w.flavors.NoPreemption = nil
 		if w.fallback.Mode == flavor.Fit {
 			e.got, w.fallback = w.fallback, e.got
 			e.got.Refusals, e.note = e.got.Refusals[:0], "" // they belong to a search without preemption
-			w.place(e, e.wl.PodSets)
+			w.place(e, e.podSets)
 			return
 		}
 	}

@@ -340,7 +340,11 @@ func (c *round) reserve(e *entry) {
 			usage = usage.Plus(u.FR, amount)
 		}
 	}
-	c.book(e.q, e.got.Usage.WithQuota(usage), nil)
+	held := e.got.Usage
+	if e.replaces != nil && e.replaces.Reserved {
+		held = held.Beyond(e.replaces.Usage)
+	}
+	c.book(e.q, held.WithQuota(usage), nil)
 }
 
 // reservable is how much of u a waiting head may keep: its own quota or, if it borrows, all

@@ -112,7 +112,7 @@ func (c *round) placeAgain(e *entry) bool {
 
 // podSetsOf returns the pod sets of a head with the counts of its nomination.
 func (w *World) podSetsOf(e *entry) []workload.PodSet {
-	podSets := slices.Clone(e.wl.PodSets)
+	podSets := slices.Clone(e.podSets)
 	for i := range e.got.PodSets {
 		podSets[i] = podSets[i].Scaled(e.got.PodSets[i].Count)
 	}

@@ -69,6 +69,7 @@ type entry struct {
 	q        *Queue
 	wl       *workload.Workload
 	replaces *workload.Workload // the slice that it replaces, while that holds quota
+	podSets  []workload.PodSet  // with the places that it keeps
 	second   bool               // another slice of the job holds quota to replace one
 	got      flavor.Assignment
 	targets  []preempt.Victim

@@ -15,8 +15,19 @@ import (
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
+
+// Replaced is the slice of a job that another one is to replace. spec: 20 §4.11.
+type Replaced struct {
+	*workload.Workload                // nil if there is none
+	Pins               []workload.Pin // its flavors, which bind the other one
+	// Waits: another slice of the job has a reservation and is not admitted yet.
+	Waits bool
+	// Placed returns where its pods of a pod set are placed, nil for nowhere.
+	Placed func(podSet string) *trace.Placement
+}
 
 // World is the input of every decision. It is changed only by its methods and by Step; the
 // package state owns one and feeds it.
@@ -29,10 +40,8 @@ type World struct {
 	// NamespaceLabels returns the labels of a workload's namespace, false if there is no such
 	// namespace.
 	NamespaceLabels func(*workload.Workload) (map[string]string, bool)
-	// ReplacedSlice returns the slice that a workload is to replace, and its flavors, which bind
-	// the workload; nil if there is none. It has to wait while another slice of the job has a
-	// reservation and is not admitted yet. It is called for workloads with MayReplace only.
-	ReplacedSlice func(*workload.Workload) (replaces *workload.Workload, pins []workload.Pin, waits bool)
+	// ReplacedSlice returns the slice that a workload is to replace. It is called for workloads with MayReplace only.
+	ReplacedSlice func(*workload.Workload) Replaced
 	// Places places pods on nodes; nil in a world without topologies.
 	Places Placer
 
@@ -101,7 +110,7 @@ func NewWorld(o Options) *World {
 	w := &World{
 		Options: o, Table: t, Ledger: ledger.New(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
-		ReplacedSlice:   func(*workload.Workload) (*workload.Workload, []workload.Pin, bool) { return nil, nil, false },
+		ReplacedSlice:   func(*workload.Workload) Replaced { return Replaced{} },
 	}
 	w.scratch.bind(w)
 	return w
@@ -267,7 +276,7 @@ func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 	q, was := w.Queues[wl.Queue], wl.Evicting
 	q.holders.SetEvicting(wl, evicting)
 	if head := q.Pending.Head(); evicting && !was && head != nil && head.MayReplace {
-		if replaces, _, _ := w.ReplacedSlice(head); replaces == wl {
+		if w.ReplacedSlice(head).Workload == wl {
 			q.evaluated = nil
 			w.activate(q)
 		}

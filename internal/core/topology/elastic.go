@@ -5,52 +5,47 @@ import (
 	"strings"
 )
 
-// resized reports whether the group replaces an earlier slice of its job that was placed.
-func (g *group) resized() bool {
-	return g.workers.Earlier != nil || (g.leader != nil && g.leader.Earlier != nil)
+// keepPlaces sets the results of a group that replaces an earlier slice of its job to the remaining earlier placements, cut from the end.
+// Where a domain is gone, none of them stays: the group is placed anew. spec: 20 §4.11.
+func (s *Space) keepPlaces(g *group, assumed *assumption, out []*Placement) {
+	workers, leads := g.workers.Earlier, g.leader != nil && g.leader.Earlier != nil
+	if (workers == nil && !leads) || s.resolve(g) != nil {
+		return
+	}
+	if (workers != nil && !g.tree.knows(workers)) || (leads && !g.tree.knows(g.leader.Earlier)) {
+		return
+	}
+	g.kept = true
+	if workers == nil {
+		workers = &Placement{Flavor: g.tree.flavor, Levels: g.tree.emitted()}
+	}
+	at := g.workersAt()
+	out[at] = workers.first(int32(g.needed*g.size), g.workers.Name)
+	assumed.add(out[at], g.workers.Requests)
+	if leads {
+		out[g.leaderAt] = g.leader.Earlier.first(1, g.leader.Name)
+		assumed.add(out[g.leaderAt], g.leader.Requests)
+	}
 }
 
-// resize places a group whose job has grown or shrunk: it keeps the earlier placements, cuts them from the end, or places
-// the difference. Where a domain is gone, the group is placed anew. spec: 20 §4.11.
-func (s *Space) resize(g *group, o Options, assumed *assumption, out []*Placement) *Failure {
-	t, at := g.tree, g.workersAt()
-	workers := &Placement{PodSet: g.workers.Name, Flavor: t.flavor, Levels: t.emitted()}
-	if g.workers.Earlier != nil {
-		workers = g.workers.Earlier
-	}
-	if !t.knows(workers) || (g.leader != nil && g.leader.Earlier != nil && !t.knows(g.leader.Earlier)) {
-		if f := s.placeGroup(g, o, out); f != nil {
-			return f
-		}
-		assumed.addGroup(g, out)
-		return nil
-	}
-	want := g.needed * g.size
-	more := *g
-	more.needed = max(0, want-int64(workers.Pods())) / g.size
-	workers = workers.first(int32(want), g.workers.Name)
-	if out[at] = workers; o.Empty {
-		assumed.add(workers, g.workers.Requests)
-	}
-	if g.leader != nil && g.leader.Earlier != nil {
+// growGroup places the pods of a group beyond the kept ones.
+func (s *Space) growGroup(g *group, o Options, assumed *assumption, out []*Placement) *Failure {
+	at := g.workersAt()
+	more, kept := *g, out[at]
+	more.needed = (g.needed*g.size - int64(kept.Pods())) / g.size
+	if g.leader != nil && out[g.leaderAt] != nil {
 		more.leader = nil
-		if out[g.leaderAt] = g.leader.Earlier.first(1, g.leader.Name); o.Empty {
-			assumed.add(out[g.leaderAt], g.leader.Requests)
-		}
 	}
 	if more.needed == 0 && more.leader == nil {
 		return nil
 	}
-	shares, f := s.placeShares(&more, o)
-	if f != nil {
+	extra := make([]*Placement, len(out))
+	if f := s.placeGroup(&more, o, assumed, extra); f != nil {
 		return f
 	}
-	extra := t.placement(g.workers, shares, false)
-	out[at] = t.merge(workers, extra)
-	assumed.add(extra, g.workers.Requests)
+	out[at] = g.tree.merge(kept, extra[at])
 	if more.leader != nil {
-		out[g.leaderAt] = t.placement(g.leader, shares, true)
-		assumed.add(out[g.leaderAt], g.leader.Requests)
+		out[g.leaderAt] = extra[g.leaderAt]
 	}
 	return nil
 }

@@ -229,40 +229,59 @@ func replacedGroup() []PodSet {
 	return []PodSet{leader, workers}
 }
 
-// TestResize is the example 40 of spec 20 §7, and the rules of §4.11.
+// TestResize is the example 40 of spec 20 §7, and the rules of §4.11. The usage of the earlier slice is not charged, but that of others.
 func TestResize(t *testing.T) {
+	one, first, all := earlier("n2", 1), earlier("n1", 1), earlier("n1", 2, "n2", 2)
 	tests := map[string]struct {
-		ask   []PodSet
-		want  string
-		empty bool
+		ask    []PodSet
+		others func(*PodSet)
+		want   string
+		empty  bool
 	}{
-		"one more":                            {ask: []PodSet{gang(4, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:1 n3:1"},
-		"one more, without usage but its own": {ask: []PodSet{gang(4, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:2", empty: true},
-		"the same with a leader":              {ask: resizedGroup(3, true), want: "n1:1 | n1:1 n2:2", empty: true},
-		"40 three stay and two come":          {ask: []PodSet{gang(5, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:1 n3:2"},
-		"fewer: cut from the end":             {ask: []PodSet{gang(1, earlier("n1", 2, "n2", 1))}, want: "n1:1"},
-		"equal":                               {ask: []PodSet{gang(3, earlier("n1", 2, "n2", 1))}, want: "n1:2 n2:1"},
-		"a domain is gone: anew":              {ask: []PodSet{gang(2, earlier("n1", 1, "gone", 1))}, want: "n3:2"},
-		"the leader stays, a worker comes":    {ask: resizedGroup(3, true), want: "n1:1 | n2:2 n3:1"},
-		"a leader comes with a worker":        {ask: resizedGroup(3, false), want: "n3:1 | n2:2 n3:1"},
-		"a leader comes alone":                {ask: resizedGroup(2, false), want: "n3:1 | n2:2"},
-		"a second pod set counts the new one": {ask: []PodSet{gang(5, earlier("n1", 2, "n2", 1)), gang(2)}, want: "n1:2 n2:1 n3:2 | n3:2"},
+		"one more":                            {ask: []PodSet{gang(4, earlier("n1", 2, "n2", 1))}, others: one, want: "n1:2 n2:1 n3:1"},
+		"one more, without usage but its own": {ask: []PodSet{gang(4, earlier("n1", 2, "n2", 1))}, others: one, want: "n1:2 n2:2", empty: true},
+		"the same with a leader":              {ask: resizedGroup(3, true), others: first, want: "n1:1 | n1:1 n2:2", empty: true},
+		"40 three stay and two come":          {ask: []PodSet{gang(5, earlier("n1", 2, "n2", 1))}, others: one, want: "n1:2 n2:1 n3:2"},
+		"fewer: cut from the end":             {ask: []PodSet{gang(1, earlier("n1", 2, "n2", 1))}, others: one, want: "n1:1"},
+		"equal":                               {ask: []PodSet{gang(3, earlier("n1", 2, "n2", 1))}, others: one, want: "n1:2 n2:1"},
+		"a domain is gone: anew":              {ask: []PodSet{gang(2, earlier("n1", 1, "gone", 1))}, others: all, want: "n3:2"},
+		"anew, also where it was":             {ask: []PodSet{gang(2, earlier("n1", 1, "gone", 1))}, others: earlier("n2", 1), want: "n1:2"},
+		"another flavor: anew":                {ask: []PodSet{gang(2, earlier("n3", 2), onFlavor("g"))}, others: one, want: "n1:2"},
+		"the leader stays, a worker comes":    {ask: resizedGroup(3, true), others: first, want: "n1:1 | n2:2 n3:1"},
+		"a leader comes with a worker":        {ask: resizedGroup(3, false), others: earlier("n1", 2), want: "n3:1 | n2:2 n3:1"},
+		"a leader comes alone":                {ask: resizedGroup(2, false), others: earlier("n1", 2), want: "n3:1 | n2:2"},
+		"the leader stays, a worker goes":     {ask: resizedGroup(1, true), others: first, want: "n1:1 | n2:1"},
+		"a second pod set counts the new one": {ask: []PodSet{gang(5, earlier("n1", 2, "n2", 1)), gang(2)}, others: one, want: "n1:2 n2:1 n3:2 | n3:2"},
+		"an earlier one leaves what is kept":  {ask: []PodSet{gang(2), gang(3, earlier("n1", 2, "n2", 1))}, others: one, want: "n3:2 | n1:2 n2:1"},
+		"slices are added whole":              {ask: []PodSet{gang(7, sliced(Layer{Hostname, 2}), earlier("n1", 2))}, others: one, want: "n1:2 n3:4"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := world(DefaultGates(), host{"n1", "r1", 2}, host{"n2", "r1", 2}, host{"n3", "r1", 4})
-			s.apply(s.Part([]Charge{{earlierOf(earlier("n1", 2, "n2", 2)), requests(gpu, 1, pods, 1)}}).(*part), 1, nil)
+			s.SetTree("g", s.trees["f"].def)
+			s.apply(s.Part([]Charge{{earlierOf(tc.others), requests(gpu, 1, pods, 1)}}).(*part), 1, nil)
+			for i := range tc.ask {
+				if e := tc.ask[i].Earlier; e != nil {
+					e.Flavor = "f"
+				}
+			}
 			placed, f := s.Place(tc.ask, Options{Empty: tc.empty})
 			if f != nil || text(placed) != tc.want {
 				t.Errorf("placed on %s (%v), want %s", text(placed), f, tc.want)
 			}
 		})
 	}
-	if _, f := world(DefaultGates(), host{"n1", "r1", 9}).Place([]PodSet{gang(5, required("rack"), earlier("n1", 2))}, Options{}); f == nil ||
-		f.Cause != ElasticLevel || !strings.Contains(f.String(), "resized") {
-		t.Errorf("a resized job that requires a level: %v", f)
+	for name, edit := range map[string]func(*PodSet){"required": required("rack"), "preferred": preferred("rack")} {
+		p := gang(5, edit)
+		p.Elastic = true
+		if _, f := world(DefaultGates(), host{"n1", "r1", 9}).Place([]PodSet{p}, Options{}); f == nil ||
+			f.Cause != ElasticLevel || !strings.Contains(f.String(), "elastic") {
+			t.Errorf("an elastic job with a %s level: %v", name, f)
+		}
 	}
 }
+
+func onFlavor(name string) func(*PodSet) { return func(p *PodSet) { p.Flavor = name } }
 
 func earlierOf(edit func(*PodSet)) *Placement {
 	p := gang(1, edit)

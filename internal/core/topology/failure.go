@@ -23,7 +23,7 @@ const (
 	LayerSize                    // the size of a layer does not divide the size of the one around it
 	NoDomains                    // no node counts
 	StaleDomain                  // a pod's domain does not exist any more
-	ElasticLevel                 // a replaced slice and a level that is required or preferred
+	ElasticLevel                 // an elastic job and a level that is required or preferred
 	BrokenSlice                  // no domain has the rest of the slice that lost pods
 )
 
@@ -157,7 +157,7 @@ func (f *Failure) impossible() string {
 	case StaleDomain:
 		return fmt.Sprintf("a domain of %s is no longer in topology %q", at, f.Topology)
 	case ElasticLevel:
-		return fmt.Sprintf("a resized job may not require or prefer a level: %s", at)
+		return fmt.Sprintf("an elastic job can neither require nor prefer a level: %s", at)
 	case BrokenSlice, TooFew:
 	}
 	return fmt.Sprintf("no domain of topology %q completes the slices of %s", f.Topology, at)

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -18,6 +19,7 @@ type filter struct {
 	constraints workload.Constraints
 	selector    []string // label, value, label, value…
 	preferred   []Preference
+	byName      bool // some term is about the names of nodes
 	key         string
 	shapes      int // that use it
 	results     []match
@@ -66,13 +68,18 @@ func (f *filter) evaluate(n *node) (m match) {
 			return m
 		}
 	}
-	affine := func(t workload.Term) bool { return t.Matches(n.Labels) }
+	labels := n.Labels
+	if f.byName {
+		labels = maps.Clone(labels)
+		labels[workload.NodeName] = n.Name
+	}
+	affine := func(t workload.Term) bool { return len(t) > 0 && t.Matches(labels) } // as in Kubernetes, an empty term is of no node
 	if len(f.constraints.Affinity) > 0 && !slices.ContainsFunc(f.constraints.Affinity, affine) {
 		m.verdict = averse
 		return m
 	}
 	for _, p := range f.preferred {
-		if p.Term.Matches(n.Labels) {
+		if p.Term.Matches(labels) {
 			m.score += p.Weight
 		}
 	}
@@ -157,5 +164,10 @@ func newFilter(key string, p *PodSet, hosts, affinity bool, selected []string) *
 	if affinity {
 		f.preferred = p.Prefers
 	}
+	named := func(t workload.Term) bool {
+		return slices.ContainsFunc(t, func(e workload.Expr) bool { return e.Key == workload.NodeName })
+	}
+	f.byName = slices.ContainsFunc(f.constraints.Affinity, named) ||
+		slices.ContainsFunc(f.preferred, func(p Preference) bool { return named(p.Term) })
 	return f
 }

@@ -38,35 +38,38 @@ func (s *Space) Place(pods []PodSet, o Options) ([]*Placement, *Failure) {
 	assumed := assumption{s: s}
 	defer assumed.release()
 	for i := range groups {
+		s.keepPlaces(&groups[i], &assumed, out) // before any other group takes the places
+	}
+	for i := range groups {
 		g := &groups[i]
 		if f := s.resolve(g); f != nil {
 			return nil, f
 		}
-		var f *Failure
-		if g.resized() {
-			f = s.resize(g, o, &assumed, out)
-		} else {
-			f = s.placeGroup(g, o, out)
+		place, more := s.placeGroup, &assumed
+		if g.kept {
+			place = s.growGroup
 		}
-		if f != nil {
+		if i+1 == len(groups) {
+			more = nil
+		}
+		if f := place(g, o, more, out); f != nil {
 			return nil, f
-		}
-		if i+1 < len(groups) && !g.resized() {
-			assumed.addGroup(g, out)
 		}
 	}
 	return out, nil
 }
 
-// placeGroup places a group, and sets the results of its pod sets.
-func (s *Space) placeGroup(g *group, o Options, out []*Placement) *Failure {
+// placeGroup places a group, and sets the results of its pod sets. assumed is nil if no other group follows.
+func (s *Space) placeGroup(g *group, o Options, assumed *assumption, out []*Placement) *Failure {
 	shares, f := s.placeShares(g, o)
 	if f != nil {
 		return f
 	}
 	out[g.workersAt()] = g.tree.placement(g.workers, shares, false)
+	assumed.add(out[g.workersAt()], g.workers.Requests)
 	if g.leader != nil {
 		out[g.leaderAt] = g.tree.placement(g.leader, shares, true)
+		assumed.add(out[g.leaderAt], g.leader.Requests)
 	}
 	return nil
 }
@@ -213,21 +216,13 @@ type held struct {
 
 // add counts a placement.
 func (a *assumption) add(p *Placement, pod []workload.Request) {
-	if p == nil {
+	if p == nil || a == nil {
 		return
 	}
 	for _, d := range p.Domains {
 		h := held{a.s.account(a.s.keyOf(p.Flavor, p.Levels, d.Values)), d.Count, pod}
 		a.held = append(a.held, h)
 		a.s.assume(h, 1)
-	}
-}
-
-// addGroup counts the placements of a group.
-func (a *assumption) addGroup(g *group, placed []*Placement) {
-	a.add(placed[g.workersAt()], g.workers.Requests)
-	if g.leader != nil {
-		a.add(placed[g.leaderAt], g.leader.Requests)
 	}
 }
 

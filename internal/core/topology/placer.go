@@ -108,7 +108,13 @@ func asked(podSets []workload.PodSet, groups []flavor.PlaceGroup) []PodSet {
 	for n, g := range groups {
 		for _, i := range g.PodSets {
 			ps := &podSets[i]
-			req := PodSet{Name: ps.Name, Flavor: g.Flavor.Name, Count: ps.Count, Requests: ps.PerPod, Constraints: tolerating(ps.Constraints, g.Flavor)}
+			req := PodSet{
+				Name: ps.Name, Flavor: g.Flavor.Name, Count: ps.Count, Requests: ps.PerPod, Constraints: tolerating(ps.Constraints, g.Flavor),
+				Elastic: ps.Elastic,
+			}
+			if ps.Earlier != nil {
+				req.Earlier = placementOf(ps.Earlier)
+			}
 			if len(g.PodSets) > 1 {
 				req.Group = fmt.Sprint(n)
 			}

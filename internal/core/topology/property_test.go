@@ -333,8 +333,9 @@ func (p *pair) speculate(request []PodSet) {
 	p.compare(request, Options{})
 }
 
-// changeHeld resizes a placed pod set, and replaces one of its hosts.
+// changeHeld replaces a host of placed pod sets, and resizes them all at once.
 func (p *pair) changeHeld(h *heldParts) {
+	var resized []PodSet
 	for i, ps := range h.request {
 		if ps.Group != "" || h.placed[i] == nil || p.w.trees[ps.Flavor].Levels == nil {
 			continue
@@ -351,11 +352,23 @@ func (p *pair) changeHeld(h *heldParts) {
 				}
 			}
 		}
-		ps.Count = int32(p.n(1, 9, "resized"))
-		got, f := p.s.Place([]PodSet{ps}, Options{})
-		want, wf := p.w.resize(ps)
-		p.compareDomains(got, f, want, wf, ps)
+		ps.Count, ps.Elastic = int32(p.n(1, 9, "resized")), p.chance(2, "elastic")
+		resized = append(resized, ps)
 	}
+	p.release(h)
+	got, f := p.s.Place(resized, Options{})
+	want, wf := p.w.resize(resized)
+	for i := range resized {
+		if f != nil || wf != nil {
+			p.compareDomains(nil, f, nil, wf, resized[i])
+			continue
+		}
+		p.compareDomains(got[i:i+1], f, want[i], wf, resized[i])
+		if pods := got[i].Pods(); pods > resized[i].Count {
+			p.Fatalf("%d pods are placed of %d", pods, resized[i].Count)
+		}
+	}
+	p.charge(h)
 }
 
 // checkMoved checks that only the pods of a host have moved.

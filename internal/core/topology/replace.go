@@ -40,7 +40,7 @@ func (s *Space) replaceHost(
 		return present, nil
 	}
 	p := pods[i]
-	p.Group, p.Earlier, p.Count = "", nil, 0
+	p.Group, p.Earlier, p.Elastic, p.Count = "", nil, false, 0
 	rest := &Placement{PodSet: p.Name, Flavor: present.Flavor, Levels: present.Levels}
 	for _, d := range present.Domains {
 		if isHost(d) {

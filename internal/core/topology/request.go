@@ -20,8 +20,11 @@ type PodSet struct {
 	Required, Preferred string
 	Layers              []Layer // outermost first
 
-	// Earlier is the placement so far: of the slice that this one replaces (20 §4.11), or of the pods of which some
-	// are moved (20 §4.9). Its usage has to be charged, and is not placed a second time.
+	// Elastic: the job is resized while it runs, and so may request no level. spec: 20 §4.11.
+	Elastic bool
+	// Earlier is the placement so far, which is not placed a second time: of the slice that this one replaces (20 §4.11),
+	// for Place, which counts its usage itself; or of pods of which some are moved (20 §4.9), for Replace, which
+	// expects it charged.
 	Earlier *Placement
 }
 
@@ -53,6 +56,7 @@ type group struct {
 	unconstrained bool
 	least         bool // LeastFreeCapacity
 	confined      *confinement
+	kept          bool // the earlier placements stay, as far as the pod sets have pods
 }
 
 // groupsOf puts pod sets with pods into groups, in order of first appearance.
@@ -83,7 +87,7 @@ func groupsOf(pods []PodSet) (groups []group) {
 
 // workersAt returns the index of the workers.
 func (g *group) workersAt() int {
-	if g.leader != nil && g.leaderAt == g.members[0] {
+	if len(g.members) > 1 && g.leaderAt == g.members[0] {
 		return g.members[1]
 	}
 	return g.members[0]
@@ -98,7 +102,7 @@ func (s *Space) resolve(g *group) *Failure {
 	if len(g.members) > 2 || (g.leader != nil && g.leader.Count != 1) {
 		return fail(BadGroup, "")
 	}
-	if level := p.Required + p.Preferred; level != "" && g.resized() {
+	if level := p.Required + p.Preferred; level != "" && p.Elastic {
 		return fail(ElasticLevel, level)
 	}
 	t, ok := s.trees[p.Flavor]

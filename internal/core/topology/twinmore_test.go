@@ -231,35 +231,58 @@ func (w *twin) choices(list []*twinDomain, a *twinAsk, order func(x, y *twinDoma
 	return best.path
 }
 
-// resize is 20 §4.11 for one pod set without a group.
-func (w *twin) resize(ps PodSet) ([]Domain, *twinFailure) {
-	if ps.Required != "" || ps.Preferred != "" {
-		return nil, &twinFailure{cause: ElasticLevel}
+// resize is 20 §4.11 for pod sets without a group, in order. What each keeps is not free for the others.
+func (w *twin) resize(pods []PodSet) (out [][]Domain, f *twinFailure) {
+	charges := w.charges
+	defer func() { w.charges = charges }()
+	asks, failures, kept := make([]*twinAsk, len(pods)), make([]*twinFailure, len(pods)), make([][]Domain, len(pods))
+	charge := func(ps *PodSet, domains []Domain) {
+		w.charges = append(slices.Clone(w.charges), &twinCharge{&Placement{Flavor: ps.Flavor, Levels: w.emitted(ps.Flavor), Domains: domains}, ps.Requests})
 	}
-	a, f := w.ask(&ps, nil)
-	if f != nil {
-		return nil, f
-	}
-	if len(w.build(ps.Flavor)[0]) == 0 {
-		return nil, &twinFailure{cause: NoDomains}
-	}
-	if !w.knows(ps.Flavor, ps.Earlier) {
-		return w.domains(&ps, a, nil)
-	}
-	want := a.needed * a.z
-	var out []Domain
-	have := int64(0)
-	for _, d := range ps.Earlier.Domains {
-		d.Count = int32(min(int64(d.Count), want-have))
-		if d.Count > 0 {
-			out = append(out, d)
-			have += int64(d.Count)
+	for i := range pods {
+		ps := &pods[i]
+		switch asks[i], failures[i] = w.ask(ps, nil); {
+		case ps.Elastic && ps.Required+ps.Preferred != "":
+			failures[i] = &twinFailure{cause: ElasticLevel}
+		case failures[i] == nil && len(w.build(ps.Flavor)[0]) == 0:
+			failures[i] = &twinFailure{cause: NoDomains}
 		}
+		if failures[i] != nil || !w.knows(ps.Flavor, ps.Earlier) {
+			continue
+		}
+		left := int32(asks[i].needed * asks[i].z)
+		for _, d := range ps.Earlier.Domains {
+			if d.Count = min(d.Count, left); d.Count > 0 {
+				kept[i] = append(kept[i], d)
+				left -= d.Count
+			}
+		}
+		charge(ps, kept[i])
+		asks[i].needed = int64(left) / asks[i].z
 	}
-	if a.needed = (want - have) / a.z; a.needed == 0 {
-		return out, nil
+	for i := range pods {
+		got := kept[i]
+		if failures[i] != nil {
+			return nil, failures[i]
+		}
+		if asks[i].needed > 0 {
+			extra, f := w.domains(&pods[i], asks[i], nil)
+			if f != nil {
+				return nil, f
+			}
+			charge(&pods[i], extra)
+			got = w.inOrder(pods[i].Flavor, slices.Concat(got, extra))
+		}
+		out = append(out, got)
 	}
-	return w.domains(&ps, a, out)
+	return out, nil
+}
+
+func (w *twin) emitted(flavor string) []string {
+	if w.hosts(flavor) {
+		return []string{Hostname}
+	}
+	return w.trees[flavor].Levels
 }
 
 // domains places a group, and adds its pods to other domains.
@@ -268,22 +291,27 @@ func (w *twin) domains(ps *PodSet, a *twinAsk, base []Domain) ([]Domain, *twinFa
 	if f != nil {
 		return nil, f
 	}
+	return w.inOrder(ps.Flavor, slices.Concat(base, w.placement(ps, shares, false).Domains)), nil
+}
+
+// inOrder adds up the pods of each domain, in the order of the domains.
+func (w *twin) inOrder(flavor string, domains []Domain) []Domain {
 	sums := map[string]int32{}
-	for _, d := range slices.Concat(base, w.placement(ps, shares, false).Domains) {
+	for _, d := range domains {
 		sums[strings.Join(d.Values, "/")] += d.Count
 	}
-	tree := w.build(ps.Flavor)
+	tree := w.build(flavor)
 	var out []Domain
 	for _, d := range tree[len(tree)-1] {
 		values := d.path
-		if w.hosts(ps.Flavor) {
+		if w.hosts(flavor) {
 			values = values[len(values)-1:]
 		}
 		if n := sums[strings.Join(values, "/")]; n > 0 {
 			out = append(out, Domain{values, n})
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (w *twin) knows(flavor string, p *Placement) bool {

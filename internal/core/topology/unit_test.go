@@ -268,3 +268,33 @@ func TestImpossible(t *testing.T) {
 		t.Errorf("no pods: %v %v", placed, f)
 	}
 }
+
+// TestNodeNames: node affinity may be about the names of nodes, and a term without expressions is of no node.
+func TestNodeNames(t *testing.T) {
+	name := func(op workload.Operator, names ...string) workload.Term {
+		return workload.Term{{Key: workload.NodeName, Op: op, Values: names}}
+	}
+	tests := map[string]struct {
+		terms []workload.Term
+		want  string
+	}{
+		"one node":                {[]workload.Term{name(workload.In, "n2")}, "n2:1"},
+		"not that one":            {[]workload.Term{name(workload.NotIn, "n1")}, "n2:1"},
+		"one of two terms":        {[]workload.Term{name(workload.In, "n9"), name(workload.In, "n2")}, "n2:1"},
+		"with a label that is so": {[]workload.Term{append(name(workload.In, "n2"), workload.Expr{Key: "rack", Op: workload.In, Values: []string{"r1"}})}, "n2:1"},
+		"with one that is not":    {[]workload.Term{append(name(workload.In, "n2"), workload.Expr{Key: "rack", Op: workload.In, Values: []string{"r2"}})}, ""},
+		"an empty term":           {[]workload.Term{{}}, ""},
+		"an empty and another":    {[]workload.Term{{}, name(workload.In, "n2")}, "n2:1"},
+	}
+	for title, tc := range tests {
+		t.Run(title, func(t *testing.T) {
+			s := world(DefaultGates(), host{"n1", "r1", 1}, host{"n2", "r1", 1})
+			p := gang(1)
+			p.Constraints = &workload.Constraints{Affinity: tc.terms}
+			placed, f := s.Place([]PodSet{p}, Options{Explain: true})
+			if got := text(placed); got != tc.want || (f == nil) != (tc.want != "") {
+				t.Errorf("placed on %q (%v), want %q", got, f, tc.want)
+			}
+		})
+	}
+}

@@ -102,7 +102,7 @@ func (s *Space) addRow(to []workload.Request, of []resource.Amount) {
 // Largest returns, by level, the domains that hold most pods of a pod set, placed alone: how fragmented the free
 // capacity is.
 func (s *Space) Largest(p PodSet, o Options) ([]LevelFit, *Failure) {
-	p.Group, p.Earlier, p.Count = "", nil, max(1, p.Count)
+	p.Group, p.Earlier, p.Elastic, p.Count = "", nil, false, max(1, p.Count)
 	g := &group{members: []int{0}, workers: &p}
 	if f := s.resolve(g); f != nil {
 		return nil, f

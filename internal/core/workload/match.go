@@ -28,7 +28,10 @@ const (
 	Lt           Operator = "Lt"
 )
 
-// Expr is a requirement on one label.
+// NodeName is the key of an Expr about the name of a node. No label has it.
+const NodeName = "@metadata.name"
+
+// Expr is a requirement on one label, or on the name of a node.
 type Expr struct {
 	Key    string
 	Op     Operator

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 )
 
 // Instant is a point in time in nanoseconds since the Unix epoch; 0 is "never".
@@ -109,6 +110,10 @@ type PodSet struct {
 	// with a topology. spec: 20 §4.5.
 	PerPod   []Request
 	Topology *Topology
+	// Elastic: its job is resized while it runs, and keeps the places of its pods. Earlier is where the pods of the
+	// slice that it replaces are placed, during an evaluation. spec: 20 §4.11.
+	Elastic bool
+	Earlier *trace.Placement
 }
 
 // Topology is an explicit request for places. At most one of Required and Preferred is set; without

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // Around looks up in a cache what decides about the pods of a workload beside its spec.
@@ -38,6 +39,19 @@ func Around(ctx context.Context, cache client.Reader) convert.Around {
 
 func (f *Feed) workload(o *kueue.Workload) []state.Event {
 	return []state.Event{state.SetWorkload(convert.Workload(o, f.Requests))}
+}
+
+// Reconvert converts a workload again, after a change of what its conversion looks up. It reports false if there is no such workload, or it
+// needs no look-up of its pods any more.
+func (f *Feed) Reconvert(ctx context.Context, key client.ObjectKey) bool {
+	f.posting.Lock()
+	defer f.posting.Unlock()
+	var w kueue.Workload
+	if err := f.Cache.Get(ctx, key, &w, client.UnsafeDisableDeepCopy); err != nil {
+		return false // its deletion is an event of its own
+	}
+	f.Engine.Post(f.workload(&w)...)
+	return chain.AnyScaledDown(&w)
 }
 
 // limitRange converts the workloads that wait in its namespace again. Workloads with a reservation

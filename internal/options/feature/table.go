@@ -72,13 +72,13 @@ var (
 	TASRespectNodeAffinityPreferred             = gate("TASRespectNodeAffinityPreferred", Alpha, acted, TopologyAwareScheduling)                                         // weigh preferred node affinity
 
 	// Elastic jobs and devices.
-	ElasticJobsViaWorkloadSlices            = gate("ElasticJobsViaWorkloadSlices", Beta, on|acted)                                                         // resize running jobs
-	ElasticJobsViaWorkloadSlicesWithTAS     = gate("ElasticJobsViaWorkloadSlicesWithTAS", Alpha, 0, ElasticJobsViaWorkloadSlices, TopologyAwareScheduling) // the same with a topology
-	KueueDRAIntegration                     = gate("KueueDRAIntegration", Beta, on)                                                                        // charge resource claims
-	KueueDRAIntegrationExtendedResource     = gate("KueueDRAIntegrationExtendedResource", Beta, on, KueueDRAIntegration)                                   // charge extended resources backed by devices
-	KueueDRAIntegrationPartitionableDevices = gate("KueueDRAIntegrationPartitionableDevices", Beta, on, KueueDRAIntegration)                               // charge shared counters
-	KueueDRAIntegrationConsumableCapacity   = gate("KueueDRAIntegrationConsumableCapacity", Alpha, 0, KueueDRAIntegration)                                 // charge consumed capacity
-	KueueDRARejectWorkloadsWhenDRADisabled  = gate("KueueDRARejectWorkloadsWhenDRADisabled", Beta, on|acted)                                               // hold Workloads with claims when claims are not charged
+	ElasticJobsViaWorkloadSlices            = gate("ElasticJobsViaWorkloadSlices", Beta, on|acted)                                                             // resize running jobs
+	ElasticJobsViaWorkloadSlicesWithTAS     = gate("ElasticJobsViaWorkloadSlicesWithTAS", Alpha, acted, ElasticJobsViaWorkloadSlices, TopologyAwareScheduling) // the same with a topology
+	KueueDRAIntegration                     = gate("KueueDRAIntegration", Beta, on)                                                                            // charge resource claims
+	KueueDRAIntegrationExtendedResource     = gate("KueueDRAIntegrationExtendedResource", Beta, on, KueueDRAIntegration)                                       // charge extended resources backed by devices
+	KueueDRAIntegrationPartitionableDevices = gate("KueueDRAIntegrationPartitionableDevices", Beta, on, KueueDRAIntegration)                                   // charge shared counters
+	KueueDRAIntegrationConsumableCapacity   = gate("KueueDRAIntegrationConsumableCapacity", Alpha, 0, KueueDRAIntegration)                                     // charge consumed capacity
+	KueueDRARejectWorkloadsWhenDRADisabled  = gate("KueueDRARejectWorkloadsWhenDRADisabled", Beta, on|acted)                                                   // hold Workloads with claims when claims are not charged
 
 	// Jobs and Workloads.
 	ManagedJobsNamespaceSelectorAlwaysRespected = gate("ManagedJobsNamespaceSelectorAlwaysRespected", GA, on|locked|acted) // leave unmanaged namespaces alone

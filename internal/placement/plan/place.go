@@ -59,7 +59,7 @@ func Place(o *Placement) ([]*corev1.Pod, error) {
 		if at < 0 {
 			continue
 		}
-		domains, err := assignment.Decode(a.TopologyAssignment)
+		domains, err := Places(o.Workload, a, o.Pods)
 		if err != nil {
 			return nil, fmt.Errorf("topology assignment of pod set %s: %w", a.Name, err)
 		}
@@ -72,6 +72,32 @@ func Place(o *Placement) ([]*corev1.Pod, error) {
 			set.fillInOrder()
 		}
 		out = append(out, set.ungated(o.Unhealthy)...)
+	}
+	return out, nil
+}
+
+// Places returns the domains of the topology assignment of a pod set, nil without one. A pod set that has shrunk while the Workload held quota
+// keeps the places where its pods are, and the first others up to its count: which pods end is the choice of the controller of the job. The
+// assignment in the status is kept, like the granted count (spec: 20 §4.11).
+func Places(w *kueue.Workload, a *kueue.PodSetAssignment, pods []*corev1.Pod) ([]assignment.Domain, error) {
+	domains, err := assignment.Decode(a.TopologyAssignment)
+	if err != nil || a.TopologyAssignment == nil || !chain.ScaledDown(w, a.Name) {
+		return domains, err
+	}
+	at := slices.IndexFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return p.Name == a.Name })
+	f := &filling{levels: a.TopologyAssignment.Levels, domains: domains, pods: (&Placement{Workload: w, Pods: pods}).podsOf(a.Name)}
+	taken, left := f.taken(), w.Spec.PodSets[at].Count
+	for i, d := range domains {
+		taken[i] = min(taken[i], int(d.Count))
+		left -= int32(taken[i])
+	}
+	out := domains[:0]
+	for i, d := range domains {
+		more := max(0, min(d.Count-int32(taken[i]), left))
+		left -= more
+		if d.Count = int32(taken[i]) + more; d.Count > 0 {
+			out = append(out, d)
+		}
 	}
 	return out, nil
 }

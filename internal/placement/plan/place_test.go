@@ -435,3 +435,41 @@ func BenchmarkPlace(b *testing.B) {
 		}
 	}
 }
+
+// TestPlacesLeft: a pod set that has shrunk keeps the places of its pods, and the first others up to its count (spec: 20 §4.11).
+func TestPlacesLeft(t *testing.T) {
+	tests := map[string]struct {
+		count, granted int32
+		pods           []string
+		want           string
+	}{
+		"not shrunk":                         {5, 5, []string{"a up on=n3"}, "n1:2 n2:2 n3:1"},
+		"no pods yet":                        {3, 5, nil, "n1:2 n2:1"},
+		"the pods of the last places remain": {2, 5, []string{"a up on=n3", "b up on=n2"}, "n2:1 n3:1"},
+		"one is missing":                     {3, 5, []string{"a up on=n3", "b up on=n2"}, "n1:1 n2:1 n3:1"},
+		"none has ended yet":                 {1, 5, []string{"a up on=n1", "b up on=n1", "c up on=n2", "d up on=n2", "e up on=n3"}, "n1:2 n2:2 n3:1"},
+		"ended, and gated":                   {1, 5, []string{"a up on=n3 Succeeded", "b up on=n2 Failed", "c"}, "n1:1"},
+		"deleted, and not ended":             {1, 5, []string{"a up on=n3 deleting"}, "n3:1"},
+		"more on a node than it has places":  {2, 5, []string{"a up on=n3", "b up on=n3"}, "n1:1 n3:1"},
+		"elsewhere, and of another pod set":  {1, 5, []string{"a up on=n9", "b other up on=n3"}, "n1:1"},
+		"to nothing":                         {0, 5, nil, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := places{admitted: true, sets: []placedSet{{name: "main", domains: "n1:2 n2:2 n3:1", count: tc.count, granted: tc.granted}}}
+			w := o.workload(t)
+			var pods []*corev1.Pod
+			for _, line := range tc.pods {
+				pods = append(pods, placedPod(line))
+			}
+			domains, err := plan.Places(w, &w.Status.Admission.PodSetAssignments[0], pods)
+			var got []string
+			for _, d := range domains {
+				got = append(got, fmt.Sprintf("%s:%d", d.Path(), d.Count))
+			}
+			if text := strings.Join(got, " "); err != nil || text != tc.want {
+				t.Errorf("%q (%v), want %q", text, err, tc.want)
+			}
+		})
+	}
+}

@@ -85,6 +85,17 @@ func Decide(o *Observed) []*corev1.Pod {
 	return out
 }
 
+// HoldForPlaces adds the topology gate to pods that Decide returned without one, if their pod set has places: the templates of some kinds get
+// no gate at the start of the job. Place removes it together with the choice of a domain, so that one write does both.
+func HoldForPlaces(pods []*corev1.Pod, infos []job.PodSetInfo) {
+	for _, pod := range pods {
+		at := slices.IndexFunc(infos, func(i job.PodSetInfo) bool { return string(i.Name) == pod.Labels[kueue.PodSetLabel] })
+		if at >= 0 && slices.Contains(infos[at].SchedulingGates, topologyGate) && !IsUnplaced(pod) {
+			pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, topologyGate)
+		}
+	}
+}
+
 // Free returns the pod without the gate and with the assignments of its pod set. It returns nil if a node selector has another value,
 // since they can only be added. Labels and annotations of an earlier admission are overwritten.
 func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {

@@ -206,7 +206,11 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 		if err != nil {
 			return nil, err
 		}
-		next.replace(plan.Decide(&plan.Observed{Slice: w, Infos: infos, Pods: pods}))
+		freed := plan.Decide(&plan.Observed{Slice: w, Infos: infos, Pods: pods})
+		if r.hasPlaces(w) {
+			plan.HoldForPlaces(freed, infos)
+		}
+		next.replace(freed)
 	}
 	if r.hasPlaces(w) {
 		unhealthy, err := r.unhealthy(ctx, w)
@@ -224,6 +228,11 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 			return nil, fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
 		}
 		next.replace(placed)
+		for i, pod := range next.list {
+			if plan.IsUnplaced(pod) && !plan.IsUnplaced(pods[i]) {
+				next.list[i] = pods[i] // no place is free: it keeps the gate that it has
+			}
+		}
 	}
 	return next.list, nil
 }

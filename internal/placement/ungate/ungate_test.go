@@ -341,3 +341,43 @@ func TestUnmanaged(t *testing.T) {
 	w.pod(wl, "a", "")
 	w.expect("a>")
 }
+
+// TestElasticWithoutTopologyGate: pods whose template got no topology gate get their domain in the write that removes the gate of elastic
+// jobs, and stay gated without a free place.
+func TestElasticWithoutTopologyGate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: w.namespace, Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
+	wl.Spec.QueueName = "lq"
+	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 4, Template: corev1.PodTemplateSpec{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
+	}}}
+	w.create(wl)
+	w.assign(wl, "n1:1 n2:2", true) // one slice is incomplete
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w.pod(wl, name, "", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: wl.Name}
+			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}, {Name: "example.com/other"}}
+		})
+	}
+	w.start()
+	placed := func() (out []string) {
+		var list corev1.PodList
+		if err := w.c.List(w.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+			w.Fatal(err)
+		}
+		for i := range list.Items {
+			if p := &list.Items[i]; !job.PodHasGate(p, kueue.ElasticJobSchedulingGate) {
+				out = append(out, p.Name+">"+p.Spec.NodeSelector[corev1.LabelHostname]+" "+p.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation])
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	w.until("three pods have places", func() error {
+		if diff := cmp.Diff([]string{"a>n1 true", "b>n2 true", "c>n2 true"}, placed()); diff != "" {
+			return fmt.Errorf("-want +got:\n%s", diff)
+		}
+		return nil
+	})
+}

@@ -68,10 +68,12 @@ func (n *Node) Equal(other *Node) bool {
 		n.Since.Equal(other.Since) && slices.EqualFunc(n.Taints, other.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
 }
 
-// Hosts returns the hostnames of the nodes that a Workload is assigned to.
+// Hosts returns the hostnames of the nodes that a Workload is assigned to, also of the places that it may have given back by shrinking.
 func Hosts(w *kueue.Workload) []string {
 	v := &view{Observed: &Observed{Workload: w}, sets: map[string][]*kueue.PodSetAssignment{}}
-	v.readAssignments()
+	v.readAssignments(func(a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+		return assignment.Decode(a.TopologyAssignment)
+	})
 	return v.hosts
 }
 
@@ -106,7 +108,9 @@ type Decision struct {
 // Decide returns what to do about a Workload.
 func (g Gates) Decide(o *Observed) Decision {
 	v := &view{Observed: o, gates: g, sets: map[string][]*kueue.PodSetAssignment{}, live: map[string]bool{}}
-	v.readAssignments()
+	v.readAssignments(func(a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+		return plan.Places(o.Workload, a, o.Pods)
+	})
 	v.readPods()
 	var d Decision
 	if chain.LetsPodsRun(o.Workload) {
@@ -143,13 +147,13 @@ func (v *view) readPods() {
 	}
 }
 
-func (v *view) readAssignments() {
+func (v *view) readAssignments(places func(*kueue.PodSetAssignment) ([]assignment.Domain, error)) {
 	if v.Workload.Status.Admission == nil {
 		return
 	}
 	for i := range v.Workload.Status.Admission.PodSetAssignments {
 		a := &v.Workload.Status.Admission.PodSetAssignments[i]
-		domains, err := assignment.Decode(a.TopologyAssignment)
+		domains, err := places(a)
 		if err != nil || a.TopologyAssignment == nil || !assignment.IsByHostname(a.TopologyAssignment.Levels) {
 			v.other = true // also a broken assignment, which assigns nothing
 			continue

@@ -389,3 +389,41 @@ func TestDecideAnyWorld(t *testing.T) {
 		}
 	})
 }
+
+// TestShrunk: the nodes that a shrunk pod set gave back do not matter, and its Workload is found by them all the same, since its pods may
+// still be there (spec: 20 §4.11).
+func TestShrunk(t *testing.T) {
+	tests := map[string]struct {
+		pods, nodes []string
+		want        []string
+	}{
+		"a node given back":         {[]string{"a on=n3"}, []string{"n2", "n3"}, nil},
+		"the node of a pod":         {[]string{"a on=n3"}, []string{"n1", "n2"}, []string{"n3"}},
+		"the place of its next":     {nil, []string{"n2", "n3"}, []string{"n1"}},
+		"before its pods have gone": {[]string{"a on=n1", "b on=n2", "c on=n3"}, []string{"n1", "n3"}, []string{"n2"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := world{main: "n1 n2 n3", nodes: tc.nodes}
+			o := s.observed(t)
+			o.Workload.Spec.PodSets[0].Count = 1
+			o.Workload.Status.Admission.PodSetAssignments[0].Count = new(int32(3))
+			for _, line := range tc.pods {
+				name, on, _ := strings.Cut(line, " on=")
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{kueue.PodSetLabel: "main"}}}
+				p.Spec.NodeName, p.Spec.NodeSelector = on, map[string]string{corev1.LabelHostname: on}
+				o.Pods = append(o.Pods, p)
+			}
+			var got []string
+			for _, n := range usual.Decide(o).Unhealthy {
+				got = append(got, n.Name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("unhealthy (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"n1", "n2", "n3"}, Hosts(o.Workload)); diff != "" {
+				t.Errorf("hosts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

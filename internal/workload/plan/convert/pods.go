@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 )
 
 // Around looks up objects that affect the pods of a workload beside its spec. A nil function
@@ -19,6 +20,8 @@ import (
 type Around struct {
 	LimitRanges  func(namespace string) []corev1.LimitRange
 	RuntimeClass func(name string) *nodev1.RuntimeClass // nil if there is none
+	// Places returns the places of a pod set of a reservation: all of its assignment, or the ones that it still needs.
+	Places func(*kueue.Workload, *kueue.PodSetAssignment) ([]assignment.Domain, error)
 }
 
 // pods returns the pod specs of a workload, one for each pod set, with the resources that Kubernetes' own

@@ -62,11 +62,7 @@ func preferred(spec *corev1.PodSpec) (out []workload.WeightedTerm) {
 		return nil
 	}
 	for _, p := range spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-		term := workload.Term{}
-		for _, e := range p.Preference.MatchExpressions {
-			term = append(term, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
-		}
-		out = append(out, workload.WeightedTerm{Weight: p.Weight, Term: term})
+		out = append(out, workload.WeightedTerm{Weight: p.Weight, Term: nodeTerm(&p.Preference)})
 	}
 	return out
 }
@@ -78,7 +74,7 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 	}
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
-		domains, err := assignment.Decode(a.TopologyAssignment)
+		domains, err := r.placesOf(w, a)
 		if err != nil || a.TopologyAssignment == nil {
 			continue
 		}
@@ -100,6 +96,13 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 			def.Unhealthy = append(def.Unhealthy, n.Name)
 		}
 	}
+}
+
+func (r *Requests) placesOf(w *kueue.Workload, a *kueue.PodSetAssignment) ([]assignment.Domain, error) {
+	if r.Places != nil {
+		return r.Places(w, a)
+	}
+	return assignment.Decode(a.TopologyAssignment)
 }
 
 // updates returns what admission checks add to the pods of each pod set.

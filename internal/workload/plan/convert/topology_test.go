@@ -134,3 +134,40 @@ func TestDelay(t *testing.T) {
 		}
 	}
 }
+
+// The pod sets of a job that opted in are elastic with the gate, whether the Workload replaces another one or not. spec: 20 §4.11.
+func TestElastic(t *testing.T) {
+	for name, tc := range map[string]struct {
+		r    Requests
+		on   string
+		want bool
+	}{
+		"opted in":               {Requests{Topology: true, Slices: true, KeepPlaces: true}, "true", true},
+		"not opted in":           {Requests{Topology: true, Slices: true, KeepPlaces: true}, "", false},
+		"gate off":               {Requests{Topology: true, Slices: true}, "true", false},
+		"no elastic jobs":        {Requests{Topology: true, KeepPlaces: true}, "true", false},
+		"no topologies":          {Requests{Slices: true, KeepPlaces: true}, "true", false},
+		"an annotation of false": {Requests{Topology: true, Slices: true, KeepPlaces: true}, "false", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := workloadWith()
+			w.Annotations = map[string]string{kueue.ElasticJobAnnotation: tc.on}
+			w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1}}
+			if got := Workload(w, tc.r).PodSets[0].Elastic; got != tc.want {
+				t.Errorf("elastic: %v", got)
+			}
+		})
+	}
+}
+
+// Fields of node affinity are about the names of nodes.
+func TestNodeTerm(t *testing.T) {
+	got := nodeTerm(&corev1.NodeSelectorTerm{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}},
+		MatchFields:      []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}},
+	})
+	want := workload.Term{{Key: "zone", Op: workload.Exists}, {Key: workload.NodeName, Op: workload.In, Values: []string{"n1"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("term (-want +got):\n%s", diff)
+	}
+}

@@ -42,8 +42,9 @@ type Requests struct {
 	RequeueByCreation bool
 	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
 	Gated bool
-	// Slices: workloads may replace others, and need only the difference.
-	Slices bool
+	// Slices: workloads may replace others, and need only the difference. With KeepPlaces the pods of elastic jobs stay where they
+	// are, and may request no level.
+	Slices, KeepPlaces bool
 	// Topology: pods are placed on nodes, and their preferred node affinity counts with Affinity.
 	// ByPrefix compresses assignments by prefixes of hostnames.
 	Topology, Affinity, ByPrefix bool
@@ -223,6 +224,7 @@ func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.P
 	out.Shape = shape(out.Constraints)
 	if r.Topology {
 		out.PerPod, out.Topology = perPod(pod), r.topology(ps)
+		out.Elastic = r.Slices && r.KeepPlaces && chain.IsElastic(w)
 	}
 	return out
 }
@@ -234,13 +236,21 @@ func constraints(spec *corev1.PodSpec) *workload.Constraints {
 		return c
 	}
 	for _, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		t := workload.Term{}
-		for _, e := range term.MatchExpressions {
-			t = append(t, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
-		}
-		c.Affinity = append(c.Affinity, t)
+		c.Affinity = append(c.Affinity, nodeTerm(&term))
 	}
 	return c
+}
+
+// nodeTerm converts a term of node affinity. Kubernetes knows one field of nodes, the name.
+func nodeTerm(in *corev1.NodeSelectorTerm) workload.Term {
+	t := workload.Term{}
+	for _, e := range in.MatchExpressions {
+		t = append(t, workload.Expr{Key: e.Key, Op: workload.Operator(e.Operator), Values: e.Values})
+	}
+	for _, e := range in.MatchFields {
+		t = append(t, workload.Expr{Key: workload.NodeName, Op: workload.Operator(e.Operator), Values: e.Values})
+	}
+	return t
 }
 
 // shape returns a canonical text of the constraints: encoding/json sorts maps.

@@ -307,9 +307,12 @@ func Resize(w *kueue.Workload, wanted []kueue.PodSet) {
 // not evicted. Nil if there is none.
 func Granting(workloads []*kueue.Workload) *kueue.Workload {
 	return last(Live(workloads), func(w *kueue.Workload) bool {
-		return w.Annotations[kueue.ElasticJobAnnotation] == "true" && LetsPodsRun(w)
+		return IsElastic(w) && LetsPodsRun(w)
 	})
 }
+
+// IsElastic reports whether a Workload is a slice of a job that opted in.
+func IsElastic(w *kueue.Workload) bool { return w.Annotations[kueue.ElasticJobAnnotation] == "true" }
 
 // LetsPodsRun reports whether the pods of a Workload may run: it is admitted, and neither evicted nor finished. A reservation alone is not
 // enough: a check may still fail.
@@ -355,6 +358,11 @@ func ScaledDown(w *kueue.Workload, name kueue.PodSetReference) bool {
 	}
 	count := w.Status.Admission.PodSetAssignments[granted].Count
 	return count != nil && w.Spec.PodSets[at].Count < *count
+}
+
+// AnyScaledDown reports whether ScaledDown is true of any pod set.
+func AnyScaledDown(w *kueue.Workload) bool {
+	return slices.ContainsFunc(w.Spec.PodSets, func(p kueue.PodSet) bool { return ScaledDown(w, p.Name) })
 }
 
 // SameShape reports whether the pods of two sets have the same requests, regardless of their images, commands and placement. Upstream
