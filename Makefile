@@ -131,7 +131,7 @@ measure-upgrades: build ## how soon after its admission the second cluster of a 
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/job/jobtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x | \
 		awk '/^BenchmarkGateOpens/ { for (i = 5; i < NF; i += 2) { split($$(i + 1), of, "/"); printf "rayservice.gate_%s_ms: %s\n", of[2], $$i } }'
 
-load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
+load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues|topology|gangs (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)
 
 bench: need-go ## benchmarks of the engine

@@ -22,14 +22,19 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// addCapacity adds the watches of nodes and pods, from which the engine knows where pods have room. known is closed once all that
-// exists is known; nil without topologies.
-func addCapacity(mgr ctrl.Manager, e *engine.Engine, cfg Config) (known <-chan struct{}, err error) {
+// addCapacity adds the watches of nodes and pods, from which the engine knows where pods have room. They begin when start is called first;
+// its channel is closed once all that exists is known. It is nil without topologies.
+func addCapacity(mgr ctrl.Manager, e *engine.Engine, cfg Config) (start func() <-chan struct{}, err error) {
 	if !cfg.Options.Gates.On(feature.TopologyAwareScheduling) || !cfg.Groups.Has(install.Scheduler) {
 		return nil, nil
 	}
 	sink := &capacitySink{engine: e, nodes: map[string]state.SetNode{}, foreign: map[string]state.SetForeign{}, known: make(chan struct{})}
-	return sink.known, capacity.Setup(mgr, capacity.Options{Sink: sink, Synced: sink.sync})
+	needed := make(chan struct{})
+	start = sync.OnceValue(func() <-chan struct{} {
+		close(needed)
+		return sink.known
+	})
+	return start, capacity.Setup(mgr, capacity.Options{Sink: sink, Needed: needed, Synced: sink.sync})
 }
 
 // capacitySink posts capacity to the engine. It collects what exists at the start, and posts the usage of nodes before the nodes: a node

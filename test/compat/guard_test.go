@@ -27,11 +27,20 @@ type ledger struct {
 	broken   []string
 	reserved int                                           // reservations seen
 	fits     func(usage map[string]int64, in string) error // may somebody reserve in a queue so that this is the usage?
+	// places, unless nil, returns what is wrong about the places after a change. before is nil for a new Workload.
+	places func(before, wl *kueue.Workload, all map[types.UID]*kueue.Workload) []string
 }
 
 // follow keeps a ledger until the world ends.
 func (w *world) follow(fits func(usage map[string]int64, in string) error) *ledger {
-	l := &ledger{w: w, now: map[types.UID]*kueue.Workload{}, fits: fits}
+	return w.followPlaces(fits, nil)
+}
+
+// followPlaces also checks places.
+func (w *world) followPlaces(
+	fits func(usage map[string]int64, in string) error, places func(before, wl *kueue.Workload, all map[types.UID]*kueue.Workload) []string,
+) *ledger {
+	l := &ledger{w: w, now: map[types.UID]*kueue.Workload{}, fits: fits, places: places}
 	ctx, cancel := context.WithCancel(w.ctx())
 	done := make(chan struct{})
 	go func() {
@@ -79,6 +88,9 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 	if l.now[wl.UID] = wl; gone {
 		delete(l.now, wl.UID)
 		return
+	}
+	if l.places != nil {
+		l.broken = append(l.broken, l.places(before, wl, l.now)...)
 	}
 	if !holds(wl) {
 		return

@@ -411,7 +411,13 @@ func (w *world) activate(wl *kueue.Workload, active bool) {
 // check makes an AdmissionCheck whose controller is the test.
 func (w *world) check(name string) string {
 	w.t.Helper()
-	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: w.own(name)}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/test"}}
+	return w.checkOf(name, "example.com/test")
+}
+
+// checkOf makes an AdmissionCheck of a controller, for which the test answers.
+func (w *world) checkOf(name, controller string) string {
+	w.t.Helper()
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: w.own(name)}, Spec: kueue.AdmissionCheckSpec{ControllerName: controller}}
 	w.create(ac)
 	active := []byte(`{"status":{"conditions":[{"type":"Active","status":"True","reason":"Active","message":"the test makes it","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
 	w.must(w.c.Status().Patch(w.ctx(), ac, client.RawPatch("application/merge-patch+json", active)))

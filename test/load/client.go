@@ -83,20 +83,25 @@ func newOwner(cfg *rest.Config, s *shape) (*owner, error) {
 // newWorkload is a workload of a class, with the placeholder for its name.
 func newWorkload(s *shape, cohort, queue, k int) *kueue.Workload {
 	c := &s.classes[k]
-	return &kueue.Workload{
+	pods := max(1, c.pods)
+	w := &kueue.Workload{
 		TypeMeta:   metav1.TypeMeta{APIVersion: kueue.GroupVersion.String(), Kind: "Workload"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: cohortName(cohort), Name: placeholder, Labels: map[string]string{"class": c.name}},
 		Spec: kueue.WorkloadSpec{
 			QueueName: kueue.LocalQueueName(queueName(cohort, queue)), Priority: &c.priority,
-			PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			PodSets: []kueue.PodSet{{Name: "main", Count: pods, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 				RestartPolicy: corev1.RestartPolicyNever,
 				Containers: []corev1.Container{{
 					Name: "main", Image: "any",
-					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(c.cpu, resource.DecimalSI)}},
+					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(c.cpu/int64(pods), resource.DecimalSI)}},
 				}},
 			}}}},
 		},
 	}
+	if s.nodes > 0 {
+		w.Spec.PodSets[0].TopologyRequest = c.request()
+	}
+	return w
 }
 
 // create creates a workload.

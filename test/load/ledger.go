@@ -31,6 +31,7 @@ type entry struct {
 	wait     time.Duration // from creation to the first admission
 	admitted bool          // at least once
 	evicted  int
+	places   map[string]int32 // pods of its reservation by node, in shapes with nodes
 }
 
 // point is a moment at which the usage changed.
@@ -58,8 +59,9 @@ type ledger struct {
 	shape    *shape
 	entries  []entry
 	byName   map[string]int
-	used     []int64   // of each cohort
-	usedBy   [][]int64 // of each queue of each cohort
+	used     []int64          // of each cohort
+	usedBy   [][]int64        // of each queue of each cohort
+	onNode   map[string]int32 // pods by node, nil without nodes
 	usage    []point
 	problems []string
 	broken   int // promises
@@ -73,6 +75,9 @@ func newLedger(s *shape, arrivals []arrival) *ledger {
 	l := &ledger{
 		shape: s, entries: make([]entry, len(arrivals)), byName: make(map[string]int, len(arrivals)),
 		used: make([]int64, s.cohorts), usedBy: make([][]int64, s.cohorts), usage: []point{{}},
+	}
+	if s.nodes > 0 {
+		l.onNode = map[string]int32{}
 	}
 	for i, a := range arrivals {
 		l.entries[i].arrival = a
@@ -177,7 +182,9 @@ func (l *ledger) hold(e *entry, w *kueue.Workload, holds bool, at time.Duration)
 	cpu := l.shape.classes[e.class].cpu
 	if holds {
 		l.checkAdmission(e, w)
+		l.occupy(e, w)
 	} else {
+		l.vacate(e)
 		cpu = -cpu
 	}
 	l.used[e.cohort] += cpu

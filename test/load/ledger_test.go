@@ -17,8 +17,8 @@ import (
 
 // tiny has two queues of 4 cores, one of which may borrow 2.
 var tiny = shape{name: "tiny", cohorts: 1, queues: 2, nominal: 4, borrowingLimit: 2, classes: []class{
-	{"half", 3, 2, time.Second, time.Second, 1},
-	{"all", 1, 4, 2 * time.Second, time.Second, 2},
+	{name: "half", count: 3, cpu: 2, runs: time.Second, every: time.Second, priority: 1},
+	{name: "all", count: 1, cpu: 4, runs: 2 * time.Second, every: time.Second, priority: 2},
 }}
 
 // scene is a ledger and the workloads it is shown.

@@ -2,7 +2,7 @@
 // load: `make load SHAPE=one-cohort`. It creates Workloads, runs the admitted ones for
 // their time, finishes them and gives back the quota of evicted ones, as the owner of
 // each would, and prints `name: value` lines, a table by class and a drawing of the
-// utilisation. It fails if quota is ever exceeded or a Workload is lost. A run that an
+// utilisation. It fails if quota or a node is ever exceeded or a Workload is lost. A run that an
 // eviction ends starts anew; that work is done twice and not part of the limit.
 package main
 
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.StringVar(&o.shape, "shape", "one-cohort", "what to create: one-cohort, five-cohorts or thousand-queues")
+	flags.StringVar(&o.shape, "shape", "one-cohort", "what to create: one-cohort, five-cohorts, thousand-queues, topology, or gangs, which is topology without nodes")
 	flags.Float64Var(&o.scale, "scale", 1, "share of the shape's workloads, to shorten it")
 	flags.Uint64Var(&o.seed, "seed", 1, "for the order of what is created at one time")
 	flags.StringVar(&o.berth, "berth", "bin/berth", "the program to be measured")
@@ -110,7 +110,11 @@ func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *
 		return nil, err
 	}
 	say("starting a control plane and the manager")
-	sys, err := startSystem(ctx, dir, berth, strings.Fields(o.manager), o.cpuProfile+o.memProfile != "", progress)
+	extra := strings.Fields(o.manager)
+	if s.nodes > 0 {
+		extra = append(extra, "--feature-gates=TASBalancedPlacement=true")
+	}
+	sys, err := startSystem(ctx, dir, berth, extra, o.cpuProfile+o.memProfile != "", progress)
 	if err != nil {
 		return nil, err
 	}

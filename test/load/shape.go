@@ -10,15 +10,26 @@ import (
 	"time"
 )
 
-// class is one sort of workload: a single pod that asks for cpu and nothing else.
+// class is one sort of workload: pods that ask for cpu and nothing else.
 type class struct {
 	name     string
 	count    int   // in each queue
-	cpu      int64 // cores
+	cpu      int64 // cores of all its pods
 	runs     time.Duration
 	every    time.Duration // between two creations in one queue; the first comes at once
 	priority int32
+	pods     int32  // of equal size; 0 is one
+	places   places // in shapes with nodes
 }
+
+// places is the request of a class for a topology.
+type places int
+
+const (
+	required  places = iota // all pods in one rack
+	preferred               // in one rack if there is one
+	balanced                // pairs of pods on one node each, spread evenly over the nodes of a rack if there is one
+)
 
 // shape is a world and what comes into it.
 type shape struct {
@@ -28,24 +39,47 @@ type shape struct {
 	nominal        int64 // cores of each queue
 	borrowingLimit int64 // cores of each queue
 	classes        []class
+	racks, nodes   int // nodes in each rack, of nodeCPU cores; 0 for a world without nodes
 }
+
+// nodeCPU are the cores of a node.
+const nodeCPU = 4
 
 // shapes are all there are, in the order of the help.
 var shapes = []shape{
 	{name: "one-cohort", cohorts: 1, queues: 6, nominal: 20, borrowingLimit: 100, classes: usual},
 	{name: "five-cohorts", cohorts: 5, queues: 6, nominal: 20, borrowingLimit: 100, classes: usual},
 	{name: "thousand-queues", cohorts: 10, queues: 100, nominal: 20, borrowingLimit: 100, classes: []class{
-		{"small", 35, 1, 150 * time.Millisecond, 60 * time.Millisecond, 50},
-		{"medium", 11, 5, 350 * time.Millisecond, 300 * time.Millisecond, 100},
-		{"large", 4, 20, 700 * time.Millisecond, 700 * time.Millisecond, 200},
+		{name: "small", count: 35, cpu: 1, runs: 150 * time.Millisecond, every: 60 * time.Millisecond, priority: 50},
+		{name: "medium", count: 11, cpu: 5, runs: 350 * time.Millisecond, every: 300 * time.Millisecond, priority: 100},
+		{name: "large", count: 4, cpu: 20, runs: 700 * time.Millisecond, every: 700 * time.Millisecond, priority: 200},
 	}},
+	{name: "topology", cohorts: 5, queues: 6, nominal: 20, borrowingLimit: 100, classes: gangs(), racks: 10, nodes: 64},
+	{name: "gangs", cohorts: 5, queues: 6, nominal: 20, borrowingLimit: 100, classes: gangs()}, // to compare topology with
+}
+
+// gangs are classes of 2, 4 and 8 pods of one core, a third of each for every request for places.
+func gangs() []class {
+	var out []class
+	for _, size := range []class{
+		{name: "small", count: 117, cpu: 2, runs: 200 * time.Millisecond, every: 300 * time.Millisecond, priority: 50},
+		{name: "medium", count: 33, cpu: 4, runs: 500 * time.Millisecond, every: 1500 * time.Millisecond, priority: 100},
+		{name: "large", count: 17, cpu: 8, runs: time.Second, every: 3600 * time.Millisecond, priority: 200},
+	} {
+		for i, name := range []string{"required", "preferred", "balanced"} {
+			c := size
+			c.name, c.pods, c.places = size.name+"-"+name, int32(size.cpu), places(i)
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // usual are the classes of the field's usual baseline.
 var usual = []class{
-	{"small", 350, 1, 200 * time.Millisecond, 100 * time.Millisecond, 50},
-	{"medium", 100, 5, 500 * time.Millisecond, 500 * time.Millisecond, 100},
-	{"large", 50, 20, time.Second, 1200 * time.Millisecond, 200},
+	{name: "small", count: 350, cpu: 1, runs: 200 * time.Millisecond, every: 100 * time.Millisecond, priority: 50},
+	{name: "medium", count: 100, cpu: 5, runs: 500 * time.Millisecond, every: 500 * time.Millisecond, priority: 100},
+	{name: "large", count: 50, cpu: 20, runs: time.Second, every: 1200 * time.Millisecond, priority: 200},
 }
 
 // parseShape finds a shape and shortens it: each queue gets scale times as many

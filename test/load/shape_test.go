@@ -17,6 +17,7 @@ func TestShapes(t *testing.T) {
 		"one-cohort":           {1, 3000, 66 * time.Second, 49 * 1200 * time.Millisecond},
 		"five-cohorts":         {1, 15000, 66 * time.Second, 49 * 1200 * time.Millisecond},
 		"thousand-queues":      {1, 50000, 4025 * time.Millisecond, 300 * 10 * time.Millisecond},
+		"topology":             {1, 15030, 37320 * time.Millisecond, 16 * 3600 * time.Millisecond},
 		"one-cohort, a tenth":  {0.1, 300, 6600 * time.Millisecond, 4800 * time.Millisecond},
 		"one-cohort, a little": {0.001, 18, 1135 * time.Millisecond, 0},
 	} {
@@ -56,7 +57,7 @@ func TestParseShapeRefuses(t *testing.T) {
 		scale float64
 		want  string
 	}{
-		"unknown":    {"two-cohorts", 1, `-shape "two-cohorts": there are one-cohort, five-cohorts, thousand-queues`},
+		"unknown":    {"two-cohorts", 1, `-shape "two-cohorts": there are one-cohort, five-cohorts, thousand-queues, topology, gangs`},
 		"zero":       {"one-cohort", 0, "-scale 0: must be above 0 and at most 1"},
 		"more":       {"one-cohort", 2, "-scale 2: must be above 0 and at most 1"},
 		"not enough": {"one-cohort", -1, "-scale -1: must be above 0 and at most 1"},

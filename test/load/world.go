@@ -9,6 +9,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,6 +34,11 @@ func buildWorld(ctx context.Context, cfg *rest.Config, s *shape) error {
 	for _, o := range s.objects() {
 		if err := c.Create(ctx, o); err != nil {
 			return fmt.Errorf("creating %T %s: %w", o, o.GetName(), err)
+		}
+		if node, ok := o.(*corev1.Node); ok { // the API server taints new nodes
+			if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
+				return fmt.Errorf("node %s: %w", node.Name, err)
+			}
 		}
 	}
 	for {
@@ -65,7 +71,12 @@ func active(ctx context.Context, c client.Client) (n int, err error) {
 
 // objects are the objects before the first workload, in the order of their creation.
 func (s *shape) objects() []client.Object {
-	all := []client.Object{&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavorName}}}
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavorName}}
+	all := []client.Object{flavor}
+	if s.nodes > 0 {
+		flavor.Spec.TopologyName, flavor.Spec.NodeLabels = flavorName, map[string]string{"load": "yes"}
+		all = append(s.topology(), all...)
+	}
 	for cohort := range s.cohorts {
 		name := cohortName(cohort)
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}})

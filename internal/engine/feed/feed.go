@@ -27,8 +27,9 @@ type Feed struct {
 	Cache    ctrlcache.Cache
 	Engine   *engine.Engine
 	Requests convert.Requests
-	// Capacity is closed when the engine knows all nodes and the pods on them; nil without topologies.
-	Capacity <-chan struct{}
+	// Capacity is called once, when the first flavor with a topology is seen. It starts the watches of nodes and pods, and returns a channel
+	// that is closed when the engine knows all of them. Nil without topologies.
+	Capacity func() <-chan struct{}
 	// Lead is closed when this replica may decide; nil leaves the engine closed.
 	Lead <-chan struct{}
 
@@ -37,6 +38,9 @@ type Feed struct {
 	// cache, until its event is posted. The cache has an object before its handler runs, so
 	// whatever was converted without it is converted again, and posted later.
 	posting sync.Mutex
+	// nodes is the result of Capacity, nil before. late reports that everything else was delivered before it was needed. Both by posting.
+	nodes <-chan struct{}
+	late  bool
 }
 
 // Check is a health check: it fails until everything that exists was delivered.
@@ -101,9 +105,13 @@ func (f *Feed) Start(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil // ctx ended
 	}
-	if f.Capacity != nil {
+	f.posting.Lock()
+	nodes := f.nodes
+	f.late = nodes == nil
+	f.posting.Unlock()
+	if nodes != nil {
 		select {
-		case <-f.Capacity:
+		case <-nodes:
 		case <-ctx.Done():
 			return nil
 		}

@@ -33,7 +33,7 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []sta
 			}
 			return check
 		},
-		Topology: func(name kueue.TopologyReference) bool { return get(string(name), &kueue.Topology{}) },
+		Topology: func(name kueue.TopologyReference) bool { return get(string(name), &kueue.Topology{}) && f.knowsNodes(ctx) },
 		Parent:   func(string) string { return "" },
 	}
 	return func(o *kueue.ClusterQueue) []state.Event {
@@ -87,10 +87,53 @@ func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) []state.E
 func (f *Feed) setFlavor(ctx context.Context, o *kueue.ResourceFlavor) state.Event {
 	topology := &kueue.Topology{}
 	key := client.ObjectKey{Name: string(o.Spec.TopologyName)}
-	if key.Name == "" || !f.Requests.Topology || f.Cache.Get(ctx, key, topology, client.UnsafeDisableDeepCopy) != nil {
+	if key.Name == "" || !f.Requests.Topology || f.Cache.Get(ctx, key, topology, client.UnsafeDisableDeepCopy) != nil || !f.knowsNodes(ctx) {
 		topology = nil // what is missing comes with an event, and then the flavor is converted again
 	}
 	return state.SetFlavor(convert.Flavor(o, topology))
+}
+
+// knowsNodes reports whether flavors may have their topologies: the engine knows the nodes, or does not decide before it does. It starts
+// the watches of nodes when they are needed first. A topology that is created while the engine decides is missing until they are filled:
+// a failed node could not be told from one that is not known yet (spec: 20 §4.5).
+func (f *Feed) knowsNodes(ctx context.Context) bool {
+	if f.Capacity == nil {
+		return true
+	}
+	if f.nodes == nil {
+		f.nodes = f.Capacity()
+		if f.late {
+			go f.addTopologies(ctx)
+		}
+	}
+	if !f.late {
+		return true
+	}
+	select {
+	case <-f.nodes:
+		return true
+	default:
+		return false
+	}
+}
+
+// addTopologies converts all topologies once the nodes are known.
+func (f *Feed) addTopologies(ctx context.Context) {
+	select {
+	case <-f.nodes:
+	case <-ctx.Done():
+		return
+	}
+	f.posting.Lock()
+	defer f.posting.Unlock()
+	var list kueue.TopologyList
+	if err := f.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Listing Topologies")
+	}
+	set := f.topology(ctx)
+	for i := range list.Items {
+		f.Engine.Post(set(&list.Items[i])...)
+	}
 }
 
 // topology converts the flavors that name a topology, and their ClusterQueues.

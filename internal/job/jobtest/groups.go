@@ -99,7 +99,7 @@ func (w *groupWorld) are(what string, want ...string) {
 
 // collectPods stands in for Kubernetes' pod garbage collector: the API server deletes a pod in two steps, and a client that dies
 // between them leaves a pod that is marked as deleted, without a node or finalizers.
-func (w *groupWorld) collectPods() {
+func (w *world) collectPods() {
 	w.t.Helper()
 	var list corev1.PodList
 	w.must(w.c.List(w.ctx, &list, client.InNamespace(w.namespace)))

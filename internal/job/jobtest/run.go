@@ -52,15 +52,15 @@ type Kind struct {
 	Objects []string
 	// Status are statuses in YAML, by state.
 	Status map[State]string
-	// Selectors are the expected node selectors of the pods, one for each pod set. Nil: as in its pod sets.
-	Selectors func(*testing.T, job.Object) []map[string]string
+	// Templates are the templates of the pods that the controllers of the kind make, one for each pod set. Nil: as in its pod sets.
+	Templates func(*testing.T, job.Object) []corev1.PodTemplateSpec
 	// Writes is the number of writes of a whole life: 4 if 0.
 	Writes int
 	// Deleted reports that a job is stopped by deleting it. Its owners are judged at its creation only.
 	Deleted bool
 	// Ends reports that a running job can only be stopped for good. It is finished then.
 	Ends bool
-	// Ungated reports that the kind injects no scheduling gates: the template of its pods has no field for them.
+	// Ungated reports that the kind passes no scheduling gates to its pods, so that they cannot be placed.
 	Ungated bool
 	// Endless reports that a job of the kind never finishes by itself.
 	Endless bool
@@ -95,7 +95,6 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 		{"namespace changes", namespaceChanges},
 		{"namespace comes back", comesBack},
 		{"given back", givenBack},
-		{"placed", placed},
 	}
 	switch {
 	case kind.Deleted:
@@ -105,7 +104,7 @@ func Run(t *testing.T, kind *Kind, parent *job.Descriptor) {
 	default:
 		tests = append(tests, test{"preempted", preempted}, test{"workload lost", lost}, test{"unsuspended by hand", byHand}, test{"child", child}, test{"stopped by its user", stoppedByUser})
 	}
-	for _, test := range append([]test{{"life", life}}, embeddedtest.Sample(t, len(tests)/2, tests)...) {
+	for _, test := range append([]test{{"life", life}, {"placed", placed}}, embeddedtest.Sample(t, len(tests)/2, tests)...) {
 		t.Run(test.name, func(t *testing.T) {
 			at := *w
 			at.t = t
@@ -190,17 +189,16 @@ func conditions(wl *kueue.Workload) []string {
 	return out
 }
 
-// selectors are the expected node selectors of the pods.
-func (w *world) selectors(o job.Object) []map[string]string {
+// templates are the templates of the pods of a job.
+func (w *world) templates(o job.Object) (out []corev1.PodTemplateSpec) {
 	w.t.Helper()
-	if w.kind.Selectors != nil {
-		return w.kind.Selectors(w.t, o)
+	if w.kind.Templates != nil {
+		return w.kind.Templates(w.t, o)
 	}
 	sets, err := w.kind.Descriptor.PodSets(o, &job.Setting{Config: w.cfg})
 	w.must(err)
-	var out []map[string]string
 	for _, s := range sets {
-		out = append(out, s.Template.Spec.NodeSelector)
+		out = append(out, s.Template)
 	}
 	return out
 }
@@ -213,7 +211,11 @@ func (w *world) started(o job.Object) {
 	for i := range want {
 		want[i] = map[string]string{"zone": "a", "pool": "h100"}
 	}
-	if diff := cmp.Diff(want, w.selectors(w.again(o))); diff != "" {
+	var got []map[string]string
+	for _, t := range w.templates(w.again(o)) {
+		got = append(got, t.Spec.NodeSelector)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		w.t.Errorf("node selectors -want +got:\n%s", diff)
 	}
 }

@@ -38,6 +38,8 @@ type Sink interface {
 // Options are the settings of the watches.
 type Options struct {
 	Sink Sink
+	// Needed begins the watches when it is closed; nil is at once. Clusters without topologies need none.
+	Needed <-chan struct{}
 	// Synced, unless nil, is called once, when everything that exists at the start has been reported.
 	Synced func()
 }
@@ -83,8 +85,15 @@ type watches struct {
 // NeedLeaderElection is false.
 func (*watches) NeedLeaderElection() bool { return false }
 
-// Start watches until ctx ends.
+// Start watches until ctx ends, once that is needed.
 func (w *watches) Start(ctx context.Context) error {
+	if w.Needed != nil {
+		select {
+		case <-w.Needed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	informer, err := w.nodes.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)

@@ -50,7 +50,8 @@ type Options struct {
 	Machine interface {
 		Evict(w *kueue.Workload, reason, cause, message string, now metav1.Time) bool
 	}
-	// Pods are the pods that were started for an admission, shared with other controllers. They are filled once a Workload needs them.
+	// Pods are the pods that were started for an admission, shared with other controllers. They are filled, and nodes are watched, once a
+	// Workload is placed.
 	Pods   *reconcile.Pods
 	Status *reconcile.WorkloadStatus
 	Events reconcile.Events
@@ -97,13 +98,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	c, err := ctrl.NewControllerManagedBy(mgr).Named("node_failures").
 		Watches(&kueue.Workload{}, r.ofWorkloads()).
-		WatchesRawSource(r.ofNodes(mgr.GetCache())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("controller of node failures: %w", err)
 	}
-	r.late = &reconcile.Late{Pods: o.Pods, Watch: func() error { return c.Watch(r.ofPods()) }}
+	r.late = &reconcile.Late{Pods: o.Pods, Watch: func() error {
+		if err := c.Watch(r.ofNodes(mgr.GetCache())); err != nil {
+			return err
+		}
+		return c.Watch(r.ofPods())
+	}}
 	return nil
 }
 
@@ -123,11 +128,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 }
 
 func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) (reconcile.Outcome, error) {
-	if !r.nodes.areKnown() {
-		return reconcile.Wait(batch), nil // a node that is not known yet is not gone
-	}
 	if err := r.late.Ready(ctx); err != nil {
 		return reconcile.Done(), err
+	}
+	if !r.nodes.areKnown() {
+		return reconcile.Wait(batch), nil // a node that is not known yet is not gone
 	}
 	pods, err := r.podsOf(ctx, chain) // before the Workload, so that no pod is newer than the assignment that it was ungated for
 	if err != nil {

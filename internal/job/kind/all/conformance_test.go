@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -172,7 +173,7 @@ spec:
   taskRunTemplate: {podTemplate: {nodeSelector: {zone: a}}}`,
 		PodSets:   []string{"tasks:1"},
 		Ends:      true,
-		Selectors: pipelineRunSelectors, Ungated: true,
+		Templates: pipelineRunTemplates, Ungated: true,
 		Status: map[jobtest.State]string{
 			jobtest.Active:    "{startTime: '2026-01-02T03:04:05Z', " + tektonCondition("Unknown") + "}",
 			jobtest.Stopped:   "{completionTime: '2026-01-02T03:05:05Z', " + tektonCondition("False") + "}",
@@ -238,7 +239,7 @@ spec:
     trainingRuntimeSpec: {template: {spec: {}}}`,
 		PodSets:   []string{"node:3"},
 		Objects:   []string{plainRuntime},
-		Selectors: trainJobSelectors,
+		Templates: trainJobTemplates,
 		Status: map[jobtest.State]string{
 			jobtest.Active:    "jobsStatus: [{name: node, active: 1, failed: 0, ready: 0, succeeded: 0, suspended: 0}]",
 			jobtest.Stopped:   "jobsStatus: [{name: node, active: 0, failed: 0, ready: 0, succeeded: 0, suspended: 1}]",
@@ -270,7 +271,7 @@ spec:
             template:
               spec:` + indent(pod, 8),
 		PodSets:   []string{"train-0:1", "train-1:3"},
-		Selectors: appWrapperSelectors,
+		Templates: appWrapperTemplates,
 		Status: map[jobtest.State]string{
 			jobtest.Active:    conditionText("QuotaReserved"),
 			jobtest.Stopped:   "{phase: Suspended, conditions: []}",
@@ -284,28 +285,40 @@ func tektonCondition(status string) string {
 	return "conditions: [{type: Succeeded, status: '" + status + "', reason: R, message: m}]"
 }
 
-// pipelineRunSelectors are the node selectors of the pods of all its tasks.
-func pipelineRunSelectors(_ *testing.T, o plan.Object) []map[string]string {
+// pipelineRunTemplates has the template of the pods of all its tasks.
+func pipelineRunTemplates(_ *testing.T, o plan.Object) []corev1.PodTemplateSpec {
 	out := map[string]string{}
 	for key, value := range view.Map(view.Of(o).Object, "spec", "taskRunTemplate", "podTemplate", "nodeSelector") {
 		out[key], _ = value.(string)
 	}
-	return []map[string]string{out}
+	return []corev1.PodTemplateSpec{{Spec: corev1.PodSpec{NodeSelector: out}}}
 }
 
-// appWrapperSelectors are the node selectors of the templates with the infos beside them.
-func appWrapperSelectors(_ *testing.T, o plan.Object) []map[string]string {
-	var out []map[string]string
+// appWrapperTemplates are the templates of the PyTorchJob in an AppWrapper with the infos beside them, as its controller merges them.
+func appWrapperTemplates(t *testing.T, o plan.Object) []corev1.PodTemplateSpec {
+	var out []corev1.PodTemplateSpec
 	for _, c := range view.Maps(view.Of(o).Object, "spec", "components") {
-		for _, info := range view.Maps(c, "podSetInfos") {
-			out = append(out, map[string]string{"zone": "a", "pool": view.String(info, "nodeSelector", "pool")})
+		for i, tree := range view.Maps(c, "podSetInfos") {
+			var template corev1.PodTemplateSpec
+			raw := view.Map(c, "template", "spec", "pytorchReplicaSpecs", []string{"Master", "Worker"}[i], "template")
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &template); err != nil {
+				t.Fatal(err)
+			}
+			var info plan.PodSetInfo
+			if text, err := yaml.Marshal(tree); err != nil || yaml.Unmarshal(text, &info) != nil {
+				t.Fatalf("%v: %v", tree, err)
+			}
+			if err := info.MergeInto(&template); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, template)
 		}
 	}
 	return out
 }
 
-// trainJobSelectors are the node selectors of the JobSet of a TrainJob, with its patches.
-func trainJobSelectors(t *testing.T, o plan.Object) []map[string]string {
+// trainJobTemplates are the pod templates of the JobSet of a TrainJob, with its patches.
+func trainJobTemplates(t *testing.T, o plan.Object) []corev1.PodTemplateSpec {
 	var job trainerv1alpha1.TrainJob
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(o).Object, &job); err != nil {
 		t.Fatal(err)
@@ -318,9 +331,9 @@ func trainJobSelectors(t *testing.T, o plan.Object) []map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []map[string]string
+	var out []corev1.PodTemplateSpec
 	for _, s := range built.PodSets {
-		out = append(out, s.Template.Spec.NodeSelector)
+		out = append(out, *s.Template)
 		if n := len(s.Template.Spec.Tolerations); n != 2 {
 			t.Errorf("%d tolerations, want that of the runtime and that of the flavor", n)
 		}

@@ -37,7 +37,12 @@ func TestRayServices(t *testing.T) {
 }
 
 func TestLeaderWorkerSets(t *testing.T) {
-	jobtest.RunLeaderWorkerSets(t, &jobtest.Kind{Descriptor: leaderworkerset.Descriptor(), Manifest: `
+	jobtest.RunLeaderWorkerSets(t, leaderWorkerSets(), pods())
+}
+
+// leaderWorkerSets is a LeaderWorkerSet with two groups of a leader and a worker.
+func leaderWorkerSets() *jobtest.Kind {
+	return &jobtest.Kind{Descriptor: leaderworkerset.Descriptor(), Manifest: `
 apiVersion: leaderworkerset.x-k8s.io/v1
 kind: LeaderWorkerSet
 spec:
@@ -47,7 +52,11 @@ spec:
     leaderTemplate:
       spec:` + indent(pod, 0) + `
     workerTemplate:
-      spec:` + indent(pod, 0)}, pods())
+      spec:` + indent(pod, 0)}
+}
+
+func TestPlacedGroups(t *testing.T) {
+	jobtest.RunPlacedGroups(t, pods(), statefulset.Descriptor(), leaderWorkerSets())
 }
 
 func TestOwners(t *testing.T) {

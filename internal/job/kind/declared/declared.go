@@ -7,6 +7,7 @@ package declared
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -158,6 +159,11 @@ func (k kind) start(o plan.Object, infos []plan.PodSetInfo, _ *plan.Setting) err
 	if len(infos) != len(sets) {
 		return podset.Permanent("the admission has %d pod sets and the %s has %d", len(infos), k.GVK.Kind, len(sets))
 	}
+	if slices.ContainsFunc(infos, podset.IsPlaced) {
+		if err := k.passesGates(o, sets); err != nil {
+			return podset.Permanent("%s", err)
+		}
+	}
 	for i := range sets {
 		s := &sets[i]
 		if err := infos[i].MergeInto(s.template); err != nil {
@@ -297,7 +303,13 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		return errs
 	}
 	for _, s := range sets {
-		errs = append(errs, in.ValidateTopology(&s.template.ObjectMeta, s.at().Child("metadata"), *s.Count)...)
+		path := s.at().Child("metadata")
+		errs = append(errs, in.ValidateTopology(&s.template.ObjectMeta, path, *s.Count)...)
+		if old == nil && queued && in.TopologyRequest(&s.template.ObjectMeta, plan.Ranks{}) != nil {
+			if err := k.passesGates(o, sets); err != nil {
+				errs = append(errs, field.Forbidden(path.Child("annotations"), err.Error()))
+			}
+		}
 	}
 	names := map[string]bool{}
 	for _, s := range sets {

@@ -1,10 +1,12 @@
 package declared_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -14,6 +16,7 @@ import (
 	_ "github.com/berth-project/berth/internal/job/kind/all" // the catalogue of frameworks
 	"github.com/berth-project/berth/internal/job/kind/declared"
 	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -155,6 +158,60 @@ func TestValidate(t *testing.T) {
 			err := crew.Validate(test.job, test.old, setting).ToAggregate()
 			if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("got %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestPlaces: pods of templates that are made up can be placed if inject passes on their gates, and the label and the annotation by which
+// they are found. Otherwise a request for places is refused, and an admission with places is not started. spec: 20 §4.8.
+func TestPlaces(t *testing.T) {
+	const all = `"labels": podSets[0].labels, "annotations": podSets[0].annotations, "schedulingGates": podSets[0].schedulingGates`
+	for name, test := range map[string]struct{ inject, want string }{
+		"all":            {all, ""},
+		"no gates":       {`"labels": podSets[0].labels, "annotations": podSets[0].annotations`, "inject of declared kind Run.v1.example.com does not pass podSets[0].schedulingGates"},
+		"no labels":      {`"annotations": podSets[0].annotations, "schedulingGates": podSets[0].schedulingGates`, "inject of declared kind Run.v1.example.com does not pass podSets[0].labels"},
+		"no annotations": {`"labels": podSets[0].labels, "schedulingGates": podSets[0].schedulingGates`, "inject of declared kind Run.v1.example.com does not pass podSets[0].annotations"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := options.Parse("c.yaml", []byte(`
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job]
+  declaredKinds:
+  - name: Run.v1.example.com
+    suspend: {path: spec.suspend}
+    podSets: '[{"name": "main", "count": 2, "template": {"metadata": {"annotations": object.metadata.annotations}, "spec": {"containers": [{"name": "c"}]}}}]'
+    inject: '{"spec": {"pods": {`+test.inject+`}}}'
+    started: "false"
+    finished: "{}"
+`), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := declared.Descriptors(&o)[0]
+			job := parse(t, `{apiVersion: example.com/v1, kind: Run, metadata: {name: r, labels: {kueue.x-k8s.io/queue-name: lq},
+				annotations: {kueue.x-k8s.io/podset-required-topology: rack}}, spec: {suspend: true}}`)
+			check := func(what string, err error, want string) {
+				t.Helper()
+				if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), want+test.want)) {
+					t.Errorf("%s: %v, want %s%s", what, err, want, test.want)
+				}
+			}
+			refusals := d.Validate(job, nil, setting).ToAggregate()
+			check("created", refusals, "spec.metadata.annotations: Forbidden: pods of pod set main cannot be placed by topology: ")
+			if err := d.Validate(job, job, setting).ToAggregate(); err != nil {
+				t.Errorf("changed: %v", err)
+			}
+			info := plan.PodSetInfo{
+				Labels: map[string]string{kueue.PodSetLabel: "main"}, Annotations: map[string]string{kueue.WorkloadAnnotation: "w"},
+				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
+			}
+			err = d.Start(job, []plan.PodSetInfo{info}, setting)
+			check("started", err, "")
+			if err != nil && !errors.Is(err, podset.ErrPermanent) {
+				t.Error("the error is not permanent")
 			}
 		})
 	}

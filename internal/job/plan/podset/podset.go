@@ -26,6 +26,11 @@ type Info struct {
 	SchedulingGates []corev1.PodSchedulingGate
 }
 
+// IsPlaced reports whether the pods get the gate that holds them until they have a domain of a topology.
+func IsPlaced(i Info) bool {
+	return slices.Contains(i.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
+}
+
 // ErrPermanent marks errors that a retry cannot resolve.
 var ErrPermanent = errors.New("cannot be started as admitted")
 
