@@ -17,7 +17,7 @@ const maxShapes = 16
 // Shape is pods of equal requests and constraints, of workloads that hold places of a flavor or wait for some.
 type Shape struct {
 	Requests         []state.Request // of one pod
-	Constrained      bool            // node selector, affinity or tolerations restrict its nodes
+	Constrained      bool            // a node selector or affinity restricts its nodes
 	Running, Waiting int             // workloads
 	// Largest is by level the domain that holds the most further pods, and how many.
 	Largest []topology.LevelFit
@@ -93,12 +93,12 @@ func (r *Reader) waiting(f *Flavor, visit func(ps *state.PodSet, workloads int))
 }
 
 func constrained(c *workload.Constraints) bool {
-	return c != nil && (len(c.Selector) > 0 || len(c.Affinity) > 0 || len(c.Tolerations) > 0)
+	return c != nil && (len(c.Selector) > 0 || len(c.Affinity) > 0)
 }
 
 func shapeKey(ps *state.PodSet) string {
 	key := fmt.Sprint(ps.PerPod)
-	if constrained(ps.Constraints) {
+	if ps.Constraints != nil {
 		key += fmt.Sprintf("%v", *ps.Constraints) // maps are printed in order
 	}
 	return key

@@ -147,7 +147,7 @@ var schemas = map[string]map[string]object{
 		}},
 		"ShapeUsage": {text: "Pods of equal requests and constraints.", properties: []property{
 			{name: "requests", kind: "quantities", text: "Requests of one pod."},
-			{name: "constrained", kind: "boolean", optional: true, text: "A node selector, affinity or tolerations restrict the nodes."},
+			{name: "constrained", kind: "boolean", optional: true, text: "A node selector or affinity restricts the nodes."},
 			{name: "running", kind: "integer", format: "int32", text: "Pod sets that hold places."},
 			{name: "waiting", kind: "integer", format: "int32", text: "Pod sets that wait."},
 			{name: "largest", kind: "LargestGang", list: true, text: "The biggest gang of further pods that fits into one domain, by level."},

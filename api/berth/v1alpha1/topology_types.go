@@ -89,7 +89,7 @@ type DomainUsage struct {
 type ShapeUsage struct {
 	// Requests of one pod.
 	Requests map[string]resource.Quantity `json:"requests"`
-	// Constrained pods have a node selector, affinity or tolerations.
+	// Constrained pods have a node selector or affinity.
 	Constrained bool `json:"constrained,omitempty"`
 	// Running and Waiting are numbers of pod sets.
 	Running int32 `json:"running"`

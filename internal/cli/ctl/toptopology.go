@@ -168,7 +168,9 @@ func (o *top) drawLevels(out *table, topology string, f *berthv1alpha1.FlavorUsa
 
 // drawAmount adds a line of one resource; the first of a name has it.
 func (o *top) drawAmount(out *table, name *string, r *berthv1alpha1.ResourceUsage, largest, fragmented, pods, nodes string) {
-	drawn, percent := bar(&share{nominal: r.Capacity, reserved: r.Used, admitted: r.Used})
+	taken := r.Capacity.DeepCopy() // and not what pods use on nodes that do not count
+	taken.Sub(r.Free)
+	drawn, percent := bar(&share{nominal: r.Capacity, reserved: taken, admitted: taken})
 	out.add(*name, r.Resource, drawn, percent, r.Free.String(), r.Used.String(), r.Capacity.String(), largest, fragmented, pods, nodes)
 	*name = ""
 }
