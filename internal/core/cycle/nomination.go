@@ -236,14 +236,16 @@ func (c *round) fits(q *Queue, usage ledger.Usage, replaces *workload.Workload) 
 func (c *round) preempt(e *entry) {
 	if slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return v.Workload.Gone }) {
 		e.passedOver = true
-		c.skip(e, "another workload preempts the same workloads")
+		c.skip(e, skipped{trace.WaitingForQuota, "another workload preempts the same workloads"})
 		return
 	}
 	c.takeOut(e.targets, e.q)
-	if !c.fits(e.q, e.got.Usage, e.replaces) {
+	fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) }
+	if !fits(e.got.Usage) {
+		why := lost(e, fits)
 		c.putBack(e.q)
 		e.passedOver = true
-		c.skip(e, "quota was given to another workload first")
+		c.skip(e, why)
 		return
 	}
 	if c.retract(e); len(e.targets) == 0 {
@@ -275,8 +277,8 @@ const waitsForOthersVictims = "it fits as soon as the workloads preempted for ot
 // postpone lets a head wait for victims of other preemptors, whose eviction is sufficient for
 // it as well. spec: 10 §4.5 step 5b, 5g.
 func (c *round) postpone(e *entry) {
-	if !c.fits(e.q, e.got.Usage, e.replaces) {
-		c.skip(e, "quota was given to another workload first")
+	if fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) }; !fits(e.got.Usage) {
+		c.skip(e, lost(e, fits))
 		return
 	}
 	c.hold(e, nil)

@@ -107,7 +107,7 @@ func (c *round) placeAgain(e *entry) bool {
 	if ok {
 		e.setPlaces(usage, placements)
 	}
-	return ok && c.fits(e.q, usage, e.replaces) && c.fitsForReal(e)
+	return ok && c.fits(e.q, usage, e.replaces) && c.fitsForReal(e, usage)
 }
 
 // podSetsOf returns the pod sets of a head with the counts of its nomination.
