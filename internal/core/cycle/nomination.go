@@ -19,6 +19,7 @@ type nomination struct {
 	usage     ledger.Usage
 	replaces  *workload.Workload // the slice that the preemptor replaces
 	victims   []preempt.Victim   // none if it waits for victims of others
+	places    []*trace.Placement // of usage, by pod set; nil for none
 	level     int                // how far up the cohorts it borrows
 	since     workload.Instant
 	expired   bool
@@ -288,6 +289,12 @@ func (c *round) postpone(e *entry) {
 // hold nominates the head: it holds its quota and keeps it at the head.
 func (c *round) hold(e *entry, victims []preempt.Victim) {
 	fresh := &nomination{preemptor: e.wl, usage: e.got.Usage.Clone(), replaces: e.replaces, victims: victims, level: e.got.Level, since: c.now}
+	for i := range e.got.PodSets {
+		if e.got.PodSets[i].Placement != nil {
+			fresh.places = e.places()
+			break
+		}
+	}
 	if had := e.hadNomination; had.same(fresh) {
 		fresh.since, fresh.expired = had.since, had.expired
 	}
