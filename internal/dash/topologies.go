@@ -250,6 +250,9 @@ func pendingOf(r *occupancy.Reader, flavor string) (out []pendingName) {
 		}
 		list, _ := r.Waiting(queue)
 		for _, w := range list.Page(nil, 0, 4*shownWaiting) {
+			if r.Holds(w.UID()) {
+				continue
+			}
 			namespace, name := w.Name()
 			out = append(out, pendingName{namespace, name})
 		}

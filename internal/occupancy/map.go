@@ -161,6 +161,9 @@ func (r *Reader) release(uid string) {
 	}
 }
 
+// Holds reports whether a workload has places. One whose admission is being written is pending as well.
+func (r *Reader) Holds(uid string) bool { return r.holders[uid] != nil }
+
 // leafOf names a leaf: a host for all flavors, another one for its own.
 func leafOf(flavor string, levels, values []string) string {
 	if levels[len(levels)-1] == topology.Hostname {

@@ -76,7 +76,7 @@ func (r *Reader) waiting(f *Flavor, visit func(ps *state.PodSet, workloads int))
 		list, _ := r.Waiting(queue)
 		count, first := map[int32]int{}, []state.PendingWorkload(nil)
 		for w := range list.All() {
-			if r.holders[w.UID()] != nil { // its admission is being written
+			if r.Holds(w.UID()) {
 				continue
 			}
 			if count[w.Class()]++; count[w.Class()] == 1 {
@@ -127,7 +127,7 @@ func (r *Reader) Needs(queue, uid string) (out []Need, pending bool) {
 		return nil, false
 	}
 	list, known := r.Waiting(queue)
-	if !known || r.holders[uid] != nil {
+	if !known || r.Holds(uid) {
 		return nil, false
 	}
 	for w := range list.All() {
