@@ -278,6 +278,7 @@ var rooms = []room{
 	{dir: "internal/embedded", layer: 2},
 	{dir: "internal/inflight", layer: 2},
 	{dir: "internal/sim", layer: 2},
+	{dir: "internal/occupancy", layer: 2},
 	{dir: "internal/workload/plan", layer: 2},
 	{dir: "internal/queue/plan", layer: 2},
 	{dir: "internal/job", layer: 3}, // what a kind of jobs is, and internal/job/plan

@@ -215,6 +215,7 @@ var (
 	clusterQueuesResource = resource{kueue.GroupVersion.WithResource("clusterqueues"), "ClusterQueue"}
 	cohortsResource       = resource{kueue.GroupVersion.WithResource("cohorts"), "Cohort"}
 	flavorsResource       = resource{kueue.GroupVersion.WithResource("resourceflavors"), "ResourceFlavor"}
+	topologiesResource    = resource{kueue.GroupVersion.WithResource("topologies"), "Topology"}
 	namespacesResource    = resource{corev1.SchemeGroupVersion.WithResource("namespaces"), "Namespace"}
 	podsResource          = resource{corev1.SchemeGroupVersion.WithResource("pods"), "Pod"}
 	eventsResource        = resource{corev1.SchemeGroupVersion.WithResource("events"), "Event"}

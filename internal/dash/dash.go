@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/inflight"
+	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -28,6 +29,7 @@ const (
 	writeLimit   = 5 * time.Second
 	readLimit    = 8 << 10 // bytes of a message
 	pingEvery    = 30 * time.Second
+	placesEvery  = time.Second // at most
 	recheckEvery = 30 * time.Second
 
 	statusPath = "/auth/status" // needs no authentication
@@ -41,6 +43,7 @@ type Server struct {
 	live    client.Reader // for nodes, pods and events one by one, and for the owners of pods
 	access  *access
 	log     logr.Logger
+	places  *occupancy.Map // nil without topologies
 
 	hub    *hub
 	owners *owners
@@ -53,7 +56,7 @@ type Server struct {
 	pace pace
 }
 
-type pace struct{ debounce, write, ping, recheck time.Duration }
+type pace struct{ debounce, write, ping, recheck, places time.Duration }
 
 // route registers the handlers.
 func (s *Server) route() {
@@ -135,12 +138,12 @@ func (s *Server) site() {
 		}
 	}
 	for _, path := range []string{
-		"/{$}", "/login", "/workloads", "/local-queues", "/cluster-queues", "/cohorts", "/resource-flavors", "/workload/{ns}/{name}",
-		"/local-queue/{ns}/{name}", "/cluster-queue/{name}", "/cohort/{name}", "/resource-flavor/{name}",
+		"/{$}", "/login", "/workloads", "/local-queues", "/cluster-queues", "/cohorts", "/resource-flavors", "/topologies", "/workload/{ns}/{name}",
+		"/local-queue/{ns}/{name}", "/cluster-queue/{name}", "/cohort/{name}", "/resource-flavor/{name}", "/topology/{name}",
 	} {
 		s.mux.HandleFunc("GET "+path, serve("berth.html"))
 	}
-	for _, name := range []string{"berth.js", "berth.css"} {
+	for _, name := range []string{"berth.js", "topology.js", "berth.css"} {
 		s.mux.HandleFunc("GET /assets/"+name, serve(name))
 	}
 }

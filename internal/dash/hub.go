@@ -25,6 +25,8 @@ const (
 	flavors
 	pods
 	events
+	topologies
+	places // of nodes, and of workloads on them
 )
 
 // hub notifies views of changes. A notification does not say which object changed: views read again.
@@ -61,6 +63,18 @@ func (h *hub) leave(s *subscription) {
 	delete(h.subs, s)
 }
 
+// wanted reports whether there is a view of a topic.
+func (h *hub) wanted(t topic) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subs { //berth:unordered any
+		if s.topics&t != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // changed notifies the views of a topic in a namespace; the namespace of cluster-wide objects is "".
 func (h *hub) changed(t topic, namespace string) {
 	h.mu.Lock()
@@ -89,6 +103,7 @@ func (s *Server) follow(ctx context.Context) error {
 		{s.cache, &kueue.ClusterQueue{}, clusterQueues},
 		{s.cache, &kueue.Cohort{}, cohorts},
 		{s.cache, &kueue.ResourceFlavor{}, flavors},
+		{s.cache, &kueue.Topology{}, topologies},
 		{s.extra, &corev1.Pod{}, pods},
 		{s.extra, &corev1.Event{}, events},
 	} {

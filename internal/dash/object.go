@@ -27,6 +27,7 @@ var readableKinds = map[string]readableKind{
 	"localqueue":     {localQueuesResource, true, false, func() client.Object { return &kueue.LocalQueue{} }},
 	"clusterqueue":   {clusterQueuesResource, false, false, func() client.Object { return &kueue.ClusterQueue{} }},
 	"cohort":         {cohortsResource, false, false, func() client.Object { return &kueue.Cohort{} }},
+	"topology":       {topologiesResource, false, false, func() client.Object { return &kueue.Topology{} }},
 	"resourceflavor": {flavorsResource, false, false, func() client.Object { return &kueue.ResourceFlavor{} }},
 	"pod":            {podsResource, true, true, func() client.Object { return &corev1.Pod{} }},
 	"event":          {eventsResource, true, true, func() client.Object { return &corev1.Event{} }},

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/inflight"
+	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -25,8 +26,8 @@ const (
 	tokensQPS, tokensBurst = 50, 100
 )
 
-// Setup makes the dashboard of a manager, which must call Run.
-func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.Logger) (*Server, error) {
+// Setup makes the dashboard of a manager, which must call Run. places is nil without topologies.
+func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *occupancy.Map, log logr.Logger) (*Server, error) {
 	account := rest.CopyConfig(mgr.GetConfig())
 	account.QPS, account.Burst, account.RateLimiter = requestQPS, requestBurst, nil
 	live, err := client.New(account, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
@@ -42,8 +43,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, log logr.
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	s := &Server{
-		options: o, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
-		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery},
+		options: o, places: places, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
+		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery},
 	}
 	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })
 	if err := s.follow(ctx); err != nil {
@@ -62,6 +63,9 @@ func (s *Server) Run(ctx context.Context) error {
 		ended <- s.extra.Start(ctx)
 		stop()
 	}()
+	if s.places != nil {
+		go s.followPlaces(ctx)
+	}
 	s.owners.run(ctx)
 	return <-ended
 }

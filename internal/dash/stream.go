@@ -26,10 +26,15 @@ type query struct {
 	// can only be replaced as a whole.
 	delta         bool
 	limit, offset int // of a list; no limit is -1
+	// Of views of topologies: the flavor, the domain as its values with slashes, and a pending workload as namespace/name.
+	flavor, within, workload string
 }
 
 func parseQuery(values url.Values) (q query, err error) {
-	q = query{namespace: values.Get("namespace"), limit: -1}
+	q = query{
+		namespace: values.Get("namespace"), limit: -1,
+		flavor: values.Get("flavor"), within: values.Get("within"), workload: values.Get("workload"),
+	}
 	if text := values.Get("delta"); text != "" {
 		if q.delta, err = strconv.ParseBool(text); err != nil {
 			return q, fmt.Errorf("delta: %q is neither true nor false", text)

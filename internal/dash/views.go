@@ -31,6 +31,9 @@ func (s *Server) streams() {
 		"cluster-queue/{name}":              {clusterQueues | localQueues, s.clusterQueue},
 		"cohorts":                           {cohorts | clusterQueues, s.cohorts},
 		"cohort/{name}":                     {cohorts | clusterQueues, s.cohort},
+		"topologies":                        {topologies | places, s.topologies},
+		"topology/{name}":                   {topologies | places | workloads, s.topology},
+		"topology/{name}/domains":           {topologies | places, s.topologyDomains},
 		"resource-flavors":                  {flavors, s.flavors},
 		"resource-flavor/{name}":            {flavors | clusterQueues, s.flavor},
 	} {

@@ -78,7 +78,7 @@ func newWorld(t testing.TB, change func(*Server)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := options.DefaultDashboard()
 	o.Origins = []string{origin}
-	w.server, err = Setup(ctx, mgr, o, testr.NewWithInterface(t, testr.Options{}))
+	w.server, err = Setup(ctx, mgr, o, nil, testr.NewWithInterface(t, testr.Options{}))
 	w.must(err)
 	change(w.server)
 	ended := make(chan error, 2)

@@ -92,6 +92,8 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 		{"pending-workloads-lq", visibility, "localqueues/pendingworkloads", viewVerbs, true},
 		// A user that may read a Workload may ask for its explanation.
 		{"explanation", berthv1alpha1.GroupVersion.Group, "workloads/explanation", []string{"get"}, true},
+		// The use of nodes is for administrators.
+		{"topology-usage", berthv1alpha1.GroupVersion.Group, "topologies/usage", []string{"get"}, false},
 	} {
 		role := clusterRole("kueue-"+p.what+"-viewer-role",
 			rbacv1.PolicyRule{APIGroups: []string{p.group}, Resources: []string{p.resource}, Verbs: p.verbs})

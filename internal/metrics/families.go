@@ -13,6 +13,7 @@ type families struct {
 	quota      quotaFamilies
 	localQueue localQueueFamilies
 	cohort     cohortFamilies
+	topology   topologyFamilies
 }
 
 // schedulerFamilies are the families that belong to no single queue.
@@ -84,6 +85,9 @@ func (m *maker) families(o *Options) families {
 	}
 	if o.Cohorts {
 		f.cohort = m.cohorts(o)
+	}
+	if o.Topologies {
+		f.topology = m.topologies()
 	}
 	return f
 }

@@ -57,6 +57,12 @@ berth_scheduler_phase_duration_seconds                      h phase
 berth_engine_turn_duration_seconds                          h
 berth_events_shed_total                                     c reason
 berth_metrics_looks_failed_total                            c
+[topologies] berth_topology_capacity                        g topology flavor resource
+[topologies] berth_topology_free                            g topology flavor resource
+[topologies] berth_topology_largest_free                    g topology flavor level resource
+[topologies] berth_topology_fragmentation_ratio             g topology flavor level resource
+[topologies] berth_topology_domains                         g topology flavor level
+[topologies] berth_topology_nodes                           g topology flavor state
 berth_trainjob_phase                                        g phase
 berth_trainjob_status_posts_total                           c code
 berth_trainjob_runtime_patch_conflicts_total                c policy
@@ -100,7 +106,7 @@ berth_trainjob_runtime_patch_denied_total                   c reason
 `
 
 // switches enable families.
-var switches = []string{"creation", "hashes", "unadmitted", "cohorts", "fair", "resources", "localQueues", "usage", "custom"}
+var switches = []string{"creation", "hashes", "unadmitted", "cohorts", "fair", "resources", "localQueues", "usage", "custom", "topologies"}
 
 // twoOfEach are two custom labels of each kind, not in the order of the kinds.
 func twoOfEach() (list []configv1beta2.CustomMetricLabel) {
@@ -116,7 +122,7 @@ func optionsWith(on map[string]bool) Options {
 	o := Options{
 		Metrics: options.Metrics{ClusterQueueResources: on["resources"], LocalQueues: labels.Nothing()},
 		Cohorts: on["cohorts"], Hashes: on["hashes"], Unadmitted: on["unadmitted"], CreationLatency: on["creation"],
-		FairSharing: on["fair"], UsageSharing: on["usage"],
+		FairSharing: on["fair"], UsageSharing: on["usage"], Topologies: on["topologies"],
 	}
 	if on["localQueues"] {
 		o.Metrics.LocalQueues = labels.Everything()

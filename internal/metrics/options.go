@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
@@ -11,7 +12,7 @@ type Options struct {
 	// Metrics is the configuration: quota series, LocalQueues, custom labels.
 	Metrics options.Metrics
 	// Families that feature gates and the rest of the configuration enable.
-	Cohorts, Hashes, Unadmitted, CreationLatency, FairSharing, UsageSharing bool
+	Cohorts, Hashes, Unadmitted, CreationLatency, FairSharing, UsageSharing, Topologies bool
 	// Gates: the annotation admission-gated-by keeps Workloads out of their queue.
 	Gates bool
 
@@ -20,6 +21,8 @@ type Options struct {
 	Elected        <-chan struct{}
 	// Model returns the read model of the engine, see engine.Engine.Model; nil if there is none.
 	Model func() *state.Model
+	// Places is what is free in the domains of topologies; nil without topologies.
+	Places *occupancy.Map
 	// Usage returns the admission fair sharing usage of a LocalQueue, false for none. May be nil.
 	Usage func(state.Name) (float64, bool)
 	Build Build
@@ -37,6 +40,7 @@ func NewOptions(o *options.Options) Options {
 		Metrics: o.Metrics, Cohorts: on(feature.MetricsForCohorts), Hashes: on(feature.SchedulingEquivalenceHashing),
 		Unadmitted: on(feature.UnadmittedWorkloadsObservability), CreationLatency: on(feature.MetricForWorkloadCreationLatency),
 		Gates:       on(feature.AdmissionGatedBy),
+		Topologies:  on(feature.TopologyAwareScheduling),
 		FairSharing: o.FairSharing.Enabled, UsageSharing: o.AdmissionFairSharing.Enabled, LeaderElection: o.LeaderElection.Enabled,
 	}
 }

@@ -15,6 +15,7 @@ type entry struct {
 	lq           *localQueue // others read its name only
 	created      workload.Instant
 	usage        *resource.Vector // of its reservation
+	occupied     *occupied        // its places; nil for none
 	waits, holds int32            // the queues of its place in line and of its reservation; noQueue for none
 	flags
 }
@@ -91,6 +92,9 @@ func (s *State) entryOf(r *record) entry {
 	}
 	here := to != nil && r.in == to.q
 	e.hold(r, here)
+	if e.holds != noQueue {
+		e.occupied = s.occupiedBy(r)
+	}
 	if to != nil && !r.lq.def.Stopped && r.def.rests() {
 		e.waits, e.flags = to.q.Index, e.flags|resting
 		if r.in == nil {
@@ -128,10 +132,13 @@ func (e *entry) hold(r *record, here bool) {
 
 // same reports whether two entries add the same to the figures, given that the second is newer.
 func (e *entry) same(o *entry) bool {
-	if e.usage == nil || o.usage == nil {
-		return *e == *o
-	}
 	plain := *o
+	if e.occupied.same(o.occupied) {
+		plain.occupied = e.occupied
+	}
+	if e.usage == nil || o.usage == nil {
+		return *e == plain
+	}
 	plain.usage = e.usage
 	return *e == plain && slices.Equal(*e.usage, *o.usage)
 }

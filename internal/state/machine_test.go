@@ -127,6 +127,7 @@ type machine struct {
 	shown      map[string]string // by queue and cohort: what its status shows
 	checks     int
 	kept       []keptModel
+	ground     groundTwin
 
 	checkpoints   []keptCheckpoint
 	editedBetween []string // queues that were edited since the present step began; it may have admitted before

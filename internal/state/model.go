@@ -17,6 +17,7 @@ type Model struct {
 	cohorts     sorted[*cohortView]     // the defined or named ones
 	resources   *[]string               // the names of resource.IDs
 	fair        bool                    // there is fair sharing
+	ground
 }
 
 // queueView is a ClusterQueue in a Model.

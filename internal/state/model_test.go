@@ -55,6 +55,7 @@ func (m *machine) checkModel(t *rapid.T) {
 		equal("cohort "+name, slow, share)
 		equal("cohort is defined "+name, isDefined, known)
 	}
+	m.checkGround(t, got)
 	if again := m.s.Publish(); again != got {
 		t.Fatal("without an event the model is another one")
 	}

@@ -46,12 +46,14 @@ func (e SetNode) apply(s *State) {
 	s.places.SetNode(topology.Node{
 		Name: e.Name, Labels: e.Labels, Taints: e.Taints, Ready: e.Ready, Schedulable: e.Schedulable, Allocatable: s.requests(e.Allocatable),
 	})
+	s.read.setNode(&e)
 	s.world.CapacityChanged(s.places.Key)
 }
 
 func (e DeleteNode) apply(s *State) {
 	if s.places != nil {
 		s.places.RemoveNode(string(e))
+		s.read.dropNode(string(e))
 		s.world.CapacityChanged(s.places.Key)
 	}
 }
@@ -59,6 +61,7 @@ func (e DeleteNode) apply(s *State) {
 func (e SetForeign) apply(s *State) {
 	if s.places != nil {
 		s.places.SetForeign(e.Node, s.requests(e.Used))
+		s.read.setForeign(&e)
 		s.world.CapacityChanged(s.places.Key)
 	}
 }
@@ -77,8 +80,11 @@ func (s *State) requests(defs []Request) []workload.Request {
 
 // setTree makes the tree of a flavor follow its definition.
 func (s *State) setTree(f *flavor.Flavor) {
+	if s.places == nil {
+		return
+	}
+	s.read.setFlavor(f)
 	switch {
-	case s.places == nil:
 	case len(f.Levels) == 0 || f.Missing:
 		s.places.RemoveTree(f.Name)
 	default:
@@ -112,13 +118,7 @@ func (s *State) placedUsage(of *shape, u ledger.Usage, placed []PodSetPlacement)
 // recallPlaces returns an admission from a snapshot with its places.
 func (s *State) recallPlaces(r *record, from *flavor.Holding) *flavor.Holding {
 	h := *from
-	var placed []PodSetPlacement
-	for _, ps := range h.PodSets {
-		if ps.Placement != nil {
-			placed = append(placed, PodSetPlacement{ps.Name, *ps.Placement})
-		}
-	}
-	h.Usage = s.placedUsage(r.def.shape, h.Usage, placed)
+	h.Usage = s.placedUsage(r.def.shape, h.Usage, placementsOf(from))
 	return &h
 }
 

@@ -22,6 +22,7 @@ type publisher struct {
 	stale   []*seen         // queues and LocalQueues whose view may differ
 	cohorts map[string]bool // cohorts whose view may differ: true if their tree was edited
 	classes []classNote
+	ground  // of the next Model
 }
 
 // classNote is a class of a queue that may have become active or inadmissible.
@@ -100,7 +101,7 @@ func (s *State) Publish() *Model {
 		s.beginPublishing()
 	}
 	p := s.read
-	if len(p.touched)+len(p.stale)+len(p.cohorts)+len(p.classes) == 0 {
+	if len(p.touched)+len(p.stale)+len(p.cohorts)+len(p.classes) == 0 && p.ground == p.model.ground {
 		return p.model
 	}
 	s.world.ApplyEdits()
@@ -111,6 +112,7 @@ func (s *State) Publish() *Model {
 	s.updateClasses()
 	s.staleTrees()
 	next := *p.model
+	next.ground = p.ground
 	if s.world.Table.IDs() > len(*next.resources) {
 		next.resources = new(s.world.Table.Names())
 	}
@@ -153,6 +155,7 @@ func (s *State) beginPublishing() {
 	for name := range s.cohorts { //berth:unordered likewise
 		s.read.edit(name)
 	}
+	s.beginGround()
 }
 
 // manyClasses is the number of notes about a queue from which its set of classes is made anew, if that many of them may differ.

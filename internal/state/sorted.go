@@ -157,3 +157,74 @@ func balanced[T any](x T, left, right *branch[T]) *branch[T] {
 	}
 	return join(x, left, right)
 }
+
+// differences calls change for the items that only one of two sets has, and for equal items that are not the same, in order; the zero
+// value stands for none. Branches that both sets share are passed over.
+func differences[T comparable](before, now sorted[T], compare func(a, b T) int, change func(old, now T)) {
+	var none T
+	a, b := walkOf(before), walkOf(now)
+	for len(a)+len(b) > 0 {
+		switch {
+		case len(a) > 0 && len(b) > 0 && a.next() == b.next():
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		case a.size() >= b.size() && a.size() > 0:
+			a = a.expanded()
+		case b.size() > 0:
+			b = b.expanded()
+		default:
+			c := 0
+			switch {
+			case len(a) == 0:
+				c = 1
+			case len(b) == 0:
+				c = -1
+			default:
+				c = compare(a.next().item, b.next().item)
+			}
+			old, is := none, none
+			if c <= 0 {
+				old, a = a.next().item, a[:len(a)-1]
+			}
+			if c >= 0 {
+				is, b = b.next().item, b[:len(b)-1]
+			}
+			if old != is {
+				change(old, is)
+			}
+		}
+	}
+}
+
+// walk is what is left of a set in its order, the next part last.
+type walk[T any] []part[T]
+
+// part is a branch, or the item of one alone.
+type part[T any] struct {
+	*branch[T]
+	alone bool
+}
+
+func walkOf[T any](s sorted[T]) walk[T] { return walk[T]{}.with(s.branch, false) }
+
+func (w walk[T]) with(b *branch[T], alone bool) walk[T] {
+	if b == nil {
+		return w
+	}
+	return append(w, part[T]{b, alone})
+}
+
+func (w walk[T]) next() part[T] { return w[len(w)-1] }
+
+// size is the number of items of the next part, 0 for an item alone and for none.
+func (w walk[T]) size() int32 {
+	if len(w) == 0 || w.next().alone {
+		return 0
+	}
+	return w.next().branch.size
+}
+
+// expanded returns the walk with the parts of its next branch.
+func (w walk[T]) expanded() walk[T] {
+	b := w.next().branch
+	return w[:len(w)-1].with(b.right, false).with(b, true).with(b.left, false)
+}

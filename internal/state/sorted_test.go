@@ -46,6 +46,18 @@ func TestSorted(t *testing.T) {
 				t.Fatalf("%d is at %d (%v), want %d (%v)", x, before, found, at, has)
 			}
 		}
+		from := append(past, now)[rapid.IntRange(0, len(past)).Draw(t, "from")]
+		var gone, added []int
+		differences(from.set, now.set, cmp.Compare[int], func(old, is int) {
+			if old != 0 {
+				gone = append(gone, old)
+			} else {
+				added = append(added, is)
+			}
+		})
+		if !slices.Equal(gone, without(from.list, now.list)) || !slices.Equal(added, without(now.list, from.list)) {
+			t.Fatalf("from %v to %v: %v are gone and %v added", from.list, now.list, gone, added)
+		}
 		checkBalance(t, now.set.branch)
 		again := sortedOf(now.list)
 		if got := slices.Collect(again.all()); !slices.Equal(got, now.list) {
@@ -53,6 +65,16 @@ func TestSorted(t *testing.T) {
 		}
 		checkBalance(t, again.branch)
 	})
+}
+
+// without returns the items of a that b lacks; 0 is none.
+func without(a, b []int) (out []int) {
+	for _, x := range a {
+		if x != 0 && !slices.Contains(b, x) {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 func checkBalance(t *rapid.T, b *branch[int]) {

@@ -53,10 +53,16 @@ var groups = []group{
 	},
 	{
 		name: berthv1alpha1.GroupVersion.Group, versions: []string{berthv1alpha1.GroupVersion.Version},
-		resources: []*endpoint{{
-			name: "workloads", singular: "workload", kind: "Workload", namespaced: true,
-			sub: "explanation", subKind: "Explanation", schema: explanationSchema, read: explanation,
-		}},
+		resources: []*endpoint{
+			{
+				name: "workloads", singular: "workload", kind: "Workload", namespaced: true,
+				sub: "explanation", subKind: "Explanation", schema: explanationSchema, read: explanation,
+			},
+			{
+				name: "topologies", singular: "topology", kind: "Topology",
+				sub: "usage", subKind: "TopologyUsage", schema: usageSchema, read: topologyUsage,
+			},
+		},
 	},
 }
 

@@ -12,6 +12,7 @@ const title = "Kueue visibility-server"
 const (
 	summarySchema     = "PendingWorkloadsSummary"
 	explanationSchema = "Explanation"
+	usageSchema       = "TopologyUsage"
 )
 
 // property is a field of an object.
@@ -43,6 +44,14 @@ var owner = object{text: "An owner of a Workload.", properties: []property{
 	{name: "name", kind: "string", text: "Name of the owner."},
 	{name: "uid", kind: "string", text: "UID of the owner."},
 }}
+
+// amountProperties are the fields of an amount of one resource.
+var amountProperties = []property{
+	{name: "resource", kind: "string", text: "Name of the resource."},
+	{name: "capacity", kind: "quantity", text: "What the nodes that count have, less what pods outside of placements use."},
+	{name: "used", kind: "quantity", text: "What placed pods use."},
+	{name: "free", kind: "quantity", text: "What is left."},
+}
 
 // schemas are the schemas of each group, by name.
 var schemas = map[string]map[string]object{
@@ -102,6 +111,51 @@ var schemas = map[string]map[string]object{
 			{name: "name", kind: "string", text: "Its name; empty like the namespace."},
 			{name: "clusterQueue", kind: "string", text: "The ClusterQueue whose quota it holds."},
 			{name: "reason", kind: "string", text: "Why it and not another, as in its condition Preempted."},
+		}},
+		usageSchema: {text: "What is free and used in the domains of a Topology.", top: true, properties: []property{
+			{name: "flavors", kind: "FlavorUsage", list: true, text: "The ResourceFlavors that use the Topology."},
+		}},
+		"FlavorUsage": {text: "The nodes of one ResourceFlavor.", properties: []property{
+			{name: "flavor", kind: "string", text: "Name of the ResourceFlavor."},
+			{name: "nodes", kind: "NodeCounts", text: "The nodes that count as capacity, and the others."},
+			{name: "levels", kind: "LevelUsage", list: true, text: "Levels of the Topology, the broadest first."},
+			{name: "shapes", kind: "ShapeUsage", list: true, optional: true, text: "Pods of equal requests and constraints, of Workloads that run or wait."},
+		}},
+		"NodeCounts": {text: "Numbers of nodes.", properties: []property{
+			{name: "counted", kind: "integer", format: "int32", text: "Nodes that count as capacity."},
+			{name: "notReady", kind: "integer", format: "int32", text: "Nodes that are not ready."},
+			{name: "cordoned", kind: "integer", format: "int32", text: "Nodes that are ready and cordoned."},
+			{name: "unlabeled", kind: "integer", format: "int32", text: "Nodes with the labels of the flavor that lack one of a level."},
+		}},
+		"LevelUsage": {text: "The domains of one level.", properties: []property{
+			{name: "level", kind: "string", text: "Label key of the level."},
+			{name: "count", kind: "integer", format: "int32", text: "Number of domains."},
+			{name: "resources", kind: "LevelResource", list: true, text: "All domains together."},
+			{name: "domains", kind: "DomainUsage", list: true, optional: true, text: "Each domain; hosts only with hosts=true."},
+		}},
+		"LevelResource": {text: "One resource in all domains of a level.", properties: slices.Concat(amountProperties, []property{
+			{name: "largestFree", kind: "quantity", text: "What is free in the domain that has most."},
+			{name: "fragmentationPercent", kind: "integer", format: "int32", text: "How far that is below what it would be if all that is free were packed together."},
+		})},
+		"ResourceUsage": {text: "An amount of one resource.", properties: amountProperties},
+		"DomainUsage": {text: "One domain.", properties: []property{
+			{name: "values", kind: "string", list: true, text: "Values of all levels down to its own."},
+			{name: "nodes", kind: "integer", format: "int32", text: "Nodes that count as capacity."},
+			{name: "excludedNodes", kind: "integer", format: "int32", text: "Nodes that do not."},
+			{name: "pods", kind: "integer", format: "int32", text: "Pods that are placed in it."},
+			{name: "resources", kind: "ResourceUsage", list: true, text: "What it has of each resource."},
+		}},
+		"ShapeUsage": {text: "Pods of equal requests and constraints.", properties: []property{
+			{name: "requests", kind: "quantities", text: "Requests of one pod."},
+			{name: "constrained", kind: "boolean", optional: true, text: "A node selector or affinity restricts the nodes."},
+			{name: "running", kind: "integer", format: "int32", text: "Pod sets that hold places."},
+			{name: "waiting", kind: "integer", format: "int32", text: "Pod sets that wait."},
+			{name: "largest", kind: "LargestGang", list: true, text: "The biggest gang of further pods that fits into one domain, by level."},
+		}},
+		"LargestGang": {text: "The most pods that fit into one domain of a level.", properties: []property{
+			{name: "level", kind: "string", text: "Label key of the level."},
+			{name: "pods", kind: "integer", format: "int64", text: "Number of pods."},
+			{name: "domain", kind: "string", list: true, optional: true, text: "Values of the domain that has room for most."},
 		}},
 	},
 }

@@ -27,6 +27,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/inflight"
+	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
@@ -40,6 +41,8 @@ type Server struct {
 	Model func() *state.Model
 	// Read runs a function in the goroutine of the engine, see engine.Engine.Read.
 	Read func(ctx context.Context, f func(*state.State) any) (any, error)
+	// Places is what is free in the domains of topologies; nil without topologies.
+	Places *occupancy.Map
 	// Workload returns a Workload from the cache, which must not be modified, or nil.
 	Workload func(namespace, name string) *kueue.Workload
 	// Requests selects the requests of a pod that count.

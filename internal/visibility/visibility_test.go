@@ -244,6 +244,14 @@ func TestSchemas(t *testing.T) {
 		"FlavorChoice":            {"visibility.berth.dev", berthv1alpha1.FlavorChoice{}},
 		"Shortfall":               {"visibility.berth.dev", berthv1alpha1.Shortfall{}},
 		"Victim":                  {"visibility.berth.dev", berthv1alpha1.Victim{}},
+		"TopologyUsage":           {"visibility.berth.dev", berthv1alpha1.TopologyUsage{}},
+		"FlavorUsage":             {"visibility.berth.dev", berthv1alpha1.FlavorUsage{}},
+		"NodeCounts":              {"visibility.berth.dev", berthv1alpha1.NodeCounts{}},
+		"LevelUsage":              {"visibility.berth.dev", berthv1alpha1.LevelUsage{}},
+		"ResourceUsage":           {"visibility.berth.dev", berthv1alpha1.ResourceUsage{}},
+		"DomainUsage":             {"visibility.berth.dev", berthv1alpha1.DomainUsage{}},
+		"ShapeUsage":              {"visibility.berth.dev", berthv1alpha1.ShapeUsage{}},
+		"LargestGang":             {"visibility.berth.dev", berthv1alpha1.LargestGang{}},
 	} {
 		var want []string
 		o := schemas[tc.group][name]

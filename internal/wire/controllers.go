@@ -23,6 +23,7 @@ import (
 	jobcontroller "github.com/berth-project/berth/internal/job/controller"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/warn"
+	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/placement/standing"
@@ -42,9 +43,11 @@ import (
 
 // addEverything adds all controllers, servers and webhooks of the enabled groups to the manager.
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
-	s := state.New(stateOptions(&cfg.Options))
+	options := stateOptions(&cfg.Options)
+	s := state.New(options)
 	s.Record(inspect.FlightEvents)
 	e := engine.New(s, time.Now)
+	cfg.places = occupancy.New(e.Model, options.Topology)
 	if err := addMetrics(mgr, e, &cfg); err != nil {
 		return err
 	}

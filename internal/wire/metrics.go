@@ -21,7 +21,7 @@ import (
 func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o := metrics.NewOptions(&cfg.Options)
 	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
-	o.Model = e.Model
+	o.Model, o.Places = e.Model, cfg.places
 	cfg.meter = metrics.New(o)
 	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
 	e.OnTurn(meterTurn(cfg.meter))

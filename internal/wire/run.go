@@ -30,6 +30,7 @@ import (
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/metrics"
+	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/placement/capacity"
 	"github.com/berth-project/berth/internal/reconcile"
@@ -64,6 +65,7 @@ type Config struct {
 	limit    inflight.Throttle      // of requests to the API server
 	reloader *reload.Reloader       // of the configuration file
 	runtimes *runtimes.Store        // shared by the controller, webhooks and job kind of TrainJobs
+	places   *occupancy.Map         // what is free in the domains of topologies; nil without topologies
 	probes   *listen.Probes         // also if their address is reserved
 }
 

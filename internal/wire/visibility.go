@@ -47,7 +47,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	}
 	config.ClientAuth = tls.RequestClientCert // verified for each request
 	server := visibility.New(visibility.Server{
-		Model: e.Model, Read: e.Read, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
+		Model: e.Model, Read: e.Read, Places: cfg.places, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
 	})
 	return mgr.Add(&listen.Listener{

@@ -26,29 +26,33 @@ const topHelp = `Shows how much of every quota is in use: cohorts with the Clust
   berth top cohort -r nvidia.com/gpu
   berth top flavor
 
+  berth top --topology                   # what is free in each rack
+  berth top --topology gpus --hosts -r nvidia.com/gpu
+
 In the bar, █ is used by what runs, and ▒ is reserved for what is about to run; what goes beyond QUOTA is borrowed. The line of a cohort
-is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.`
+is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.
+
+--topology shows nodes instead of quota: for each flavor with a topology what is free, used and there in every domain of every level. LARGEST
+is what is free in one domain; a gang that has to stay together gets no more than that. FRAGMENTED is how far LARGEST is below what it would
+be if all that is free were packed together. NODES that do not count are not ready, cordoned, or without a label of the topology.
+A second table has the pods in use, by their requests, with the biggest gang of further ones that fits into one domain of each level: there
+node selectors, affinity and taints count as well. Names of topologies may follow. The answer is the manager's.`
 
 // top is the command line of `berth top`.
 type top struct {
-	watch     bool
-	interval  time.Duration
-	resource  string
-	noHeaders bool
-	what      string   // kind of the names
-	names     []string // empty for all
-	seen      []string // existing names
-	view      func(*top, *forest, *table)
+	watch    bool
+	interval time.Duration
+	resource string
+	what     string   // kind of the names
+	names    []string // empty for all
+	seen     []string // existing names
+	view     func(*top, *forest, *table)
+	output
+	topology, hosts bool
 }
 
 func (t *tool) newTop() *cobra.Command {
-	cmd := t.newTopOf("top", "how much of every quota is in use", topHelp, nil, (*top).tree)
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return unknown(cmd, args[0])
-		}
-		return nil
-	}
+	cmd := t.newTopOf("top", "how much of every quota is in use, or of the nodes of a topology", topHelp, nil, (*top).tree)
 	queues := t.newTopOf("clusterqueue [NAME...]", "the use of ClusterQueues", "Shows how much of the quota of ClusterQueues is in use.\n\n  berth top clusterqueue gpus\n  berth top cq --watch", cluster.ClusterQueue, (*top).queues)
 	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cluster.Cohort, (*top).cohorts)
 	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", cluster.ResourceFlavor, (*top).flavors)
@@ -65,6 +69,9 @@ func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top
 			if o.interval <= 0 {
 				return cluster.Usage("--interval %s: must be more than 0, as in 2s", o.interval)
 			}
+			if err := o.check(); err != nil {
+				return err
+			}
 			o.names = args
 			return t.run(cmd, o.run)
 		},
@@ -72,6 +79,8 @@ func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top
 	if k != nil {
 		cmd.Aliases = k.Aliases
 		cmd.ValidArgsFunction = t.complete(k, nil)
+	} else if use == "top" {
+		t.addTopology(cmd, &o)
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again and again, until Ctrl-C")
 	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "with --watch: how often")
@@ -119,8 +128,11 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// look reads all queues and cohorts and renders them.
+// look reads all queues and cohorts, or topologies, and renders them.
 func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
+	if o.topology {
+		return o.lookAtNodes(ctx, s)
+	}
 	var queues kueue.ClusterQueueList
 	if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
 		return nil, err

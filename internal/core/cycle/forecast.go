@@ -8,6 +8,7 @@ import (
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -174,7 +175,7 @@ func (c *round) turnAhead(e *entry) {
 		e.postponed, e.passedOver = false, true
 		c.withoutForecasts(func() {
 			c.dropNomination(e.q)
-			c.skip(e, "workloads of other queues are due first: they wait behind preemptors whose victims are leaving")
+			c.skip(e, skipped{trace.WaitingForQuota, "workloads of other queues are due first: they wait behind preemptors whose victims are leaving"})
 			c.announceChange(e)
 		})
 	}

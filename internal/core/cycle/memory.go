@@ -9,6 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -61,6 +62,7 @@ type NominationMemory struct {
 	ledger.Usage
 	Rest    [][]ledger.Item `json:",omitempty"` // of the Usage, see ledger.Ledger.Remember
 	Victims []VictimMemory
+	Places  []*trace.Placement `json:",omitempty"` // of the Usage, by pod set
 	Level   int
 	Since   workload.Instant
 	Expired bool
@@ -180,7 +182,7 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 		m.InadmissibleAlone = append(m.InadmissibleAlone, wl.UID)
 	}
 	if c := q.nomination; c != nil {
-		m.Nomination = &NominationMemory{Preemptor: c.preemptor.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired, Rest: w.Ledger.Remember(c.usage)}
+		m.Nomination = &NominationMemory{Preemptor: c.preemptor.UID, Usage: c.usage, Level: c.level, Since: c.since, Expired: c.expired, Rest: w.Ledger.Remember(c.usage), Places: c.places}
 		if c.replaces != nil && c.replaces.Reserved {
 			m.Nomination.Replaces = c.replaces.UID
 		}
@@ -319,7 +321,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	}
 	var c *nomination
 	if m.Nomination != nil {
-		c = &nomination{preemptor: get(m.Nomination.Preemptor), replaces: get(m.Nomination.Replaces), usage: w.Ledger.Recall(m.Nomination.Usage, m.Nomination.Rest), level: m.Nomination.Level, since: m.Nomination.Since, expired: m.Nomination.Expired}
+		c = &nomination{preemptor: get(m.Nomination.Preemptor), replaces: get(m.Nomination.Replaces), usage: w.Ledger.Recall(m.Nomination.Usage, m.Nomination.Rest), level: m.Nomination.Level, since: m.Nomination.Since, expired: m.Nomination.Expired, places: m.Nomination.Places}
 		for _, v := range m.Nomination.Victims {
 			if wl := get(v.UID); wl != nil {
 				c.victims = append(c.victims, preempt.Victim{Workload: wl, Node: w.Queues[wl.Queue].Node, Reason: v.Reason})

@@ -78,7 +78,7 @@ func (w *World) renominate(e *entry) {
 	w.flavors.Only = e.got.Holding()
 	w.withoutReplaced(e, func() { w.assign(e) })
 	w.flavors.Only = nil
-	e.postponed = e.got.Mode == flavor.Fit && !w.round.fitsForReal(e)
+	e.postponed = e.got.Mode == flavor.Fit && !w.round.fitsForReal(e, e.got.Usage)
 	e.got.Tried = e.got.Tried[:0]
 }
 

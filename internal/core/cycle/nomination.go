@@ -19,6 +19,7 @@ type nomination struct {
 	usage     ledger.Usage
 	replaces  *workload.Workload // the slice that the preemptor replaces
 	victims   []preempt.Victim   // none if it waits for victims of others
+	places    []*trace.Placement // of usage, by pod set; nil for none
 	level     int                // how far up the cohorts it borrows
 	since     workload.Instant
 	expired   bool
@@ -236,14 +237,16 @@ func (c *round) fits(q *Queue, usage ledger.Usage, replaces *workload.Workload) 
 func (c *round) preempt(e *entry) {
 	if slices.ContainsFunc(e.targets, func(v preempt.Victim) bool { return v.Workload.Gone }) {
 		e.passedOver = true
-		c.skip(e, "another workload preempts the same workloads")
+		c.skip(e, skipped{trace.WaitingForQuota, "another workload preempts the same workloads"})
 		return
 	}
 	c.takeOut(e.targets, e.q)
-	if !c.fits(e.q, e.got.Usage, e.replaces) {
+	fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) }
+	if !fits(e.got.Usage) {
+		why := lost(e, fits)
 		c.putBack(e.q)
 		e.passedOver = true
-		c.skip(e, "quota was given to another workload first")
+		c.skip(e, why)
 		return
 	}
 	if c.retract(e); len(e.targets) == 0 {
@@ -275,8 +278,8 @@ const waitsForOthersVictims = "it fits as soon as the workloads preempted for ot
 // postpone lets a head wait for victims of other preemptors, whose eviction is sufficient for
 // it as well. spec: 10 §4.5 step 5b, 5g.
 func (c *round) postpone(e *entry) {
-	if !c.fits(e.q, e.got.Usage, e.replaces) {
-		c.skip(e, "quota was given to another workload first")
+	if fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) }; !fits(e.got.Usage) {
+		c.skip(e, lost(e, fits))
 		return
 	}
 	c.hold(e, nil)
@@ -286,6 +289,12 @@ func (c *round) postpone(e *entry) {
 // hold nominates the head: it holds its quota and keeps it at the head.
 func (c *round) hold(e *entry, victims []preempt.Victim) {
 	fresh := &nomination{preemptor: e.wl, usage: e.got.Usage.Clone(), replaces: e.replaces, victims: victims, level: e.got.Level, since: c.now}
+	for i := range e.got.PodSets {
+		if e.got.PodSets[i].Placement != nil {
+			fresh.places = e.places()
+			break
+		}
+	}
 	if had := e.hadNomination; had.same(fresh) {
 		fresh.since, fresh.expired = had.since, had.expired
 	}

@@ -56,6 +56,15 @@ func (e *entry) setPlaces(usage ledger.Usage, placements []*trace.Placement) {
 	}
 }
 
+// places returns the places of a nomination, by pod set.
+func (e *entry) places() []*trace.Placement {
+	out := make([]*trace.Placement, len(e.got.PodSets))
+	for i := range out {
+		out[i] = e.got.PodSets[i].Placement
+	}
+	return out
+}
+
 // placeWithout is place as if the victims of the head had left; without room it drops them.
 func (w *World) placeWithout(e *entry, podSets []workload.PodSet) {
 	if !w.placed(e) || len(e.targets) == 0 || e.got.Usage.Shares() {
@@ -107,7 +116,7 @@ func (c *round) placeAgain(e *entry) bool {
 	if ok {
 		e.setPlaces(usage, placements)
 	}
-	return ok && c.fits(e.q, usage, e.replaces) && c.fitsForReal(e)
+	return ok && c.fits(e.q, usage, e.replaces) && c.fitsForReal(e, usage)
 }
 
 // podSetsOf returns the pod sets of a head with the counts of its nomination.
@@ -143,6 +152,9 @@ func (w *World) leavingWithPlaces(e *entry) []preempt.Victim {
 	victims := w.leaving(e.q, e.wl, usage)
 	if victims != nil {
 		e.got.Usage = usage.Copy(e.got.Usage)
+		if places := e.q.nomination.places; len(places) == len(e.got.PodSets) {
+			e.setPlaces(e.got.Usage, places)
+		}
 	}
 	return victims
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -434,7 +435,7 @@ func (c *round) decide(e *entry, d Decision) {
 
 // skip leaves the head in place, with its nomination, since other heads took the quota. It is
 // evaluated again when the quota that they hold changes.
-func (c *round) skip(e *entry, note string) {
+func (c *round) skip(e *entry, why skipped) {
 	c.restoreNomination(e)
 	if c.w.KeepScan {
 		c.remember(e)
@@ -442,9 +443,23 @@ func (c *round) skip(e *entry, note string) {
 		e.wl.Scan = nil
 	}
 	record := c.blankRecord(e)
-	record.Verdict, record.Reason, record.Note = trace.Waits, trace.WaitingForQuota, note
+	record.Verdict, record.Reason, record.Note = trace.Waits, why.reason, why.note
 	c.skipped = append(c.skipped, skippedHead{e, record})
 	c.decide(e, Decision{Look: record})
+}
+
+// skipped is why a head was skipped.
+type skipped struct {
+	reason trace.Reason
+	note   string
+}
+
+// lost is that other heads took the quota of a nomination or, if that still fits without its places, these.
+func lost(e *entry, fits func(ledger.Usage) bool) skipped {
+	if e.got.Usage.Shares() && fits(ledger.Usage{Quota: e.got.Usage.Quota}) {
+		return skipped{trace.TopologyPlacementFailed, "its places on nodes were given to another workload first"}
+	}
+	return skipped{trace.WaitingForQuota, "quota was given to another workload first"}
 }
 
 // skippedHead is a head that was skipped, with its incomplete record.
@@ -477,8 +492,9 @@ func (c *round) setSkippedInadmissible(l skippedHead) bool {
 // admit charges the head, if its quota is free: neither held for a preemptor, nor still in use
 // by a victim.
 func (c *round) admit(e *entry) {
-	if (!c.fits(e.q, e.got.Usage, e.replaces) || !c.fitsForReal(e)) && !c.placeAgain(e) {
-		c.skip(e, "quota was given to another workload first")
+	fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) && c.fitsForReal(e, u) }
+	if !fits(e.got.Usage) && !c.placeAgain(e) {
+		c.skip(e, lost(e, fits))
 		return
 	}
 	w := c.w
@@ -502,7 +518,7 @@ func (c *round) admit(e *entry) {
 }
 
 // fitsForReal reports whether the head fits while all victims still hold their quota.
-func (c *round) fitsForReal(e *entry) bool {
+func (c *round) fitsForReal(e *entry, usage ledger.Usage) bool {
 	if len(c.victims) == 0 {
 		return true
 	}
@@ -515,5 +531,5 @@ func (c *round) fitsForReal(e *entry) bool {
 	for _, v := range c.victims {
 		l.Charge(v.Node, v.Workload.Usage)
 	}
-	return c.fits(e.q, e.got.Usage, e.replaces)
+	return c.fits(e.q, usage, e.replaces)
 }

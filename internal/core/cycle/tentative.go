@@ -89,7 +89,7 @@ func (c *round) dropAdmission(wl *workload.Workload) bool {
 func (c *round) startAfterRetraction(e *entry) {
 	started := false
 	c.withoutForecasts(func() {
-		if started = c.fits(e.q, e.got.Usage, e.replaces) && c.fitsForReal(e); started {
+		if started = c.fits(e.q, e.got.Usage, e.replaces) && c.fitsForReal(e, e.got.Usage); started {
 			for i := range e.got.PodSets {
 				for j := range e.got.PodSets[i].Resources {
 					e.got.PodSets[i].Resources[j].Mode = flavor.Fit

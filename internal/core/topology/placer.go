@@ -40,6 +40,18 @@ func (p *Placer) Why(podSets []workload.PodSet, groups []flavor.PlaceGroup) stri
 	return "other workloads of the same cycle take the nodes"
 }
 
+// RoomFor returns how much of a group of pod sets the domains of its level hold.
+func (p *Placer) RoomFor(podSets []workload.PodSet, g flavor.PlaceGroup) (Room, *Failure) {
+	return p.Room(asked(podSets, []flavor.PlaceGroup{g}))
+}
+
+// LargestOf returns, by level, the domains that hold most pods like those of a pod set, whatever places it asks for.
+func (p *Placer) LargestOf(ps *workload.PodSet, f *flavor.Flavor) ([]LevelFit, *Failure) {
+	pod := *ps
+	pod.Topology = nil
+	return p.Largest(asked([]workload.PodSet{pod}, []flavor.PlaceGroup{{PodSets: []int{0}, Flavor: f}})[0], Options{})
+}
+
 // Wants waits for the domains to hold the group: all of their capacity, and the free part of it.
 func (p *Placer) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) ([]workload.Want, bool) {
 	pods := asked(podSets, []flavor.PlaceGroup{g})

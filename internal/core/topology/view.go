@@ -115,3 +115,115 @@ func (s *Space) Largest(p PodSet, o Options) ([]LevelFit, *Failure) {
 	}
 	return out, nil
 }
+
+// Leaf is a domain of the lowest level, for readers.
+type Leaf struct {
+	Path               []string // the values of all levels
+	Nodes              int      // that count
+	NotReady, Cordoned int      // that do not count; one that is both is not ready
+	Capacity, Used     []resource.Amount
+}
+
+// Leaves calls visit with the leaves of a flavor's tree, in the order of their values. Amounts are of the resources of, in
+// their order. visit may not keep its argument.
+func (s *Space) Leaves(flavor string, of []resource.ID, visit func(*Leaf)) {
+	t, ok := s.trees[flavor]
+	if !ok || t.lowest() < 0 {
+		return
+	}
+	t.number()
+	all := t.levels[t.lowest()].All
+	var ids []int32
+	for id := range all {
+		if all[id].live {
+			ids = append(ids, int32(id))
+		}
+	}
+	slices.SortFunc(ids, func(a, b int32) int { return cmp.Compare(all[a].order, all[b].order) })
+	out := Leaf{Capacity: make([]resource.Amount, len(of)), Used: make([]resource.Amount, len(of))}
+	for _, id := range ids {
+		l := &t.leaves[id]
+		out.Path, out.Nodes, out.NotReady, out.Cordoned = l.path, int(l.active), 0, 0
+		for _, slot := range l.nodes {
+			switch n := &s.nodes.All[slot]; {
+			case !n.Ready:
+				out.NotReady++
+			case !n.Schedulable:
+				out.Cordoned++
+			}
+		}
+		capacity, used := row(t.capacity, id, s.stride), row(s.used, l.account, s.stride)
+		for i, r := range of {
+			c := s.column(r)
+			if c >= len(capacity) { // the column is new, and wider than before
+				capacity, used = row(t.capacity, id, s.stride), row(s.used, l.account, s.stride)
+			}
+			out.Capacity[i], out.Used[i] = capacity[c], used[c]
+		}
+		visit(&out)
+	}
+}
+
+// Unlabeled returns how many nodes have the labels of a flavor's nodes, and lack one of its topology's levels.
+func (s *Space) Unlabeled(flavor string) (n int) {
+	t, ok := s.trees[flavor]
+	if !ok {
+		return 0
+	}
+	for i := range s.nodes.All {
+		node := &s.nodes.All[i]
+		if node.Name == "" || slices.ContainsFunc(node.members, func(m member) bool { return m.tree == t }) {
+			continue
+		}
+		of := true
+		for label, value := range t.def.NodeLabels { //berth:unordered all have to match
+			have, has := node.Labels[label]
+			of = of && has && have == value
+		}
+		if of {
+			n++
+		}
+	}
+	return n
+}
+
+// Room is how much of a group of pod sets the domains hold, at the level that the group asks for.
+type Room struct {
+	Level   string
+	One     bool // one domain has to hold all, else several may
+	Unit    Unit
+	Needed  int64       // in units
+	Domains []DomainFit // of the level, in the order of their values
+}
+
+// Room returns the room for pod sets that are placed together, with what is free now.
+func (s *Space) Room(pods []PodSet) (Room, *Failure) {
+	groups := groupsOf(pods)
+	if len(groups) != 1 {
+		return Room{}, &Failure{Cause: BadGroup}
+	}
+	g := &groups[0]
+	if f := s.resolve(g); f != nil {
+		return Room{}, f
+	}
+	t := g.tree
+	t.number()
+	sh := t.shapeOf(g, false)
+	out := Room{Level: t.def.Levels[g.requested], One: g.required, Unit: Pods, Needed: g.needed}
+	if g.size > 1 {
+		out.Unit = Slices
+	}
+	list := t.candidates(sh, g.requested, chooser{tiers: true})
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.order, b.order) })
+	for _, c := range list {
+		fit := DomainFit{t.pathValues(g.requested, c.id), c.podsWL, c.slicesWL}
+		if g.leader != nil && !c.leader {
+			fit.Pods, fit.Slices = c.pods, c.slices
+			if g.required {
+				fit.Pods, fit.Slices = 0, 0
+			}
+		}
+		out.Domains = append(out.Domains, fit)
+	}
+	return out, nil
+}

@@ -1,5 +1,7 @@
 // The pages of the dashboard. Each opens the views that it shows as WebSockets, and is drawn again when one of them changes.
 
+import { topologyPages } from "/assets/topology.js";
+
 const page = document.getElementById("page");
 const link = document.getElementById("link");
 const leave = document.getElementById("leave");
@@ -40,7 +42,7 @@ function merge(target, patch) {
   return out;
 }
 
-// view follows a view of the back end until the page is left, and calls changed with all of it.
+// view follows a view of the back end until the page is left, and calls changed with all of it. It returns a function that ends it before.
 function view(path, changed) {
   const state = { closed: false, socket: null, pause: 500 };
   const connect = () => {
@@ -72,8 +74,10 @@ function view(path, changed) {
       state.pause = Math.min(2 * state.pause, 15000);
     };
   };
-  open.push(() => { state.closed = true; state.socket?.close(); });
+  const close = () => { state.closed = true; state.socket?.close(); };
+  open.push(close);
   connect();
+  return close;
 }
 
 function online(is) {
@@ -346,10 +350,13 @@ const pages = {
   "resource-flavor": (name) => single(name, escaped("ws", "resource-flavor", name), (f) => [
     h("div", { class: "card" }, h("dl", {}, h("dt", {}, "Node labels"),
       h("dd", {}, Object.entries(f.spec?.nodeLabels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ") || "none: any node"),
-      h("dt", {}, "Topology"), h("dd", {}, f.spec?.topologyName ?? "none"))),
+      h("dt", {}, "Topology"), h("dd", {}, f.spec?.topologyName ? to(escaped("topology", f.spec.topologyName) + "?" + new URLSearchParams({ flavor: name }), f.spec.topologyName) : "none"))),
     h("h2", {}, "Cluster queues with quota of it"), clusterQueueCards(values(f.clusterQueues), name),
   ], yaml("resourceflavor", name)),
   "login": login,
+  ...topologyPages({
+    h, view, go, to, escaped, single, table, values, amount, number, yaml, workloadName: (namespace, name) => to(escaped("workload", namespace, name), `${namespace}/${name}`),
+  }),
 };
 
 function login() {

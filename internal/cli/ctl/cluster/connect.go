@@ -177,10 +177,14 @@ func (s *Session) Discovery() (*discovery.DiscoveryClient, error) {
 }
 
 // Raw reads one path of the API server.
-func (s *Session) Raw(ctx context.Context, path string) ([]byte, error) {
+func (s *Session) Raw(ctx context.Context, path string, parameters ...string) ([]byte, error) {
 	d, err := s.Discovery()
 	if err != nil {
 		return nil, err
 	}
-	return d.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	r := d.RESTClient().Get().AbsPath(path)
+	for i := 0; i+1 < len(parameters); i += 2 {
+		r = r.Param(parameters[i], parameters[i+1])
+	}
+	return r.DoRaw(ctx)
 }
