@@ -36,7 +36,7 @@ var transitions = map[string][]string{
 	"UnblockFromPreemptionGates": nil,
 	"Release":                    {"internal/job/plan/decide"},
 	"WaitForReplacements":        {"internal/job/plan/decide"},
-	"FinishOrphan":               {"internal/job/plan/decide"},
+	"ReleaseOrphan":              {"internal/job/plan/decide"},
 	"Finish":                     {"internal/job/plan/decide", "internal/multikueue/plan", "internal/workload/follow"}, // of a slice
 	"RequestDeactivation":        {"internal/job/plan/decide", "internal/multikueue/plan"},
 	"SyncAdmitted":               {"internal/multikueue/plan"},
@@ -190,7 +190,7 @@ var homes = []home{
 		},
 	},
 	{
-		"the end of an orphaned Workload", workloadConditions, "lifecycle.Machine.FinishOrphan", nil,
+		"the end of an orphaned Workload", workloadConditions, "lifecycle.Machine.ReleaseOrphan", nil,
 		func(n ast.Node, imports map[string]string) bool {
 			call, ok := n.(*ast.CallExpr)
 			return ok && slices.ContainsFunc(call.Args, func(e ast.Expr) bool { return mentions(e, imports, kueueAPI, "ReasonOwnerNotFound") })
