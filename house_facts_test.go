@@ -235,3 +235,37 @@ func checkHomes(tr *tree) (out []string) {
 	}
 	return out
 }
+
+// checkOverlays finds users of an overlay that do not run its contract: each overlay of a package needs a run in the tests of the package.
+func checkOverlays(tr *tree) (out []string) {
+	const pkg = module + "/internal/reconcile"
+	made, run, places := map[string]int{}, map[string]int{}, map[string]string{}
+	for _, f := range tr.files {
+		imports := f.imports()
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			fun := call.Fun
+			if index, ok := fun.(*ast.IndexExpr); ok {
+				fun = index.X
+			}
+			switch in, name, _ := qualified(fun, imports); {
+			case in == pkg && name == "NewOverlay" && shipped(f):
+				made[f.dir]++
+				places[f.dir] = tr.at(n)
+			case in == pkg+"/overlaytest" && name == "Run" && f.test:
+				run[f.dir]++
+			}
+			return true
+		})
+	}
+	for dir, n := range made {
+		if run[dir] < n {
+			out = append(out, fmt.Sprintf("%s: the package makes %d overlays, and its tests call overlaytest.Run %d times", places[dir], n, run[dir]))
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -295,6 +295,18 @@ var fixtures = map[string]fixture{
 			"internal/workload/evict/a.go:4: decides the end of an orphaned Workload",
 		},
 	},
+	"overlays": {
+		"every overlay keeps the contract",
+		map[string]string{
+			"internal/queue/controller/a.go": coreDoc + `import "` + module + `/internal/reconcile"` + "\nvar a = reconcile.NewOverlay[*X](now)\nvar b = reconcile.NewOverlay[*Y](now)",
+			"internal/queue/controller/a_test.go": coreDoc + `import "` + module + `/internal/reconcile/overlaytest"` +
+				"\nfunc TestA(t *testing.T) { overlaytest.Run(t, overlaytest.User[*X]{}) }",
+			"internal/reconcile/a.go":        coreDoc + `var a = NewOverlay[*X](now)`,
+			"internal/placement/a/a.go":      coreDoc + `import "` + module + `/internal/reconcile"` + "\nvar a = reconcile.NewOverlay[*X](now)",
+			"internal/placement/a/a_test.go": coreDoc + `import "` + module + `/internal/reconcile/overlaytest"` + "\nfunc TestA(t *testing.T) { overlaytest.Run[*X](t, u) }",
+		},
+		[]string{"internal/queue/controller/a.go:5: the package makes 2 overlays, and its tests call overlaytest.Run 1 times"},
+	},
 	"sizes": {
 		"small files and functions",
 		map[string]string{

@@ -98,6 +98,12 @@ var laws = []law{
 		checkHomes,
 	},
 	{
+		10, "every overlay keeps the contract",
+		"memories of writes that disagree about versions, other objects of a name and expiry were faults that no test of the type can find",
+		"call overlaytest.Run with the component's own functions",
+		checkOverlays,
+	},
+	{
 		11, "small files and functions",
 		"what does not fit on a few screens is not read before it is changed",
 		"split it by what the parts are; an entry in `exceptions` (house_test.go) needs a reason and may only shrink",

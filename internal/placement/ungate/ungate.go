@@ -177,10 +177,8 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if !managed {
 		return r.ungateAll(ctx, pods)
 	}
-	for i, pod := range pods {
-		if pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
-			return err
-		}
+	if err := r.updateToWritten(ctx, pods); err != nil {
+		return err
 	}
 	w, err := r.granting(ctx, chain, pods)
 	if err != nil || w == nil {
@@ -191,6 +189,16 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	return r.ungate(ctx, w, pods, next)
+}
+
+// updateToWritten replaces pods of the cache by newer versions that this process wrote.
+func (r *reconciler) updateToWritten(ctx context.Context, pods []*corev1.Pod) (err error) {
+	for i, pod := range pods {
+		if pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decide returns the pods as they should be, one for each of the given pods. A pod that the gate of elastic jobs holds gets no domain: it
