@@ -224,15 +224,7 @@ func (w *world) install() {
 		w.must(yaml.Unmarshal(raw, &crd))
 		w.create(&crd)
 	}
-	w.create(&apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "podgroups.scheduling.x-k8s.io", Annotations: map[string]string{"api-approved.kubernetes.io": "unapproved, for tests"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "scheduling.x-k8s.io", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "PodGroup", ListKind: "PodGroupList", Plural: "podgroups", Singular: "podgroup"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)},
-			}}},
-		},
-	})
+	w.create(embeddedtest.LooseCRD(plan.CoschedulingPodGroup, "podgroups"))
 	wait.Until(w.t, "the CRDs are served", func() error {
 		groups := &metav1.PartialObjectMetadataList{}
 		groups.SetGroupVersionKind(plan.CoschedulingPodGroup)
