@@ -158,6 +158,13 @@ var laws = []law{
 		checkWaits,
 	},
 	{
+		19, "tests do not sleep",
+		"a sleep that waits for something is too short on a loaded machine and too long on all others",
+		"call internal/embedded/embeddedtest/wait: Until; Stays for what must not happen, Quiet for an end of work, NextSecond for timestamps; " +
+			"inject the duration, or use testing/synctest; `sleepers` (house_shell_test.go) has the functions whose subject is time",
+		checkSleeps,
+	},
+	{
 		20, "random tests take a seed",
 		"a fault that was found once is found again only with the same numbers, and other faults only with others",
 		"take the seed from embeddedtest.Seed or embeddedtest.Random, or draw it (rapid)",
