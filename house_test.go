@@ -283,6 +283,7 @@ type room struct {
 var rooms = []room{
 	{dir: "internal/core", layer: 0},
 	{dir: "internal/goldentest", layer: 0}, // compares files in tests
+	{dir: "internal/worldtest", layer: 0},  // draws worlds in tests
 	{dir: "api", layer: 1},
 	{dir: "config", layer: 1},
 	{dir: "internal/state", layer: 1},

@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -18,17 +17,10 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/worldtest"
 )
 
-// TestMain draws the same worlds every time. Flags override that.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "200", "rapid.seed": "1"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(worldtest.Main(m)) }
 
 // seats places each pod on one seat of the first rack that has seats for all pods of a workload:
 // a dimension that no package but ledger knows.

@@ -170,7 +170,7 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err != nil {
 		return err
 	}
-	pods, err := r.podsOf(ctx, chain)
+	pods, err := r.Pods.OfChain(ctx, chain)
 	if err != nil {
 		return err
 	}
@@ -268,21 +268,6 @@ func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 		}
 	}
 	return nil
-}
-
-// podsOf returns the pods of a chain, which are shared with the cache.
-func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {
-	var list corev1.PodList
-	err := r.Pods.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{reconcile.ByChain: chain.Name},
-		client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("listing pods of %s: %w", chain, err)
-	}
-	out := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out, nil
 }
 
 // granting returns the Workload that lets the pods of a chain run, nil if there is none: the admitted slice of the job, or the Workload

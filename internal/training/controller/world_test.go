@@ -26,9 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -251,11 +249,10 @@ func (w *world) start() {
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.traffic.wrap)
 	server, url, ca := reviewtest.NewServer(w.t)
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
+	mgr := embeddedtest.Manager(w.t, cfg, ctrl.Options{
+		Scheme: newScheme(), Cache: embeddedtest.Only(w.namespace),
+		WebhookServer: server,
 	})
-	w.must(err)
 	w.options.Runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())
 	w.must(controller.Setup(mgr, w.options))
 	w.must(admission.SetupTraining(mgr, webhook.Options{Plan: w.options.Config, Runtimes: w.options.Runtimes, Now: w.options.Now}, w.queue))
