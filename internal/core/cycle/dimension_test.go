@@ -140,9 +140,9 @@ func TestDimension(t *testing.T) {
 	s.wantFree(t, "at first", 1, 2)
 	four := s.arrive(s.b, "four", 1, 4, 0)
 	r := s.Step(2, 1000)
-	look := r.Decisions[0].Look
-	if look.Reason != trace.TopologyPlacementFailed || look.Sentence() != "pod set main: no rack has seats for all" {
-		t.Fatalf("with too few seats, %s: %s", look.Reason, look.Sentence())
+	attempt := r.Decisions[0].Attempt
+	if attempt.Reason != trace.TopologyPlacementFailed || attempt.Sentence() != "pod set main: no rack has seats for all" {
+		t.Fatalf("with too few seats, %s: %s", attempt.Reason, attempt.Sentence())
 	}
 	s.seats.Free[0]-- // a seat breaks
 	s.Release(three)
@@ -252,7 +252,7 @@ func TestAwake(t *testing.T) {
 			s.SettleAdmissions(2, r.More)
 			for _, q := range queues {
 				for _, wl := range q.Pending.All() {
-					if look := s.Explain(wl); len(look.Refusals) == 0 {
+					if attempt := s.Explain(wl); len(attempt.Refusals) == 0 {
 						t.Fatalf("%s would be admitted, and waits: %v are free", wl.Key, s.seats.Free)
 					}
 				}
