@@ -36,7 +36,7 @@ var transitions = map[string][]string{
 	"UnblockFromPreemptionGates": nil,
 	"Release":                    {"internal/job/plan/decide"},
 	"WaitForReplacements":        {"internal/job/plan/decide"},
-	"FinishOrphan":               {"internal/job/plan/decide"},
+	"ReleaseOrphan":              {"internal/job/plan/decide"},
 	"Finish":                     {"internal/job/plan/decide", "internal/multikueue/plan", "internal/workload/follow"}, // of a slice
 	"RequestDeactivation":        {"internal/job/plan/decide", "internal/multikueue/plan"},
 	"SyncAdmitted":               {"internal/multikueue/plan"},
@@ -190,7 +190,7 @@ var homes = []home{
 		},
 	},
 	{
-		"the end of an orphaned Workload", workloadConditions, "lifecycle.Machine.FinishOrphan", nil,
+		"the end of an orphaned Workload", workloadConditions, "lifecycle.Machine.ReleaseOrphan", nil,
 		func(n ast.Node, imports map[string]string) bool {
 			call, ok := n.(*ast.CallExpr)
 			return ok && slices.ContainsFunc(call.Args, func(e ast.Expr) bool { return mentions(e, imports, kueueAPI, "ReasonOwnerNotFound") })
@@ -233,5 +233,39 @@ func checkHomes(tr *tree) (out []string) {
 			return true
 		})
 	}
+	return out
+}
+
+// checkOverlays finds users of an overlay that do not run its contract: each overlay of a package needs a run in the tests of the package.
+func checkOverlays(tr *tree) (out []string) {
+	const pkg = module + "/internal/reconcile"
+	made, run, places := map[string]int{}, map[string]int{}, map[string]string{}
+	for _, f := range tr.files {
+		imports := f.imports()
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			fun := call.Fun
+			if index, ok := fun.(*ast.IndexExpr); ok {
+				fun = index.X
+			}
+			switch in, name, _ := qualified(fun, imports); {
+			case in == pkg && name == "NewOverlay" && shipped(f):
+				made[f.dir]++
+				places[f.dir] = tr.at(n)
+			case in == pkg+"/overlaytest" && name == "Run" && f.test:
+				run[f.dir]++
+			}
+			return true
+		})
+	}
+	for dir, n := range made {
+		if run[dir] < n {
+			out = append(out, fmt.Sprintf("%s: the package makes %d overlays, and its tests call overlaytest.Run %d times", places[dir], n, run[dir]))
+		}
+	}
+	slices.Sort(out)
 	return out
 }

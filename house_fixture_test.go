@@ -197,6 +197,22 @@ var fixtures = map[string]fixture{
 			"internal/job/jobtest/deep/a.go:3: waitFor", "internal/state/a_test.go:4: eventually", "internal/state/a_test.go:5: a loop", "internal/state/a_test.go:6: a loop",
 		},
 	},
+	"sleeps": {
+		"tests do not sleep",
+		map[string]string{
+			"internal/state/a_test.go": coreDoc + `import ("testing/synctest"; "time")
+			func TestA(t *testing.T) { time.Sleep(9) }
+			func TestB(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(9) }) }`,
+			"internal/job/jobtest/deep/a.go":           coreDoc + "import \"time\"\nfunc pause() { time.Sleep(9) }",
+			"internal/embedded/embeddedtest/wait/a.go": coreDoc + "import \"time\"\nfunc a() { time.Sleep(9) }",
+			"internal/state/a.go":                      coreDoc + "import \"time\"\nfunc a() { time.Sleep(9) }",
+			"test/e2e/crash_test.go":                   coreDoc + "import \"time\"\nfunc kills() { time.Sleep(9) }",
+		},
+		[]string{
+			"internal/job/jobtest/deep/a.go:4: pause sleeps", "internal/state/a_test.go:4: TestA sleeps", "sleepers: test/e2e/crash_test.go:TestCrash does not sleep any more",
+			"sleepers: test/e2e/crash_test.go:peakUse does not sleep any more", "test/e2e/crash_test.go:4: kills sleeps",
+		},
+	},
 	"the same numbers each time": {
 		"random tests take a seed",
 		map[string]string{
@@ -294,6 +310,18 @@ var fixtures = map[string]fixture{
 			"internal/visibility/a.go:3: decides whether a Workload may queue",
 			"internal/workload/evict/a.go:4: decides the end of an orphaned Workload",
 		},
+	},
+	"overlays": {
+		"every overlay keeps the contract",
+		map[string]string{
+			"internal/queue/controller/a.go": coreDoc + `import "` + module + `/internal/reconcile"` + "\nvar a = reconcile.NewOverlay[*X](now)\nvar b = reconcile.NewOverlay[*Y](now)",
+			"internal/queue/controller/a_test.go": coreDoc + `import "` + module + `/internal/reconcile/overlaytest"` +
+				"\nfunc TestA(t *testing.T) { overlaytest.Run(t, overlaytest.User[*X]{}) }",
+			"internal/reconcile/a.go":        coreDoc + `var a = NewOverlay[*X](now)`,
+			"internal/placement/a/a.go":      coreDoc + `import "` + module + `/internal/reconcile"` + "\nvar a = reconcile.NewOverlay[*X](now)",
+			"internal/placement/a/a_test.go": coreDoc + `import "` + module + `/internal/reconcile/overlaytest"` + "\nfunc TestA(t *testing.T) { overlaytest.Run[*X](t, u) }",
+		},
+		[]string{"internal/queue/controller/a.go:5: the package makes 2 overlays, and its tests call overlaytest.Run 1 times"},
 	},
 	"sizes": {
 		"small files and functions",

@@ -210,6 +210,88 @@ func checkWaits(tr *tree) (out []string) {
 	return out
 }
 
+// sleepers are the functions of tests in which time itself is the subject, by path:name, and why. An entry without a sleep is a finding.
+var sleepers = map[string]string{
+	"internal/admission/certs/rotate_test.go:callAll":                        "the pace of a client",
+	"internal/embedded/embeddedtest/detector_test.go:writeToCache":           "a process of its own that the detector ends",
+	"internal/job/jobtest/kuberay/server_test.go:BenchmarkGateOpens":         "it measures milliseconds",
+	"internal/job/jobtest/kuberay/server_test.go:TestServicesOnAServer":      "the pace of random events",
+	"internal/multikueue/controller/connections_test.go:TestConnects":        "delayed requeues leave no trace",
+	"internal/multikueue/controller/connections_test.go:slowly":              "a webhook that takes long",
+	"internal/multikueue/controller/running_test.go:TestRunsThatAreFollowed": "failed attempts leave no trace, and the end of a run is believed after a minute",
+	"internal/reconcile/latest_test.go:TestLatestOrderWins":                  "an order takes time",
+	"internal/wire/priorities_test.go:boost":                                 "an annotation that only the engine reads leaves no trace",
+	"internal/wire/priorities_test.go:priorityClass":                         "the second reconcile of a new class leaves no trace",
+	"internal/wire/queues_test.go:coalesced":                                 "writes per second",
+	"test/compat/eviction_test.go:TestEviction":                              "execution time",
+	"test/compat/guard_test.go:listen":                                       "the pace of retries",
+	"test/compat/schedule_test.go:run":                                       "random pauses",
+	"test/compat/schedule_test.go:step":                                      "random pauses",
+	"test/compat/storm_test.go:TestAPIServerRestarts":                        "an API server that is away",
+	"test/e2e/burst_measure_test.go:quiet":                                   "a measurement",
+	"test/e2e/crash_test.go:TestCrash":                                       "random moments of kills",
+	"test/e2e/crash_test.go:peakUse":                                         "samples until the end",
+	"test/e2e/elastic_test.go:TestElasticCrash":                              "random moments of kills",
+	"test/e2e/elastic_test.go:audit":                                         "samples until the end",
+	"test/e2e/failover_test.go:submit":                                       "the pace of a client",
+	"test/e2e/groups_test.go:TestPodGroupCrash":                              "random moments of kills",
+	"test/e2e/groups_test.go:mostOpen":                                       "samples until the end",
+	"test/e2e/jobs_test.go:testPreemptionRace":                               "another moment each time",
+	"test/e2e/jobset_measure_test.go:jobs":                                   "a measurement",
+	"test/e2e/jobset_measure_test.go:measureLarge":                           "a measurement",
+	"test/e2e/jobset_measure_test.go:measureMemory":                          "a measurement",
+	"test/e2e/jobset_test.go:TestJobSetCrash":                                "random moments of kills",
+	"test/e2e/jobset_test.go:twoAttempts":                                    "samples until the end",
+	"test/e2e/lws_test.go:run":                                               "the pace of a simulated operator",
+	"test/e2e/measure_test.go:TestMeasure":                                   "a measurement",
+	"test/hostile/attacks_test.go:slow":                                      "a body that never ends",
+	"test/load/client.go:retry":                                              "the pace of retries",
+	"test/multicluster/measure_more_test.go:TestMeasureMemory":               "a measurement",
+	"test/multicluster/measure_more_test.go:dispatchTimes":                   "a measurement",
+	"test/multicluster/proxy_test.go:newProxy":                               "the pace of a proxy that looks for its target",
+}
+
+// checkSleeps finds tests that sleep outside a bubble of synctest, whose clock is not the real one.
+func checkSleeps(tr *tree) (out []string) {
+	found := map[string]bool{}
+	for _, f := range tr.files {
+		if !f.forTests() || isNested(f.dir) || f.dir == "internal/embedded/embeddedtest/wait" {
+			continue
+		}
+		imports := f.imports()
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			place := f.path + ":" + fn.Name.Name
+			ast.Inspect(fn, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				switch pkg, name, _ := qualified(call.Fun, imports); {
+				case pkg == "testing/synctest" && name == "Test":
+					return false
+				case pkg == "time" && name == "Sleep":
+					if found[place] = true; sleepers[place] == "" {
+						out = append(out, fmt.Sprintf("%s: %s sleeps", tr.at(n), fn.Name.Name))
+					}
+				}
+				return true
+			})
+		}
+	}
+	for place := range sleepers {
+		path, _, _ := strings.Cut(place, ":")
+		if has := slices.ContainsFunc(tr.files, func(f *file) bool { return f.path == path }); has && !found[place] {
+			out = append(out, fmt.Sprintf("sleepers: %s does not sleep any more: remove the entry", place))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // seeded are the files of tests whose numbers are random in looks only, or in another way, and why. An entry without a use is a finding.
 var seeded = map[string]string{
 	"internal/core/order/behind_test.go":         "the first 300 seeds, in milliseconds",

@@ -98,6 +98,12 @@ var laws = []law{
 		checkHomes,
 	},
 	{
+		10, "every overlay keeps the contract",
+		"memories of writes that disagree about versions, other objects of a name and expiry were faults that no test of the type can find",
+		"call overlaytest.Run with the component's own functions",
+		checkOverlays,
+	},
+	{
 		11, "small files and functions",
 		"what does not fit on a few screens is not read before it is changed",
 		"split it by what the parts are; an entry in `exceptions` (house_test.go) needs a reason and may only shrink",
@@ -150,6 +156,13 @@ var laws = []law{
 		"a limit that a quiet machine keeps is missed on a loaded one, and fails a test that has found no fault",
 		"call internal/embedded/embeddedtest/wait: Until, Receive, Ready; Stays for what must not happen for a while",
 		checkWaits,
+	},
+	{
+		19, "tests do not sleep",
+		"a sleep that waits for something is too short on a loaded machine and too long on all others",
+		"call internal/embedded/embeddedtest/wait: Until; Stays for what must not happen, Quiet for an end of work, NextSecond for timestamps; " +
+			"inject the duration, or use testing/synctest; `sleepers` (house_shell_test.go) has the functions whose subject is time",
+		checkSleeps,
 	},
 	{
 		20, "random tests take a seed",
@@ -269,6 +282,8 @@ type room struct {
 // which is pure and may be imported by every room above it; its controllers and webhooks, which carry them out, stay inside the subject.
 var rooms = []room{
 	{dir: "internal/core", layer: 0},
+	{dir: "internal/goldentest", layer: 0}, // compares files in tests
+	{dir: "internal/worldtest", layer: 0},  // draws worlds in tests
 	{dir: "api", layer: 1},
 	{dir: "config", layer: 1},
 	{dir: "internal/state", layer: 1},

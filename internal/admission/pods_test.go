@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/leaderworkerset"
@@ -217,22 +217,7 @@ func (w *podWorld) statefulSet(t *testing.T) {
 
 func (w *podWorld) leaderWorkerSet(t *testing.T) {
 	d := leaderworkerset.Descriptor()
-	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-	w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: d.Resource + "." + d.GVK.Group, Annotations: map[string]string{"api-approved.kubernetes.io": "unapproved, for tests"},
-		},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: d.GVK.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: d.Resource, Kind: d.GVK.Kind, ListKind: d.GVK.Kind + "List", Singular: "leaderworkerset"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: d.GVK.Version, Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-				}},
-			}},
-		},
-	})))
+	w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, embeddedtest.LooseCRD(d.GVK, d.Resource))))
 	set := &unstructured.Unstructured{}
 	w.must(yaml.Unmarshal([]byte(`
 apiVersion: leaderworkerset.x-k8s.io/v1

@@ -1,19 +1,16 @@
 package cli
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write docs/cli.md instead of comparing it")
+	"github.com/berth-project/berth/internal/goldentest"
+)
 
 // commands returns all commands except cobra's own help.
 func commands(of *cobra.Command) (out []*cobra.Command) {
@@ -92,21 +89,7 @@ func TestExamples(t *testing.T) {
 
 // TestReference keeps docs/cli.md up to date: run with -rewrite after a change of the commands (`make generate` does).
 func TestReference(t *testing.T) {
-	const path = "../../docs/cli.md"
-	text := reference(newRoot("test", "berth"))
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(data), "\n"), strings.Split(text, "\n")); diff != "" {
-		t.Errorf("docs/cli.md is not what the commands are: run `make generate` (-file +commands):\n%s", diff)
-	}
+	goldentest.Check(t, "../../docs/cli.md", reference(newRoot("test", "berth")))
 }
 
 const referenceHead = `# Commands

@@ -71,11 +71,11 @@ func (r *replay) run(record io.Reader) error {
 
 func (r *replay) seen(_ state.Step, result cycle.Result) {
 	for i := range result.Decisions {
-		look := result.Decisions[i].Look
+		attempt := result.Decisions[i].Attempt
 		r.decisions++
-		look.Hash(&r.hash)
-		if r.workload == look.Workload || (r.workload == "" && r.trace) {
-			fmt.Fprint(r.out, look)
+		attempt.Hash(&r.hash)
+		if r.workload == attempt.Workload || (r.workload == "" && r.trace) {
+			fmt.Fprint(r.out, attempt)
 		}
 	}
 }

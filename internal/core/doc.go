@@ -35,7 +35,7 @@
 //   - Speculate: charge and release between Mark and Rollback.
 //   - Nominate: find a flavor for every request of a workload, with its mode.
 //   - Mode: how well a request fits: fit, reclaim, preempt, no candidates, no fit.
-//   - Evaluation: one attempt to admit a workload; trace.Look is its record.
+//   - Evaluation: one attempt to admit a workload; trace.Attempt is its record.
 //   - Head: the workload of a queue that is evaluated next.
 //   - Line: the pending workloads of one queue, in order.
 //   - LocalQueue line: the part of a line that is in one LocalQueue. A class is in one LocalQueue line.

@@ -44,8 +44,8 @@ type Decision struct {
 	Gated      bool         // a preemption gate keeps it from being admitted
 	Grant      *state.Grant // not nil when it is admitted
 	Evict      []Victim
-	Look       *trace.Look // shared; not to be modified
-	PassedOver bool        // the workload was not evaluated itself: no attempt, and no event
+	Attempt    *trace.Attempt // shared; not to be modified
+	PassedOver bool           // the workload was not evaluated itself: no attempt, and no event
 	// SecondPass: the workload holds quota, and Grant is that with its new places, nil for none. NodesFailed: it has to be evicted then.
 	SecondPass, NodesFailed bool
 }
@@ -255,9 +255,9 @@ func (e *Engine) decide(start time.Time) cycle.Result {
 }
 
 func (e *Engine) dispatch(d *cycle.Decision) {
-	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Look: d.Look}
+	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Attempt: d.Attempt}
 	out.SecondPass, out.NodesFailed = d.SecondPass, d.NodesFailed
-	if d.Look.Verdict == trace.Admitted || d.Placed != nil {
+	if d.Attempt.Verdict == trace.Admitted || d.Placed != nil {
 		grant := e.state.Grant(d)
 		out.Grant = &grant
 	}

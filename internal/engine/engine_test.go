@@ -92,7 +92,7 @@ func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 	e.Open()
 	waitForTurns(t, e)
 	got := r.of("a")
-	if len(got) != 1 || got[0].Look.Verdict != trace.Admitted || got[0].Grant == nil || got[0].Grant.Queue != "cq" {
+	if len(got) != 1 || got[0].Attempt.Verdict != trace.Admitted || got[0].Grant == nil || got[0].Grant.Queue != "cq" {
 		t.Fatalf("after Open: %+v", got)
 	}
 	if got[0].Generation != 3 || got[0].Namespace != "ns" || got[0].Name != "a" {

@@ -36,7 +36,7 @@ func TestFork(t *testing.T) {
 	}
 	fork.Apply(state.DeleteWorkload("0"))
 	decisions := fork.Apply(state.Step{Now: 1, Budget: 100}).Decisions
-	if len(decisions) == 0 || decisions[0].Workload.UID != "4" || decisions[0].Look.Verdict != trace.Admitted {
+	if len(decisions) == 0 || decisions[0].Workload.UID != "4" || decisions[0].Attempt.Verdict != trace.Admitted {
 		t.Errorf("after a release the fork decides %v", decisions)
 	}
 	waitForTurns(t, e)
@@ -54,7 +54,7 @@ func TestForkBeforeOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := fork.Apply(state.Step{Now: 1, Budget: 100}).Decisions; len(d) != 1 || d[0].Look.Verdict != trace.Admitted {
+	if d := fork.Apply(state.Step{Now: 1, Budget: 100}).Decisions; len(d) != 1 || d[0].Attempt.Verdict != trace.Admitted {
 		t.Errorf("the fork decides %v", d)
 	}
 }

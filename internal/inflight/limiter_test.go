@@ -3,6 +3,7 @@ package inflight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -137,13 +138,18 @@ func TestRateIsShared(t *testing.T) {
 	for range 100 {
 		go turn(t.Context(), "greedy")
 	}
-	for r.turns.load() != 1+100*1000 {
-		time.Sleep(time.Millisecond)
+	loaded := func(turns int) {
+		t.Helper()
+		wait.Until(t, "the turns are waited for", func() error {
+			if n := r.turns.load(); n != turns {
+				return fmt.Errorf("%d", n)
+			}
+			return nil
+		})
 	}
+	loaded(1 + 100*1000)
 	go turn(t.Context(), "modest")
-	for r.turns.load() != 1+101*1000 {
-		time.Sleep(time.Millisecond)
-	}
+	loaded(1 + 101*1000)
 	release()
 	var got []string
 	for range 101 {

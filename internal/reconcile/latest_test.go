@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	testwait "github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // Of the orders that come during the execution of another only the newest is kept, and two
@@ -114,13 +116,15 @@ func TestLaterOrders(t *testing.T) {
 	if order := <-got; order != "admitted" {
 		t.Errorf("%q was carried out", order)
 	}
-	time.Sleep(2 * while)
+	testwait.Stays(t, 2*while, "the delayed order is dropped", func() error {
+		if len(got) > 0 {
+			return fmt.Errorf("%q was carried out after the admission", <-got)
+		}
+		return nil
+	})
 	cancel()
 	if err := <-stopped; err != nil {
 		t.Error(err)
-	}
-	if len(got) > 0 {
-		t.Errorf("%q was carried out after the admission", <-got)
 	}
 }
 

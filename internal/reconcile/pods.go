@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,6 +49,20 @@ func NewPods(mgr ctrl.Manager, label string, trim func(*corev1.Pod) *corev1.Pod)
 		return nil, fmt.Errorf("cache of pods: %w", err)
 	}
 	return &Pods{Cache: c, mgr: mgr}, nil
+}
+
+// OfChain returns the pods of a Workload or a chain of slices by its name, by the index ByChain. They are shared with the cache.
+func (p *Pods) OfChain(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	err := p.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{ByChain: chain.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing pods of %s: %w", chain, err)
+	}
+	out := make([]*corev1.Pod, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
 }
 
 // GetCache tells the manager that this is a cache, to be started with its own.

@@ -113,8 +113,8 @@ func TestMixtures(t *testing.T) {
 				}
 			}
 		}
-		if look := missed(t, p); look != nil {
-			t.Fatalf("could be, and is not, %s\nits last look was %v\n%s\n\n%s", look, p.s.Look(look.UID), p.s.Dump(), strings.Join(played, "\n"))
+		if attempt := missed(t, p); attempt != nil {
+			t.Fatalf("could be, and is not, %s\nits last attempt was %v\n%s\n\n%s", attempt, p.s.Attempt(attempt.UID), p.s.Dump(), strings.Join(played, "\n"))
 		}
 		var record bytes.Buffer
 		from, events := p.s.Recorded().Contents()
@@ -133,7 +133,7 @@ func TestMixtures(t *testing.T) {
 
 // missed returns a decision of a state without history that p's state did not make, unless
 // evictions are in progress.
-func missed(t *rapid.T, p *player) *trace.Look {
+func missed(t *rapid.T, p *player) *trace.Attempt {
 	from := p.s.Checkpoint().Snapshot()
 	from.Memory = cycle.Memory{}
 	if slices.ContainsFunc(from.Workloads, func(w state.WorkloadMemory) bool { return w.Evicting || w.Def.Evicting }) {
@@ -144,8 +144,8 @@ func missed(t *rapid.T, p *player) *trace.Look {
 		t.Fatal(err)
 	}
 	for _, d := range fresh.Step(p.instant(), 10_000).Decisions {
-		if d.Look.Verdict != trace.Waits {
-			return d.Look
+		if d.Attempt.Verdict != trace.Waits {
+			return d.Attempt
 		}
 	}
 	return nil

@@ -1,16 +1,15 @@
 package sim
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the scripts' output into testdata instead of comparing it")
+	"github.com/berth-project/berth/internal/goldentest"
+)
 
 // scripts returns testdata/*.txt by name.
 func scripts(t testing.TB) map[string]string {
@@ -38,15 +37,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if *rewrite {
-				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(strings.Split(src, "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("output differs (-file +now); rerun with -rewrite if it is right:\n%s", diff)
-			}
+			goldentest.Check(t, path, got)
 		})
 	}
 }

@@ -37,7 +37,7 @@ func (p *player) step(a *args) string {
 	fmt.Fprintf(&b, "%d cycles, %d decisions\n", r.Cycles, len(r.Decisions))
 	for _, d := range r.Decisions {
 		if !quiet {
-			b.WriteString(d.Look.String())
+			b.WriteString(d.Attempt.String())
 			if d.Replaced != nil {
 				fmt.Fprintf(&b, "  takes the place of %s\n", d.Replaced.Key)
 			}
@@ -66,14 +66,14 @@ func (p *player) step(a *args) string {
 		return b.String()
 	}
 	if again := p.s.Step(p.instant(), int(budget)); len(again.Decisions) > 0 {
-		a.err = fmt.Errorf("%w:\n%s", ErrUnsettled, again.Decisions[0].Look)
+		a.err = fmt.Errorf("%w:\n%s", ErrUnsettled, again.Decisions[0].Attempt)
 	}
 	return b.String()
 }
 
 // decided records the writes that a decision needs.
 func (p *player) decided(d cycle.Decision) {
-	if d.Look.Verdict == trace.Admitted {
+	if d.Attempt.Verdict == trace.Admitted {
 		w := admission{grant: p.s.Grant(&d), at: d.Workload.ReservedAt, generation: p.s.Generation(d.Workload.UID)}
 		p.admissions[d.Workload.UID] = w
 	}

@@ -69,7 +69,7 @@ func (y *yard) step() (admitted []*Workload) {
 	r := y.s.Step(workload.Instant(y.now), 1_000_000)
 	y.decisions += len(r.Decisions)
 	for i := range r.Decisions {
-		if d := &r.Decisions[i]; d.Look.Verdict == trace.Admitted {
+		if d := &r.Decisions[i]; d.Attempt.Verdict == trace.Admitted {
 			y.write(d)
 			admitted = append(admitted, y.defs[d.Workload.UID])
 		}

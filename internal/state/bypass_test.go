@@ -39,18 +39,18 @@ func TestBypassedAreToldWhy(t *testing.T) {
 	r := s.Step(2, 10)
 	if len(r.Decisions) != 1 || r.Cycles != 0 {
 		for _, d := range r.Decisions {
-			t.Log(d.Look)
+			t.Log(d.Attempt)
 		}
 		t.Fatalf("%d decisions in %d cycles, want one without a look", len(r.Decisions), r.Cycles)
 	}
 	d := r.Decisions[0]
-	if d.Workload.UID != "told" || d.Look.Reason != trace.WaitingForQuota || d.Look.UID != "told" || d.Look.Workload != "ns/told" {
-		t.Errorf("told is decided as %+v", d.Look)
+	if d.Workload.UID != "told" || d.Attempt.Reason != trace.WaitingForQuota || d.Attempt.UID != "told" || d.Attempt.Workload != "ns/told" {
+		t.Errorf("told is decided as %+v", d.Attempt)
 	}
-	if want := s.Look("first").Sentence(); d.Look.Sentence() != want {
-		t.Errorf("it says %q, its class %q", d.Look.Sentence(), want)
+	if want := s.Attempt("first").Sentence(); d.Attempt.Sentence() != want {
+		t.Errorf("it says %q, its class %q", d.Attempt.Sentence(), want)
 	}
-	if s.Look("first").Workload != "ns/first" {
+	if s.Attempt("first").Workload != "ns/first" {
 		t.Error("the record of the one that was looked at was changed")
 	}
 }

@@ -13,7 +13,7 @@ import (
 func Hash(decisions []cycle.Decision) uint64 {
 	var h trace.Hash
 	for i := range decisions {
-		decisions[i].Look.Hash(&h)
+		decisions[i].Attempt.Hash(&h)
 	}
 	return h.Sum()
 }

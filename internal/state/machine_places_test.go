@@ -331,13 +331,13 @@ func (m *machine) checkPlaced(t *rapid.T, d *cycle.Decision) {
 	}
 	one := map[string]string{} // the required domain, by placement group
 	podSets := m.objects[d.Workload.UID].def.PodSets
-	for i, ps := range d.Look.PodSets {
+	for i, ps := range d.Attempt.PodSets {
 		def := podSets[i]
 		if def.Topology == nil && slices.Contains(m.editedBetween, d.Queue) {
 			continue
 		}
 		if (def.Topology != nil || m.implied(d.Queue)) != (ps.Placement != nil) {
-			t.Fatalf("pod set %s, which requests places %v, is placed on %v:\n%s", ps.Name, def.Topology, ps.Placement, d.Look)
+			t.Fatalf("pod set %s, which requests places %v, is placed on %v:\n%s", ps.Name, def.Topology, ps.Placement, d.Attempt)
 		}
 		if ps.Placement == nil || def.Topology == nil {
 			continue
@@ -347,7 +347,7 @@ func (m *machine) checkPlaced(t *rapid.T, d *cycle.Decision) {
 			where := one[cmp.Or(def.Group, def.Name)]
 			for name := range in[level] { //berth:unordered one is allowed
 				if where != "" && where != name {
-					t.Fatalf("%s requires one %s, and is placed on %v", ps.Name, level, d.Look)
+					t.Fatalf("%s requires one %s, and is placed on %v", ps.Name, level, d.Attempt)
 				}
 				where = name
 			}
@@ -471,7 +471,7 @@ func (m *machine) checkRoom(t *rapid.T, decisions []cycle.Decision) {
 		if d.Admitted == nil || ambiguous || d.Replaced != nil || m.s.records[d.Workload.UID].in == nil {
 			continue // a slice keeps its places, also where too much is on a node
 		}
-		for i, ps := range d.Look.PodSets {
+		for i, ps := range d.Attempt.PodSets {
 			if ps.Placement == nil {
 				continue
 			}
@@ -505,21 +505,21 @@ func (m *machine) checkAwake(t *rapid.T) {
 			if wants == nil || slices.ContainsFunc(wants, func(w workload.Want) bool { return slices.Contains(q.Pending.Released(), w.FR) }) {
 				continue
 			}
-			look := m.s.world.Explain(wl)
-			if look.Reason != trace.WaitingForQuota || len(look.PodSets) == 0 || !fits(look) {
+			attempt := m.s.world.Explain(wl)
+			if attempt.Reason != trace.WaitingForQuota || len(attempt.PodSets) == 0 || !fits(attempt) {
 				continue
 			}
-			if (m.options.FungibilityOff || inPart(look, m.s.records[wl.UID])) && m.anotherFirst(look) {
+			if (m.options.FungibilityOff || inPart(attempt, m.s.records[wl.UID])) && m.anotherFirst(attempt) {
 				continue // see checkNothingMissed
 			}
-			t.Fatalf("%s would be admitted, and waits:\n%s\nwants %v\n%s", wl.Key, look, wants, m.s.Dump())
+			t.Fatalf("%s would be admitted, and waits:\n%s\nwants %v\n%s", wl.Key, attempt, wants, m.s.Dump())
 		}
 	}
 }
 
 // fits reports whether a record is of an assignment without preemption.
-func fits(look *trace.Look) bool {
-	for _, ps := range look.PodSets {
+func fits(attempt *trace.Attempt) bool {
+	for _, ps := range attempt.PodSets {
 		for _, c := range ps.Resources {
 			if c.Mode != flavor.Fit {
 				return false

@@ -654,7 +654,7 @@ func (m *machine) stepAnd(t *rapid.T, stepped func()) {
 	m.checkRoom(t, r.Decisions)
 	for _, d := range r.Decisions { // all are charged by now, and still each fits
 		rec := m.s.records[d.Workload.UID]
-		if d.Look.Verdict == trace.Admitted && rec.in != nil && !m.fitsBeside(rec) {
+		if d.Attempt.Verdict == trace.Admitted && rec.in != nil && !m.fitsBeside(rec) {
 			t.Fatalf("%s was admitted past quota", d.Workload.Key)
 		}
 	}
@@ -666,11 +666,11 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 	switch {
 	case o == nil || !o.def.Queueable || o.def.Reserved:
 		t.Fatalf("a decision about %s, which does not wait", d.Workload.Key)
-	case d.Look.Verdict == trace.Waits && d.Look.Reason == "", d.Look.Sentence() == "":
-		t.Fatalf("no reason given: %s", d.Look)
-	case d.Look.Verdict == trace.Preempts && len(d.Look.Victims) == 0:
-		t.Fatalf("preempts nobody: %s", d.Look)
-	case d.Look.Verdict == trace.Admitted:
+	case d.Attempt.Verdict == trace.Waits && d.Attempt.Reason == "", d.Attempt.Sentence() == "":
+		t.Fatalf("no reason given: %s", d.Attempt)
+	case d.Attempt.Verdict == trace.Preempts && len(d.Attempt.Victims) == 0:
+		t.Fatalf("preempts nobody: %s", d.Attempt)
+	case d.Attempt.Verdict == trace.Admitted:
 		o.admission, o.grant = d, m.s.Grant(d)
 		m.checkPlaced(t, d)
 		if d.Replaced != nil {
@@ -682,7 +682,7 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 	for _, v := range d.Evict {
 		victim := m.objects[v.Workload.UID]
 		if victim == nil || told[v.Workload.UID] || !v.Workload.Reserved {
-			t.Fatalf("%s is told to go again, or does not hold anything: %s", v.Workload.Key, d.Look)
+			t.Fatalf("%s is told to go again, or does not hold anything: %s", v.Workload.Key, d.Attempt)
 		}
 		told[v.Workload.UID] = true
 		victim.evicting = true
@@ -813,9 +813,9 @@ func (m *machine) checkHeads(t *rapid.T) {
 		if head == nil || q.q.Strict || q.q.Closed != "" || m.s.world.Quota.Root(q.q.Node) == quota.None {
 			continue
 		}
-		look := m.s.Look(head.UID)
-		if look == nil || (look.Verdict != trace.Preempts && look.Note == "") {
-			t.Fatalf("%s is head of %s, active, and nobody is in its way: %v", head.Key, name, look)
+		attempt := m.s.Attempt(head.UID)
+		if attempt == nil || (attempt.Verdict != trace.Preempts && attempt.Note == "") {
+			t.Fatalf("%s is head of %s, active, and nobody is in its way: %v", head.Key, name, attempt)
 		}
 	}
 }
@@ -925,18 +925,18 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 		}
 	}
 	for _, d := range fresh.Step(workload.Instant(m.now), 1000).Decisions {
-		look, r := m.s.Look(d.Look.UID), m.s.records[d.Look.UID]
+		attempt, r := m.s.Attempt(d.Attempt.UID), m.s.records[d.Attempt.UID]
 		inadmissible := r.in != nil && r.in.Pending.WantsOf(r.wl) != nil
 		switch {
-		case d.Look.Verdict == trace.Admitted && look != nil && look.Note != "" && !inadmissible:
+		case d.Attempt.Verdict == trace.Admitted && attempt != nil && attempt.Note != "" && !inadmissible:
 			return // somebody is in its way, who got there at another time
-		case d.Look.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Look, r)) && m.anotherFirst(d.Look):
+		case d.Attempt.Verdict == trace.Admitted && inadmissible && (m.options.FungibilityOff || inPart(d.Attempt, r)) && m.anotherFirst(d.Attempt):
 			return // it fits since others took something, which wakes no class
-		case d.Look.Verdict == trace.Admitted && r.wl.Gated && look != nil && look.Reason == trace.PendingEvaluation:
+		case d.Attempt.Verdict == trace.Admitted && r.wl.Gated && attempt != nil && attempt.Reason == trace.PendingEvaluation:
 			return // it waits for its gates, whatever others take meanwhile. spec: 40 §4.10
-		case d.Look.Verdict == trace.Admitted:
-			t.Fatalf("missed by the state that knows only events: %s\nits last look was %v\n%s", d.Look, look, m.s.Dump())
-		case d.Look.Verdict == trace.Preempts:
+		case d.Attempt.Verdict == trace.Admitted:
+			t.Fatalf("missed by the state that knows only events: %s\nits last look was %v\n%s", d.Attempt, attempt, m.s.Dump())
+		case d.Attempt.Verdict == trace.Preempts:
 			return // from here on the two worlds differ
 		}
 	}
@@ -946,15 +946,15 @@ func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 // placed, got another flavor for want of the first: the search does not take back its picks, nor
 // go on where it stopped when fungibility is off or it asks for fewer pods, so with less for what
 // comes first there may be enough for what follows. spec: 10 §4.6.1.
-func (m *machine) anotherFirst(look *trace.Look) bool {
-	last := look.PodSets[len(look.PodSets)-1].Name
-	return slices.ContainsFunc(look.Refusals, func(r trace.Refusal) bool { return r.PodSet != last || m.places })
+func (m *machine) anotherFirst(attempt *trace.Attempt) bool {
+	last := attempt.PodSets[len(attempt.PodSets)-1].Name
+	return slices.ContainsFunc(attempt.Refusals, func(r trace.Refusal) bool { return r.PodSet != last || m.places })
 }
 
 // inPart reports whether not all pods were admitted.
-func inPart(look *trace.Look, r *record) bool {
-	for i := range look.PodSets {
-		if look.PodSets[i].Count < r.wl.PodSets[i].Count {
+func inPart(attempt *trace.Attempt, r *record) bool {
+	for i := range attempt.PodSets {
+		if attempt.PodSets[i].Count < r.wl.PodSets[i].Count {
 			return true
 		}
 	}

@@ -124,25 +124,25 @@ func (l PendingList) Page(in *Name, offset, limit int64) []Placed {
 	return page
 }
 
-// LookNow is Look for the visibility API: of a workload without a decision, as on a replica
+// AttemptNow is Attempt for the visibility API: of a workload without a decision, as on a replica
 // that does not decide, it returns the outcome of an evaluation now. It also returns the place
 // in line from 0, −1 for none.
-func (s *State) LookNow(uid string) (look *trace.Look, place int) {
+func (s *State) AttemptNow(uid string) (attempt *trace.Attempt, place int) {
 	r := s.records[uid]
 	if r == nil || r.in == nil || r.wl.Reserved {
-		return s.Look(uid), -1
+		return s.Attempt(uid), -1
 	}
 	place = s.Publish().queue(r.in.Name).place(s.read.entries[r.first.Record])
 	if r.said != nil {
-		return s.Look(uid), place
+		return s.Attempt(uid), place
 	}
 	note := fmt.Sprintf("number %d in line of ClusterQueue %s", place+1, r.in.Name)
-	look = &trace.Look{Workload: r.wl.Key, UID: uid, Queue: r.in.Name, Priority: r.wl.Priority}
+	attempt = &trace.Attempt{Workload: r.wl.Key, UID: uid, Queue: r.in.Name, Priority: r.wl.Priority}
 	if r.in.Closed == "" {
-		look = s.world.Explain(r.wl)
+		attempt = s.world.Explain(r.wl)
 	} else {
 		note += ", which is inactive: " + r.in.Closed
 	}
-	look.Verdict, look.Reason, look.Note = trace.Waits, trace.PendingEvaluation, note
-	return look, place
+	attempt.Verdict, attempt.Reason, attempt.Note = trace.Waits, trace.PendingEvaluation, note
+	return attempt, place
 }

@@ -184,9 +184,9 @@ func TestLookNow(t *testing.T) {
 	s.submitTo(lq, "second", 0, 2, 40)
 	expect := func(uid string, place int, verdict trace.Verdict, part string) {
 		t.Helper()
-		look, at := s.LookNow(uid)
-		if at != place || look.Verdict != verdict || !strings.Contains(look.String(), part) {
-			t.Errorf("%s is number %d, want %d:\n%s\nwant %s and %q", uid, at, place, look, verdict, part)
+		attempt, at := s.AttemptNow(uid)
+		if at != place || attempt.Verdict != verdict || !strings.Contains(attempt.String(), part) {
+			t.Errorf("%s is number %d, want %d:\n%s\nwant %s and %q", uid, at, place, attempt, verdict, part)
 		}
 	}
 	expect("second", 1, trace.Waits, "number 2 in line")
@@ -194,8 +194,8 @@ func TestLookNow(t *testing.T) {
 	s.Step(1, 100)
 	expect("first", -1, trace.Admitted, "held")
 	expect("second", 1, trace.Waits, "ExceedsMaxQuota")
-	if look, at := s.LookNow("nobody"); look != nil || at != -1 {
-		t.Errorf("nobody is number %d: %v", at, look)
+	if attempt, at := s.AttemptNow("nobody"); attempt != nil || at != -1 {
+		t.Errorf("nobody is number %d: %v", at, attempt)
 	}
 	y := yard{s: s}
 	q := y.queue(0, 10, preempt.Policy{})
@@ -236,7 +236,7 @@ func BenchmarkWaiting(b *testing.B) {
 	b.Run("look", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, place := y.s.LookNow("u0040000"); place < 0 {
+			if _, place := y.s.AttemptNow("u0040000"); place < 0 {
 				b.Fatal(place)
 			}
 		}

@@ -330,7 +330,7 @@ func (s *State) place(r *record, had *cycle.Queue) {
 	}
 	switch {
 	case reason != "":
-		s.notice(r, q, trace.Look{Reason: reason, Note: note})
+		s.notice(r, q, trace.Attempt{Reason: reason, Note: note})
 	case r.def.Told && !r.def.Resting:
 		s.bypass(r, q)
 	}
@@ -344,9 +344,9 @@ func (s *State) bypass(r *record, q *queue) {
 		return
 	}
 	if first := s.records[by.UID]; first != nil && first.said != nil && first.said.verdict == trace.Waits {
-		look := s.world.Explain(r.wl)
-		look.Reason, look.Note = first.said.reason, first.said.note
-		s.notice(r, q, *look)
+		attempt := s.world.Explain(r.wl)
+		attempt.Reason, attempt.Note = first.said.reason, first.said.note
+		s.notice(r, q, *attempt)
 	}
 }
 
@@ -375,13 +375,13 @@ func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
 }
 
 // notice adds a decision that is known without an evaluation.
-func (s *State) notice(r *record, q *queue, look trace.Look) {
-	look.Workload, look.UID, look.Queue = r.first.Key, r.uid(), ""
-	look.Priority, look.Verdict = r.def.Priority, trace.Waits
+func (s *State) notice(r *record, q *queue, attempt trace.Attempt) {
+	attempt.Workload, attempt.UID, attempt.Queue = r.first.Key, r.uid(), ""
+	attempt.Priority, attempt.Verdict = r.def.Priority, trace.Waits
 	if q != nil {
-		look.Queue = q.def.Name
+		attempt.Queue = q.def.Name
 	}
-	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: &look})
+	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: attempt.Queue, Attempt: &attempt})
 }
 
 // intern makes the core's value of a record's definition. The progress of its search for

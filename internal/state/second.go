@@ -97,14 +97,14 @@ func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision,
 
 // placeLater is one round of a second pass for a workload.
 func (s *State) placeLater(r *record) cycle.Decision {
-	look := &trace.Look{
+	attempt := &trace.Attempt{
 		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.def.Queue, Priority: r.def.Priority, Verdict: trace.Waits,
 		Reason: trace.TopologyPlacementFailed, Table: s.world.Table,
 	}
-	d := cycle.Decision{Workload: r.wl, Queue: r.def.Queue, Look: look, SecondPass: true}
+	d := cycle.Decision{Workload: r.wl, Queue: r.def.Queue, Attempt: attempt, SecondPass: true}
 	podSets, placements, why := s.newPlaces(r)
 	if why != "" {
-		look.Note = why
+		attempt.Note = why
 		d.NodesFailed = s.options.FailFast && len(r.def.Unhealthy) > 0
 		return d
 	}
@@ -123,7 +123,7 @@ func (s *State) placeLater(r *record) cycle.Decision {
 		held.PodSets = append(held.PodSets, out)
 	}
 	held.Usage = s.placedUsage(r.def.shape, s.amounts(r.def.Held), placed)
-	look.Verdict, look.Reason, look.PodSets = trace.Placed, "", held.PodSets
+	attempt.Verdict, attempt.Reason, attempt.PodSets = trace.Placed, "", held.PodSets
 	d.Placed, r.got = held, held
 	s.charge(r)
 	s.touch(r)

@@ -55,7 +55,7 @@ func decisions(s *State) []string { return texts(s.Step(100, math.MaxInt).Decisi
 func texts(decisions []cycle.Decision) []string {
 	var out []string
 	for _, d := range decisions {
-		text := d.Look.String()
+		text := d.Attempt.String()
 		evict := slices.Clone(d.Evict)
 		slices.SortFunc(evict, func(a, b preempt.Victim) int { return cmp.Compare(a.Workload.UID, b.Workload.UID) })
 		for _, v := range evict {

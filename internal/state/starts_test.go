@@ -27,7 +27,7 @@ func checkStarts(t *rapid.T, decisions []cycle.Decision) {
 	for _, d := range decisions {
 		for _, v := range d.Evict {
 			if admitted[v.Workload.UID] {
-				t.Fatalf("%s starts in vain: %s", v.Workload.Key, d.Look)
+				t.Fatalf("%s starts in vain: %s", v.Workload.Key, d.Attempt)
 			}
 		}
 	}

@@ -216,8 +216,8 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		rec := s.byNumber.All[d.Workload.Record]
-		s.say(rec, said{d.Look.Verdict, d.Look.Reason, d.Look.Note, d.Look.Victims})
-		if d.Look.Verdict == trace.Admitted {
+		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims})
+		if d.Attempt.Verdict == trace.Admitted {
 			rec.got = d.Admitted
 		}
 		s.touch(rec)
@@ -230,7 +230,7 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	}
 	// After all are recorded: a replacement may have been admitted itself.
 	for i := range decisions {
-		if d := &decisions[i]; d.Look.Verdict == trace.Admitted {
+		if d := &decisions[i]; d.Attempt.Verdict == trace.Admitted {
 			rec := s.byNumber.All[d.Workload.Record]
 			charged := s.charge(rec)
 			if p := s.replacedSlice(rec); p != nil {

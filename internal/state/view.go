@@ -91,54 +91,54 @@ func (s *State) Line(queue string) []string {
 	return keys
 }
 
-// Look returns the last decision about a pending workload, with present figures, or its place
+// Attempt returns the last decision about a pending workload, with present figures, or its place
 // in line; the assignment of a workload with a reservation; nil for an unknown workload, and
 // for one without a place.
-func (s *State) Look(uid string) *trace.Look {
+func (s *State) Attempt(uid string) *trace.Attempt {
 	r := s.records[uid]
 	if r == nil {
 		return nil
 	}
-	look := &trace.Look{Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority}
+	attempt := &trace.Attempt{Workload: r.wl.Key, UID: uid, Priority: r.wl.Priority}
 	if r.in != nil {
-		look.Queue = r.in.Name
+		attempt.Queue = r.in.Name
 	}
 	switch {
 	case r.in != nil && r.wl.Reserved:
 		return s.holding(r)
 	case r.passed:
-		look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, "a later slice of its job has quota, and may take its place for good"
-		return look
+		attempt.Verdict, attempt.Reason, attempt.Note = trace.Waits, trace.WaitingForQuota, "a later slice of its job has quota, and may take its place for good"
+		return attempt
 	case r.in == nil && s.quotaOf(r) != nil:
-		look.Verdict, look.Note = trace.Withdrawn, "another slice of its job has taken its place"
-		return look
+		attempt.Verdict, attempt.Note = trace.Withdrawn, "another slice of its job has taken its place"
+		return attempt
 	case r.in == nil && (r.said == nil || !r.def.Queueable):
 		return nil
 	case r.said == nil:
-		look.Verdict, look.Reason, look.Note = trace.Waits, trace.PendingEvaluation, s.behind(r)
-		return look
+		attempt.Verdict, attempt.Reason, attempt.Note = trace.Waits, trace.PendingEvaluation, s.behind(r)
+		return attempt
 	case r.in != nil && r.in.Closed == "":
-		look = s.world.Explain(r.wl)
+		attempt = s.world.Explain(r.wl)
 	}
-	look.Verdict, look.Reason, look.Note, look.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
-	return look
+	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims = r.said.verdict, r.said.reason, r.said.note, r.said.victims
+	return attempt
 }
 
 // holding is the record of a reservation.
-func (s *State) holding(r *record) *trace.Look {
-	look := &trace.Look{
+func (s *State) holding(r *record) *trace.Attempt {
+	attempt := &trace.Attempt{
 		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted, Table: s.world.Table,
 	}
 	for _, h := range s.heldBy(r) {
-		last := len(look.PodSets) - 1
-		if last < 0 || look.PodSets[last].Name != h.PodSet {
-			look.PodSets = append(look.PodSets, trace.PodSet{Name: h.PodSet})
+		last := len(attempt.PodSets) - 1
+		if last < 0 || attempt.PodSets[last].Name != h.PodSet {
+			attempt.PodSets = append(attempt.PodSets, trace.PodSet{Name: h.PodSet})
 			last++
 		}
 		c := trace.Choice{Amount: h.Amount, FR: s.world.Table.FR(h.Flavor, h.Resource), Mode: trace.Held}
-		look.PodSets[last].Resources = append(look.PodSets[last].Resources, c)
+		attempt.PodSets[last].Resources = append(attempt.PodSets[last].Resources, c)
 	}
-	return look
+	return attempt
 }
 
 // heldBy returns the reservation of a record, by pod set.
@@ -153,10 +153,10 @@ func (s *State) heldBy(r *record) []Held {
 	return held
 }
 
-// Explain is the text of Look, "" for nil.
+// Explain is the text of Attempt, "" for nil.
 func (s *State) Explain(uid string) string {
-	if look := s.Look(uid); look != nil {
-		return look.String()
+	if attempt := s.Attempt(uid); attempt != nil {
+		return attempt.String()
 	}
 	return ""
 }

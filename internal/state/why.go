@@ -30,16 +30,16 @@ func (s *State) Why(uid string) (cycle.Decision, bool) {
 	if !ok {
 		return cycle.Decision{}, false
 	}
-	look := &trace.Look{}
+	attempt := &trace.Attempt{}
 	if r.in != nil && r.in.Closed == "" && why.reason != trace.PendingEvaluation {
-		look = s.world.Explain(r.wl)
+		attempt = s.world.Explain(r.wl)
 	}
-	look.Workload, look.UID, look.Queue, look.Priority = r.first.Key, r.uid(), "", r.def.Priority
+	attempt.Workload, attempt.UID, attempt.Queue, attempt.Priority = r.first.Key, r.uid(), "", r.def.Priority
 	if r.in != nil {
-		look.Queue = r.in.Name
+		attempt.Queue = r.in.Name
 	}
-	look.Verdict, look.Reason, look.Note, look.Victims = trace.Waits, why.reason, why.note, why.victims
-	return cycle.Decision{Workload: r.wl, Queue: look.Queue, Look: look}, true
+	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims = trace.Waits, why.reason, why.note, why.victims
+	return cycle.Decision{Workload: r.wl, Queue: attempt.Queue, Attempt: attempt}, true
 }
 
 // why finds the reason of a pending workload.

@@ -47,12 +47,12 @@ func TestReasonsOfAll(t *testing.T) {
 		if got := s.Reason(uid); got != want || ok != (want != "") {
 			t.Errorf("%s: %q, want %q", uid, got, want)
 		}
-		if ok && (d.Look.Reason != want || d.Look.UID != uid || d.Look.Workload != "ns/"+uid || d.Look.Verdict != trace.Waits) {
-			t.Errorf("%s: %+v", uid, d.Look)
+		if ok && (d.Attempt.Reason != want || d.Attempt.UID != uid || d.Attempt.Workload != "ns/"+uid || d.Attempt.Verdict != trace.Waits) {
+			t.Errorf("%s: %+v", uid, d.Attempt)
 		}
 	}
-	if d, _ := s.Why("second"); d.Look.Sentence() != s.Look("first").Sentence() {
-		t.Errorf("the second says %q, the first %q", d.Look.Sentence(), s.Look("first").Sentence())
+	if d, _ := s.Why("second"); d.Attempt.Sentence() != s.Attempt("first").Sentence() {
+		t.Errorf("the second says %q, the first %q", d.Attempt.Sentence(), s.Attempt("first").Sentence())
 	}
 	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "none", Queue: "strict"}))
 	if got := s.Reason("nowhere"); got != trace.Misconfigured && got != trace.PendingEvaluation {
@@ -97,7 +97,7 @@ func TestNoticesOfAPause(t *testing.T) {
 	s := New(Options{Options: immediately()})
 	s.Apply(SetWorkload(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true}))
 	got := s.Notices()
-	if len(got) != 1 || got[0].Look.Reason != trace.Misconfigured || got[0].Admitted != nil {
+	if len(got) != 1 || got[0].Attempt.Reason != trace.Misconfigured || got[0].Admitted != nil {
 		t.Errorf("%+v", got)
 	}
 	if again := s.Notices(); again != nil {

@@ -27,7 +27,7 @@ func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
 	}
 	s.Apply(SetWorkload(w))
-	if r := s.Step(1, 10); len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted {
+	if r := s.Step(1, 10); len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted {
 		t.Fatalf("decisions %+v", r.Decisions)
 	}
 	lost, written := w, w
@@ -39,7 +39,7 @@ func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
 	written.Version, written.Reserved, written.Queue = 10, true, "cq"
 	written.Held = []Held{{Flavor: "f", Resource: "cpu", Amount: 1}}
 	s.Apply(AdmissionWritten(written))
-	if r := s.Step(3, 10); len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted {
+	if r := s.Step(3, 10); len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted {
 		t.Errorf("decisions %+v, want a second admission", r.Decisions)
 	}
 	s.Apply(DeleteWorkload("w"))

@@ -106,19 +106,19 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 // engine's goroutine, which can look up the names of flavors.
 func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string) (*told, error) {
 	return question(ctx, s, func(st *state.State) *told {
-		look, place := st.LookNow(string(w.UID))
-		if look == nil {
+		attempt, place := st.AttemptNow(string(w.UID))
+		if attempt == nil {
 			return nil
 		}
 		out := &told{}
 		visible := func(namespace string) bool { return namespace == w.Namespace || slices.Contains(readable, namespace) }
-		for _, v := range look.Victims {
+		for _, v := range attempt.Victims {
 			if namespace, _, _ := strings.Cut(v.Key, "/"); !visible(namespace) && !slices.Contains(out.hidden, namespace) {
 				out.hidden = append(out.hidden, namespace)
 			}
 		}
 		slices.Sort(out.hidden)
-		describe(&out.Explanation, look.Naming(visible))
+		describe(&out.Explanation, attempt.Naming(visible))
 		if place >= 0 {
 			out.PositionInClusterQueue = new(int32(place))
 		}
@@ -127,27 +127,27 @@ func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string)
 }
 
 // describe converts a decision trace to the API's form.
-func describe(out *berthv1alpha1.Explanation, look *trace.Look) {
-	out.Text, out.ClusterQueue, out.Priority = look.String(), look.Queue, look.Priority
-	out.Verdict, out.Reason, out.Message = string(look.Verdict), string(look.Reason), look.Sentence()
-	for _, ps := range look.PodSets {
+func describe(out *berthv1alpha1.Explanation, attempt *trace.Attempt) {
+	out.Text, out.ClusterQueue, out.Priority = attempt.String(), attempt.Queue, attempt.Priority
+	out.Verdict, out.Reason, out.Message = string(attempt.Verdict), string(attempt.Reason), attempt.Sentence()
+	for _, ps := range attempt.PodSets {
 		for _, c := range ps.Resources {
-			p := look.Table.Pair(c.FR)
+			p := attempt.Table.Pair(c.FR)
 			out.Flavors = append(out.Flavors, berthv1alpha1.FlavorChoice{
 				PodSet: ps.Name, Resource: p.Resource, Flavor: p.Flavor, Mode: c.Mode.String(), BorrowingLevel: int32(c.Level),
 				Amount: convert.Quantity(corev1.ResourceName(p.Resource), c.Amount),
 			})
 		}
 	}
-	for i := range look.Refusals {
-		out.Shortfalls = append(out.Shortfalls, shortfall(&look.Refusals[i]))
+	for i := range attempt.Refusals {
+		out.Shortfalls = append(out.Shortfalls, shortfall(&attempt.Refusals[i]))
 	}
-	for _, v := range look.Victims {
+	for _, v := range attempt.Victims {
 		namespace, name, _ := strings.Cut(v.Key, "/")
 		out.Preempts = append(out.Preempts, berthv1alpha1.Victim{Namespace: namespace, Name: name, ClusterQueue: v.Queue, Reason: v.Reason})
 	}
-	for _, fr := range look.WakesOn {
-		p := look.Table.Pair(fr)
+	for _, fr := range attempt.WakesOn {
+		p := attempt.Table.Pair(fr)
 		out.WakesOn = append(out.WakesOn, p.Flavor+"/"+p.Resource)
 	}
 	slices.Sort(out.WakesOn)

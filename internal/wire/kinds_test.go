@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr/testr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,26 +33,6 @@ var (
 	pipelineRun = schema.GroupVersionKind{Group: "tekton.dev", Version: "v1", Kind: "PipelineRun"}
 	flow        = schema.GroupVersionKind{Group: "flow.example.com", Version: "v1", Kind: "Flow"}
 )
-
-// reduced is the CRD of a foreign kind, with any spec and any status.
-func reduced(gvk schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
-	kind := strings.ToLower(gvk.Kind)
-	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: kind + "s." + gvk.Group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: gvk.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: kind + "s", Kind: gvk.Kind, ListKind: gvk.Kind + "List", Singular: kind},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: gvk.Version, Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-				}},
-			}},
-		},
-	}
-}
 
 // object returns an object of the kind, in queue lq unless that is empty.
 func object(t *testing.T, gvk schema.GroupVersionKind, name, queue, rest string) *unstructured.Unstructured {
@@ -138,7 +117,7 @@ func TestConfiguredKinds(t *testing.T) {
 	quota := func(name corev1.ResourceName, n string) kueue.ResourceQuota {
 		return kueue.ResourceQuota{Name: name, NominalQuota: resource.MustParse(n)}
 	}
-	create(reduced(pipelineRun), reduced(flow),
+	create(embeddedtest.LooseCRD(pipelineRun, "pipelineruns"), embeddedtest.LooseCRD(flow, "flows"),
 		&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "f"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "ci"}}},
 		&kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cq"}, Spec: kueue.ClusterQueueSpec{
 			NamespaceSelector: &metav1.LabelSelector{},

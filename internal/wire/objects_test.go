@@ -224,7 +224,17 @@ func is(conditions []metav1.Condition, kind string, status metav1.ConditionStatu
 // waits waits until a Workload is pending for a reason, with the words in its message.
 func (s *seen) waits(room, name, reason string, words ...string) {
 	s.Helper()
-	wait.Until(s.T, fmt.Sprintf("%s/%s waits: %s", room, name, reason), func() error {
+	wait.Until(s.T, fmt.Sprintf("%s/%s waits: %s", room, name, reason), s.waiting(room, name, reason, words...))
+}
+
+// keepsWaiting fails the test if a Workload stops waiting for a reason within a moment.
+func (s *seen) keepsWaiting(room, name, reason string) {
+	s.Helper()
+	wait.Stays(s.T, moment, fmt.Sprintf("%s/%s waits: %s", room, name, reason), s.waiting(room, name, reason))
+}
+
+func (s *seen) waiting(room, name, reason string, words ...string) func() error {
+	return func() error {
 		conditions := s.workload(room, name).Status.Conditions
 		if err := is(conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, reason); err != nil {
 			return err
@@ -235,7 +245,7 @@ func (s *seen) waits(room, name, reason string, words ...string) {
 			}
 		}
 		return nil
-	})
+	}
 }
 
 // runs waits until a Workload is admitted, and returns its usage.

@@ -26,13 +26,25 @@ func ofWorkloads(name string, value int32) func(*kueue.Workload) {
 
 func (s *seen) priority(room, name string, want int32) {
 	s.Helper()
-	wait.Until(s.T, fmt.Sprintf("%s/%s has priority %d", room, name, want), func() error {
+	wait.Until(s.T, fmt.Sprintf("%s/%s has priority %d", room, name, want), s.hasPriority(room, name, want))
+}
+
+func (s *seen) keepsPriority(room, name string, want int32) {
+	s.Helper()
+	wait.Stays(s.T, moment, fmt.Sprintf("%s/%s has priority %d", room, name, want), s.hasPriority(room, name, want))
+}
+
+func (s *seen) hasPriority(room, name string, want int32) func() error {
+	return func() error {
 		if p := s.workload(room, name).Spec.Priority; p == nil || *p != want {
 			return fmt.Errorf("priority %v", p)
 		}
 		return nil
-	})
+	}
 }
+
+// moment is how long a test waits for what must not happen.
+const moment = 300 * time.Millisecond
 
 // priorityClass: a new value reaches every Workload that names the class: pending ones move ahead, running ones can no longer be preempted.
 func (s *seen) priorityClass() {
@@ -53,11 +65,9 @@ func (s *seen) priorityClass() {
 		work(room, "named", 1, "cpu=1", ofWorkloads("tier", 40)), // by hand, until the class changes
 		work(room, "of-pods", 1, "cpu=1", classed(kueue.PodPriorityClassGroup, kueue.PodPriorityClassKind, "tier", 7)))
 	s.waits(room, "middle", kueue.ReasonWaitingForQuota)
-	time.Sleep(300 * time.Millisecond)
-	s.priority(room, "named", 40)
+	s.keepsPriority(room, "named", 40)
 	change(s, class, func(c *kueue.WorkloadPriorityClass) { c.Description = "not a value" })
-	time.Sleep(300 * time.Millisecond)
-	s.priority(room, "named", 40)
+	s.keepsPriority(room, "named", 40)
 
 	change(s, class, func(c *kueue.WorkloadPriorityClass) { c.Value = 100 })
 	for _, name := range []string{"done", "running", "named"} {
@@ -74,8 +84,7 @@ func (s *seen) priorityClass() {
 		}
 	}
 	s.remove(class)
-	time.Sleep(300 * time.Millisecond)
-	s.priority(room, "named", 100)
+	s.keepsPriority(room, "named", 100)
 	change(s, s.workload(room, "named"), func(w *kueue.Workload) { w.Spec.Priority = new(int32(1)) }) // and may be preempted now
 	wait.Until(s.T, "the urgent one preempts it", func() error {
 		return is(s.workload(room, "named").Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.ReasonPreempted)

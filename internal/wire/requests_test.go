@@ -82,8 +82,7 @@ func (s *seen) limitRangeChanges() {
 	s.create(bounds)
 	s.waits(room, "second", kueue.ReasonMisconfigured, "spec.podSets[main].template.spec.containers[main].resources", "cpu 2 is above the maximum of 1")
 	s.finish(room, "first") // now only the bounds prevent admission
-	time.Sleep(200 * time.Millisecond)
-	s.waits(room, "second", kueue.ReasonMisconfigured)
+	s.keepsWaiting(room, "second", kueue.ReasonMisconfigured)
 	change(s, bounds, func(l *corev1.LimitRange) {
 		l.Spec.Limits[0].Max, l.Spec.Limits[0].Default, l.Spec.Limits[0].DefaultRequest = amounts("cpu=4"), nil, nil
 	})

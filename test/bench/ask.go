@@ -59,9 +59,9 @@ func (b *bench) askOneQueue() error {
 	for range 10_000 {
 		uid := defs[rnd.IntN(many)].UID
 		from := spent()
-		look, place := s.LookNow(uid)
+		attempt, place := s.AttemptNow(uid)
 		passed := spent() - from
-		if look == nil {
+		if attempt == nil {
 			return fmt.Errorf("%s is unknown", uid)
 		}
 		if place >= 0 {

@@ -130,7 +130,7 @@ func (b *bench) placesPreempt() error {
 		def := gang(fmt.Sprint("g", i), 20, int64(i*7919%4999), now)
 		s.Apply(state.SetWorkload(def))
 		r := s.Step(now, math.MaxInt)
-		if len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted {
+		if len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted {
 			return fmt.Errorf("%s is not admitted", def.Name)
 		}
 	}
@@ -146,7 +146,7 @@ func (b *bench) placesPreempt() error {
 		s.Apply(state.SetWorkload(def))
 		r := s.Step(now, math.MaxInt)
 		took = append(took, micros(spent()-began, 1000))
-		if len(r.Decisions) == 0 || r.Decisions[0].Look.Verdict != trace.Preempts {
+		if len(r.Decisions) == 0 || r.Decisions[0].Attempt.Verdict != trace.Preempts {
 			return fmt.Errorf("the arrival preempts nothing: %d decisions", len(r.Decisions))
 		}
 		victims += len(r.Decisions[0].Evict)

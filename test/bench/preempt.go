@@ -114,7 +114,7 @@ func (b *bench) fight(c *contest) (fought, error) {
 			r := s.Step(now, math.MaxInt)
 			took = append(took, float64(spent()-from)/float64(time.Microsecond))
 			news = append(news, float64(mallocs()-before))
-			if len(r.Decisions) == 0 || r.Decisions[0].Look.Verdict != trace.Preempts || len(r.Decisions[0].Evict) != wantVictims {
+			if len(r.Decisions) == 0 || r.Decisions[0].Attempt.Verdict != trace.Preempts || len(r.Decisions[0].Evict) != wantVictims {
 				return fought{}, fmt.Errorf("the arrival did not have %d preempted: %d decisions", wantVictims, len(r.Decisions))
 			}
 			s.Apply(state.DeleteWorkload(def.UID))

@@ -55,7 +55,7 @@ func (b *bench) burst() error {
 		admitted := 0
 		for i := range r.Decisions {
 			d := &r.Decisions[i]
-			if d.Look.Verdict != trace.Admitted {
+			if d.Attempt.Verdict != trace.Admitted {
 				continue
 			}
 			admitted++
@@ -129,8 +129,8 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 		def := arrival(i, i%lines, 0, start, eight.podSets("main"))
 		s.Apply(state.SetWorkload(def))
 	}
-	if r := s.Step(start, math.MaxInt); r.Decisions[0].Look.Verdict == trace.Admitted {
-		return 0, 0, 0, fmt.Errorf("there is room for %s", r.Decisions[0].Look.Workload)
+	if r := s.Step(start, math.MaxInt); r.Decisions[0].Attempt.Verdict == trace.Admitted {
+		return 0, 0, 0, fmt.Errorf("there is room for %s", r.Decisions[0].Attempt.Workload)
 	}
 	const events = 20_000
 	var releases, pairs []float64
@@ -180,8 +180,8 @@ func (b *bench) memory() error {
 			return fmt.Errorf("only %d were looked at", looks)
 		}
 		for i := range r.Decisions {
-			if r.Decisions[i].Look.Verdict == trace.Admitted {
-				return fmt.Errorf("there is room for %s", r.Decisions[i].Look.Workload)
+			if r.Decisions[i].Attempt.Verdict == trace.Admitted {
+				return fmt.Errorf("there is room for %s", r.Decisions[i].Attempt.Workload)
 			}
 		}
 		r = cycle.Result{}

@@ -133,7 +133,7 @@ func (y *yard) runToEnd() {
 		y.looks += len(r.Decisions)
 		for i := range r.Decisions {
 			d := &r.Decisions[i]
-			if d.Look.Verdict == trace.Admitted {
+			if d.Attempt.Verdict == trace.Admitted {
 				y.admit(d)
 			}
 			for _, v := range d.Evict {

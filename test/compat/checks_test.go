@@ -207,10 +207,10 @@ func TestAdmissionChecks(t *testing.T) {
 			w.queue("q", "1", checked(every(c)...))
 			first := w.workload("first", "q", "1")
 			w.until(first, reserved)
-			time.Sleep(time.Second) // timestamps have whole seconds
+			wait.NextSecond(w.t)
 			second := w.workload("second", "q", "1")
 			w.waits(kueue.ReasonWaitingForQuota, second)
-			time.Sleep(time.Second)
+			wait.NextSecond(w.t)
 			w.answer(first, c, kueue.CheckStateRetry)
 			w.until(first, "Evicted=True/AdmissionCheck")
 			w.release(first)

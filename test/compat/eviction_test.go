@@ -25,7 +25,7 @@ func TestEviction(t *testing.T) {
 			w.admits(a, d)
 			b := w.workload("b", "q", "3", priority(0))
 			w.admits(b)
-			time.Sleep(1100 * time.Millisecond) // timestamps have whole seconds
+			wait.NextSecond(w.t)
 			c := w.workload("c", "q", "1", priority(0))
 			w.admits(c)
 			p := w.workload("p", "q", "4", priority(20))

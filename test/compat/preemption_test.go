@@ -39,7 +39,7 @@ func (w *world) victims(of []*kueue.Workload, want map[string]string) {
 // TestPreemption: the victims of each preemption.
 func TestPreemption(t *testing.T) {
 	running(t, "")
-	tick := func() { time.Sleep(1100 * time.Millisecond) } // timestamps have whole seconds
+	tick := func() { t.Helper(); wait.NextSecond(t) }
 	within := preempting(kueue.PreemptionLowerPriority, kueue.ReclaimNever)
 	borrowWithin := func(threshold *int32) queueSetting {
 		return func(q *kueue.ClusterQueue) {

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ objectRetentionPolicies: {workloads: {afterFinished: 2s}}
 			w.queue("q", "1")
 			first := w.workload("first", "q", "1")
 			w.admits(first)
-			time.Sleep(1100 * time.Millisecond)
+			wait.NextSecond(w.t)
 			second := w.workload("second", "q", "1")
 			w.until(first, "Evicted=True/PodsReadyTimeout")
 			w.release(first)
@@ -134,11 +135,16 @@ waitForPodsReady:
 	w.queue("q", "1")
 	first := w.workload("first", "q", "1")
 	w.admits(first)
-	time.Sleep(1100 * time.Millisecond)
+	wait.NextSecond(w.t)
 	second := w.workload("second", "q", "1")
 	w.until(first, "Evicted=True/PodsReadyTimeout")
 	w.until(first, "QuotaReserved=True/QuotaReserved")
-	time.Sleep(2 * time.Second) // its backoff is over before its pods are gone
+	wait.Until(t, "its backoff is over before its pods are gone", func() error {
+		if s := read(w, first).Status.RequeueState; s == nil || s.RequeueAt == nil || time.Until(s.RequeueAt.Time) > 0 {
+			return fmt.Errorf("it is requeued at %+v", s)
+		}
+		return nil
+	})
 	w.change(&kueue.ClusterQueue{ObjectMeta: w.meta("q")}, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 	w.release(first)
 	w.until(first, "Requeued=True/BackoffFinished")

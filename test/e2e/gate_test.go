@@ -185,10 +185,12 @@ func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 		return err
 	})
 	c.are(t, "it is given back, and runs again", "off", in, map[string]int{"Running": 2})
-	time.Sleep(time.Second)
-	if err := c.get(t, long); err != nil || *long.Spec.Suspend {
-		t.Errorf("it was stopped (%v)", err)
-	}
+	wait.Stays(t, time.Second, "it is not stopped", func() error {
+		if err := c.get(t, long); err != nil || *long.Spec.Suspend {
+			return fmt.Errorf("suspend %t: %w", *long.Spec.Suspend, err)
+		}
+		return nil
+	})
 }
 
 // tells is nil once exactly these events of the queueing side exist about an object.

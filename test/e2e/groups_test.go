@@ -126,8 +126,13 @@ func podGroup(t *testing.T, c *cluster) {
 	c.queues(t, "groups", map[string]string{"groups": "4"})
 	in := client.MatchingLabels{kueue.PodGroupNameLabel: "g"}
 	c.create(t, groupPod("groups", "g", "a", 3, "2"), groupPod("groups", "g", "b", 3, "2"))
-	time.Sleep(time.Second)
 	c.are(t, "two of three wait", "groups", in, map[string]int{"Gated": 2})
+	wait.Stays(t, time.Second, "two of three wait", func() error {
+		if got := c.phases(t, "groups", in); got["Gated"] != 2 {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
 	c.create(t, groupPod("groups", "g", "c", 3, "2"))
 	c.are(t, "all succeed", "groups", in, map[string]int{"Succeeded": 3})
 	w := c.workload(t, "the workload is finished", "groups", "g", hasCondition(kueue.WorkloadFinished, kueue.ReasonSucceeded))

@@ -11,10 +11,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 )
 
@@ -50,20 +52,7 @@ func TestUpgradesOfTheOperator(t *testing.T) {
 func TestUpgradesOfTheStandIn(t *testing.T) {
 	w := newCluster(t)
 	for kind, plural := range map[string]string{"RayService": "rayservices", "RayCluster": "rayclusters", "RayJob": "rayjobs"} { //berth:unordered all are made
-		anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-		w.must(w.Create(w.ctx, &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: plural + ".ray.io"},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: "ray.io", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-					Name: "v1", Served: true, Storage: true,
-					Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-						Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-					}},
-				}},
-			},
-		}))
+		w.must(w.Create(w.ctx, embeddedtest.LooseCRD(schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}, plural)))
 	}
 	w.until("the kinds are served", func() error {
 		list := &unstructured.UnstructuredList{}

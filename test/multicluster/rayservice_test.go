@@ -190,10 +190,7 @@ func (s service) there(t *testing.T, what, image, serve, slice string) {
 		return nil
 	}
 	wait.Until(t, what, is)
-	time.Sleep(2 * time.Second)
-	if err := is(); err != nil {
-		t.Errorf("not for long: %s: %v", what, err)
-	}
+	wait.Stays(t, 2*time.Second, what, is)
 }
 
 // slice waits until one of the Workloads here matches.

@@ -370,6 +370,5 @@ func (u *user) fails() {
 		return nil
 	}
 	wait.Until(u.t, "the JobSet is deleted", gone)
-	time.Sleep(2 * time.Second)
-	u.must(gone())
+	wait.Stays(u.t, 2*time.Second, "the JobSet is deleted", gone)
 }

@@ -20,6 +20,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 )
 
@@ -172,7 +173,11 @@ func TestWritesOfAQueue(t *testing.T) {
 	for i := range jobs {
 		k.completes(fmt.Sprintf("many-%d", i))
 	}
-	time.Sleep(2 * time.Second) // delayed writes, and the end of the Workload
+	wait.Quiet(t, 2*time.Second, func() int { // delayed writes, and the end of the Workload
+		k.ledger.mu.Lock()
+		defer k.ledger.mu.Unlock()
+		return len(k.ledger.writes)
+	})
 	each, kinds := k.ledger.upTo(ran)
 	total := 0
 	for _, what := range slices.Sorted(maps.Keys(kinds)) {

@@ -201,7 +201,13 @@ func callAll(ctx context.Context, t *testing.T, c client.Client) *caller {
 func (c *caller) wait(what string, check func() error) {
 	c.t.Helper()
 	wait.Until(c.t, what, check)
-	time.Sleep(200 * time.Millisecond) // and a few calls more
+	made := c.made.Load()
+	wait.Until(c.t, "a few calls more", func() error {
+		if now := c.made.Load(); now < made+10 {
+			return fmt.Errorf("%d", now-made)
+		}
+		return nil
+	})
 	if failed := c.failed.Load(); failed != nil {
 		c.t.Fatalf("until %s, a call failed: %s", what, *failed)
 	}

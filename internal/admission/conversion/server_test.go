@@ -370,17 +370,16 @@ func (s *server) testReviews(t *testing.T) {
 	u := &unstructured.Unstructured{Object: parsed(t, kueue.GroupVersion, `{kind: Cohort, spec: {}}`)}
 	u.SetName("counted")
 	s.create(t, u)
-	time.Sleep(time.Second) // for reviews of the past
-	before := s.reviews.Load()
+	reviews := func() int { return int(s.reviews.Load()) }
+	before := wait.Quiet(t, time.Second, reviews)
 	for i := range writes {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"n":"%d"}}}`, i)
 		if _, err := s.resource("Cohort", "v1beta2").Patch(t.Context(), "counted", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second) // they come after the writes
-	if reviews := s.reviews.Load() - before; reviews > writes {
-		t.Errorf("%d reviews for %d writes", reviews, writes)
+	if n := wait.Quiet(t, time.Second, reviews) - before; n > writes { // they come after the writes
+		t.Errorf("%d reviews for %d writes", n, writes)
 	}
 }
 

@@ -4,16 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,9 +22,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what the commands print into testdata instead of comparing it")
 
 // world is an API server and a user that types commands.
 type world struct {
@@ -142,25 +137,7 @@ func (w *world) transcript(name string, lines ...string) {
 	for _, u := range unstable {
 		text = u.pattern.ReplaceAllString(text, u.instead)
 	}
-	golden(w.T, name, text)
-}
-
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-		t.Errorf("%s (-file +now); rerun with -rewrite if it is right:\n%s", path, diff)
-	}
+	goldentest.Check(w.T, "testdata/"+name+".txt", text)
 }
 
 func (w *world) create(objects ...client.Object) {

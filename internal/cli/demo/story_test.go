@@ -1,42 +1,19 @@
 package demo
 
 import (
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the pictures into testdata instead of comparing them")
-
-// golden compares a picture with the one in testdata.
-func golden(t *testing.T, name string, lines []string) {
-	t.Helper()
-	path, got := filepath.Join("testdata", name+".txt"), strings.Join(lines, "\n")+"\n"
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-file +now); rerun with -rewrite if it is right:\n%s", path, diff)
-	}
-}
 
 // workload is a Workload with conditions such as "QuotaReserved=False: the message".
 func workload(team string, conditions ...string) *kueue.Workload {
@@ -222,5 +199,5 @@ func TestSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "sample", []string{strings.TrimSuffix(string(data), "\n")})
+	goldentest.Check(t, "testdata/sample.txt", string(data))
 }

@@ -5,13 +5,15 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/berth-project/berth/internal/goldentest"
 )
 
 func TestSummary(t *testing.T) {
 	s := told(t)
 	finish(s)
 	lines := summary(s)
-	golden(t, "summary", lines)
+	goldentest.Check(t, "testdata/summary.txt", strings.Join(lines, "\n")+"\n")
 	for _, line := range lines {
 		if n := utf8.RuneCountInString(line); n > 120 {
 			t.Errorf("%d columns: %q", n, line)

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/berth-project/berth/internal/goldentest"
 )
 
 func TestTable(t *testing.T) {
@@ -31,7 +33,7 @@ func TestTable(t *testing.T) {
 		"table-hidden":   {finished, 21, 100, 9, plain},
 	} {
 		t.Run(name, func(t *testing.T) {
-			golden(t, name, table(tc.story, says, at(tc.at), tc.width, tc.height, tc.colour))
+			goldentest.Check(t, "testdata/"+name+".txt", strings.Join(table(tc.story, says, at(tc.at), tc.width, tc.height, tc.colour), "\n")+"\n")
 		})
 	}
 }
@@ -187,5 +189,5 @@ func TestLines(t *testing.T) {
 		v.draw(s, at(float64(i)))
 	}
 	v.close()
-	golden(t, "lines", strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"))
+	goldentest.Check(t, "testdata/lines.txt", out.String())
 }

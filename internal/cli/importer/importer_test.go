@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,13 +28,12 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/goldentest"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the reports into testdata instead of comparing them")
 
 // server is an API server with running pods, and no manager.
 type server struct {
@@ -132,20 +130,7 @@ func (s *server) run(edit func(*Import)) (string, error) {
 
 func (s *server) golden(name string, parts ...string) {
 	s.Helper()
-	path, text := filepath.Join("testdata", name+".txt"), strings.Join(parts, "\n----\n")
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			s.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		s.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-		s.Errorf("%s (-file +now); rerun with -rewrite if it is right:\n%s", path, diff)
-	}
+	goldentest.Check(s.T, "testdata/"+name+".txt", strings.Join(parts, "\n----\n"))
 }
 
 // versions are the resourceVersions of all pods and Workloads of a namespace.

@@ -2,7 +2,6 @@ package multikueue
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,28 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/goldentest"
 	"github.com/berth-project/berth/internal/options"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the files in testdata instead of comparing them")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
 
 // tekton is the configuration in the documents.
 func tekton(t *testing.T) *options.Options {
@@ -49,7 +29,7 @@ func TestRules(t *testing.T) {
 		if err := PrintRules(&out, tekton(t), role); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, role+".yaml", out.String())
+		goldentest.Check(t, "testdata/"+role+".yaml", out.String())
 	}
 	if err := PrintRules(&bytes.Buffer{}, tekton(t), "other"); err == nil {
 		t.Error("there is no such role")
@@ -136,7 +116,7 @@ func TestCheckFramework(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			default:
-				golden(t, name+".yaml", out.String())
+				goldentest.Check(t, "testdata/"+name+".yaml", out.String())
 			}
 		})
 	}

@@ -45,7 +45,7 @@ func enqueue(w *World, q *Queue, name string, class int32, gpus resource.Amount)
 
 func verdicts(r Result) (out []string) {
 	for _, d := range r.Decisions {
-		out = append(out, d.Workload.UID+" "+string(d.Look.Verdict))
+		out = append(out, d.Workload.UID+" "+string(d.Attempt.Verdict))
 	}
 	return out
 }
@@ -152,7 +152,7 @@ func TestRemovedQueue(t *testing.T) {
 	w.Quota.Remove(a.Node)
 	w.Edited(a.Node)
 	r := w.Step(3, 10)
-	if len(r.Decisions) != 1 || r.Decisions[0].Look.Verdict != trace.Admitted || r.Decisions[0].Workload.UID != "second" {
+	if len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted || r.Decisions[0].Workload.UID != "second" {
 		t.Errorf("after that: %v", verdicts(r))
 	}
 }

@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -18,17 +17,10 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/worldtest"
 )
 
-// TestMain draws the same worlds every time. Flags override that.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "200", "rapid.seed": "1"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(worldtest.Main(m)) }
 
 // seats places each pod on one seat of the first rack that has seats for all pods of a workload:
 // a dimension that no package but ledger knows.
@@ -148,9 +140,9 @@ func TestDimension(t *testing.T) {
 	s.wantFree(t, "at first", 1, 2)
 	four := s.arrive(s.b, "four", 1, 4, 0)
 	r := s.Step(2, 1000)
-	look := r.Decisions[0].Look
-	if look.Reason != trace.TopologyPlacementFailed || look.Sentence() != "pod set main: no rack has seats for all" {
-		t.Fatalf("with too few seats, %s: %s", look.Reason, look.Sentence())
+	attempt := r.Decisions[0].Attempt
+	if attempt.Reason != trace.TopologyPlacementFailed || attempt.Sentence() != "pod set main: no rack has seats for all" {
+		t.Fatalf("with too few seats, %s: %s", attempt.Reason, attempt.Sentence())
 	}
 	s.seats.Free[0]-- // a seat breaks
 	s.Release(three)
@@ -260,7 +252,7 @@ func TestAwake(t *testing.T) {
 			s.SettleAdmissions(2, r.More)
 			for _, q := range queues {
 				for _, wl := range q.Pending.All() {
-					if look := s.Explain(wl); len(look.Refusals) == 0 {
+					if attempt := s.Explain(wl); len(attempt.Refusals) == 0 {
 						t.Fatalf("%s would be admitted, and waits: %v are free", wl.Key, s.seats.Free)
 					}
 				}

@@ -296,7 +296,7 @@ func holds(wl *workload.Workload, frs []resource.FR) bool {
 
 // Explain evaluates a pending workload now, and decides nothing: it returns what is short, and
 // what would activate it. spec: design §4.
-func (w *World) Explain(wl *workload.Workload) *trace.Look {
+func (w *World) Explain(wl *workload.Workload) *trace.Attempt {
 	w.applyEdits()
 	e := w.entry(w.Queues[wl.Queue], wl)
 	w.nominate(e)
@@ -316,21 +316,21 @@ func (w *World) Explain(wl *workload.Workload) *trace.Look {
 }
 
 // record starts the record of an evaluation.
-func (c *round) record(e *entry) *trace.Look {
+func (c *round) record(e *entry) *trace.Attempt {
 	l := c.blankRecord(e)
 	c.detail(l, e)
 	return l
 }
 
 // blankRecord is a record that only names the workload.
-func (c *round) blankRecord(e *entry) *trace.Look {
+func (c *round) blankRecord(e *entry) *trace.Attempt {
 	l := &c.w.looks.alloc(1)[0]
 	l.Workload, l.UID, l.Queue, l.Priority, l.Table = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority, c.w.Table
 	return l
 }
 
 // detail adds the outcome of the search to a record.
-func (c *round) detail(l *trace.Look, e *entry) {
+func (c *round) detail(l *trace.Attempt, e *entry) {
 	l.Refusals = c.w.refusals.clone(e.got.Refusals)
 	if e.got.Mode == flavor.NoFit || e.barred != "" {
 		return
@@ -355,7 +355,7 @@ func (w *World) wanted(e *entry) []workload.Want {
 }
 
 // wakesOn adds the FRs of wants to a record, each once, sorted.
-func (w *World) wakesOn(l *trace.Look, wants []workload.Want) {
+func (w *World) wakesOn(l *trace.Attempt, wants []workload.Want) {
 	if len(wants) == 0 {
 		return
 	}

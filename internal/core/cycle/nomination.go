@@ -270,7 +270,7 @@ func (c *round) preempt(e *entry) {
 		}
 	}
 	record.Verdict, record.Reason = trace.Preempts, trace.WaitingForPreemptedWorkloads
-	c.decide(e, Decision{Evict: evict, Look: record})
+	c.decide(e, Decision{Evict: evict, Attempt: record})
 }
 
 const waitsForOthersVictims = "it fits as soon as the workloads preempted for others have stopped"

@@ -24,8 +24,8 @@ type Decision struct {
 	Admitted *flavor.Holding
 	Replaced *workload.Workload
 	// Evict are the victims to evict now, without the victims of earlier decisions.
-	Evict []preempt.Victim
-	Look  *trace.Look
+	Evict   []preempt.Victim
+	Attempt *trace.Attempt
 	// Recomputed is the outcome of a second search for victims, after other preemptors took the
 	// first ones.
 	Recomputed Recomputed
@@ -112,7 +112,7 @@ type scratch struct {
 	treeCycles []treeCycle // of the step
 
 	decided  arena[Decision]
-	looks    arena[trace.Look]
+	looks    arena[trace.Attempt]
 	podSets  arena[trace.PodSet]
 	choices  arena[trace.Choice]
 	refusals arena[trace.Refusal]
@@ -392,7 +392,7 @@ func (c *round) gate(e *entry) {
 	if !e.q.Strict {
 		c.w.setInadmissible(e.q, e.wl, c.w.wanted(e))
 	}
-	c.decide(e, Decision{Gated: true, Look: record})
+	c.decide(e, Decision{Gated: true, Attempt: record})
 }
 
 // setInadmissible refuses the head. It becomes inadmissible, unless its queue is strict: then
@@ -405,7 +405,7 @@ func (c *round) setInadmissible(e *entry, reason trace.Reason, note string) {
 	if !e.q.Strict {
 		c.w.setInadmissible(e.q, e.wl, wants)
 	}
-	c.decide(e, Decision{Look: record})
+	c.decide(e, Decision{Attempt: record})
 }
 
 // remember stores where the search for flavors resumes. spec: 10 §4.6.5.
@@ -425,7 +425,7 @@ func (c *round) remember(e *entry) {
 func (c *round) wait(e *entry, reason trace.Reason, note string) {
 	record := c.record(e)
 	record.Verdict, record.Reason, record.Note = trace.Waits, reason, note
-	c.decide(e, Decision{Look: record})
+	c.decide(e, Decision{Attempt: record})
 }
 
 func (c *round) decide(e *entry, d Decision) {
@@ -445,7 +445,7 @@ func (c *round) skip(e *entry, why skipped) {
 	record := c.blankRecord(e)
 	record.Verdict, record.Reason, record.Note = trace.Waits, why.reason, why.note
 	c.skipped = append(c.skipped, skippedHead{e, record})
-	c.decide(e, Decision{Look: record})
+	c.decide(e, Decision{Attempt: record})
 }
 
 // skipped is why a head was skipped.
@@ -465,7 +465,7 @@ func lost(e *entry, fits func(ledger.Usage) bool) skipped {
 // skippedHead is a head that was skipped, with its incomplete record.
 type skippedHead struct {
 	*entry
-	record *trace.Look
+	record *trace.Attempt
 }
 
 // setSkippedInadmissible makes a skipped head inadmissible if the quota left is too little for
@@ -505,8 +505,8 @@ func (c *round) admit(e *entry) {
 	}
 	e.q.Pending.Remove(e.wl)
 	e.wl.Scan = nil
-	d := Decision{Admitted: e.got.Holding(), Look: c.blankRecord(e)}
-	d.Look.Verdict, d.Look.Refusals, d.Look.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
+	d := Decision{Admitted: e.got.Holding(), Attempt: c.blankRecord(e)}
+	d.Attempt.Verdict, d.Attempt.Refusals, d.Attempt.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.replaces != nil && e.replaces.Reserved {
 		d.Replaced = e.replaces

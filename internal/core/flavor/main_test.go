@@ -1,7 +1,6 @@
 package flavor
 
 import (
-	"flag"
 	"os"
 	"testing"
 
@@ -10,20 +9,10 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/worldtest"
 )
 
-// TestMain runs fifty times as many property checks as rapid does by itself, on the same
-// worlds every time. Flags override that: for new worlds, and many of them,
-//
-//	go test ./internal/core/flavor -rapid.seed 0 -rapid.checks 100000 -timeout 1h
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "5000", "rapid.seed": "1"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(worldtest.Main(m, "rapid.checks=5000")) }
 
 // world is a queue two cohorts deep, where every flavor can be given a grade.
 type world struct {

@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -13,18 +12,10 @@ import (
 	"github.com/berth-project/berth/internal/core/ledger/ledgertest"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/worldtest"
 )
 
-// TestMain runs twice as many property checks as rapid does by itself, on the same worlds every
-// time. Flags override that.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "200", "rapid.seed": "1"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(worldtest.Main(m)) }
 
 const (
 	frs      = 3

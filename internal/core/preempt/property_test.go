@@ -1,7 +1,6 @@
 package preempt
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -14,18 +13,10 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/worldtest"
 )
 
-// TestMain runs more property checks than rapid does by itself, on the same worlds every
-// time. Flags override that: -rapid.seed 0 -rapid.checks 10000.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "10000", "rapid.seed": "1"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(worldtest.Main(m, "rapid.checks=10000")) }
 
 // pick draws one of a few values, about equally often: rapid by itself prefers the first.
 func pick[T any](t *rapid.T, what string, of ...T) T {

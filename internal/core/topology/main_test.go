@@ -1,25 +1,14 @@
 package topology
 
 import (
-	"flag"
 	"os"
 	"testing"
 
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/worldtest"
 )
 
-// TestMain runs twice as many property checks as rapid does by itself, on the same
-// worlds every time. Flags override that: for new worlds, and many of them,
-//
-//	go test ./internal/core/topology -rapid.seed 0 -rapid.checks 10000
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "200", "rapid.seed": "1"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(worldtest.Main(m)) }
 
 // The resources of the tests.
 const (

@@ -40,7 +40,7 @@ func (h *Hash) flag(b bool) {
 func (h *Hash) amount(a resource.Amount) { h.Number(int64(a)) }
 
 // Hash adds the whole record.
-func (l *Look) Hash(h *Hash) {
+func (l *Attempt) Hash(h *Hash) {
 	for _, s := range [...]string{l.Workload, l.UID, l.Queue, string(l.Verdict), string(l.Reason), l.Note} {
 		h.Text(s)
 	}

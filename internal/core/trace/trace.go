@@ -216,13 +216,13 @@ func (m Mode) String() string {
 
 // Victim is a workload to evict.
 type Victim struct {
-	Key        string // "" if it is not named, see Look.Naming
+	Key        string // "" if it is not named, see Attempt.Naming
 	UID, Queue string
 	Reason     string // spec: 10 §4.7.2
 }
 
-// Look is the record of one evaluation of one workload.
-type Look struct {
+// Attempt is the record of one evaluation of one workload.
+type Attempt struct {
 	Workload, UID, Queue string
 	Priority             int64
 	Verdict              Verdict
@@ -236,7 +236,7 @@ type Look struct {
 }
 
 // Sentence is the message of the condition: what is short, and what would help.
-func (l *Look) Sentence() string {
+func (l *Attempt) Sentence() string {
 	switch l.Verdict {
 	case Admitted:
 		return "Quota reserved in ClusterQueue " + l.Queue
@@ -259,7 +259,7 @@ func (l *Look) Sentence() string {
 	return why
 }
 
-func (l *Look) shortfalls() string {
+func (l *Attempt) shortfalls() string {
 	var parts []string
 	for i := range l.Refusals {
 		clause := "pod set " + l.Refusals[i].PodSet + ": " + l.Refusals[i].String()
@@ -274,7 +274,7 @@ func (l *Look) shortfalls() string {
 }
 
 // victims counts them, and names the ones that may be named.
-func (l *Look) victims() string {
+func (l *Attempt) victims() string {
 	keys := make([]string, 0, len(l.Victims))
 	for _, v := range l.Victims {
 		if v.Key != "" {
@@ -297,7 +297,7 @@ func (l *Look) victims() string {
 
 // Naming returns the record with the names of victims in visible namespaces only: of the others it keeps the ClusterQueue
 // and the reason.
-func (l *Look) Naming(visible func(namespace string) bool) *Look {
+func (l *Attempt) Naming(visible func(namespace string) bool) *Attempt {
 	out := *l
 	out.Victims = slices.Clone(l.Victims)
 	for i := range out.Victims {
@@ -309,7 +309,7 @@ func (l *Look) Naming(visible func(namespace string) bool) *Look {
 }
 
 // NamingOwn is Naming for users who may read the workload only: it names victims in the workload's own namespace.
-func (l *Look) NamingOwn() *Look {
+func (l *Attempt) NamingOwn() *Attempt {
 	own, _, _ := strings.Cut(l.Workload, "/")
 	return l.Naming(func(namespace string) bool { return namespace == own })
 }
@@ -322,7 +322,7 @@ func plural(n int, noun string) string {
 }
 
 // String is the stable text of the record, a line for each fact.
-func (l *Look) String() string {
+func (l *Attempt) String() string {
 	var b strings.Builder
 	b.WriteString(l.Workload)
 	if l.Queue != "" {
@@ -369,7 +369,7 @@ func (l *Look) String() string {
 }
 
 // wakesOn names the flavor-resources "flavor/resource", sorted. Measures of one name are named once.
-func (l *Look) wakesOn() []string {
+func (l *Attempt) wakesOn() []string {
 	names := make([]string, len(l.WakesOn))
 	for i, fr := range l.WakesOn {
 		p := l.Table.Pair(fr)

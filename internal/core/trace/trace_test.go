@@ -26,51 +26,51 @@ func TestSentence(t *testing.T) {
 	table := resource.NewTable()
 	wakes := []resource.FR{table.FR("spot", "cpu")}
 	tests := map[string]struct {
-		look Look
-		want string
+		attempt Attempt
+		want    string
 	}{
-		"admitted": {Look{Queue: "q", Verdict: Admitted}, "Quota reserved in ClusterQueue q"},
+		"admitted": {Attempt{Queue: "q", Verdict: Admitted}, "Quota reserved in ClusterQueue q"},
 		"one victim": {
-			Look{Verdict: Preempts, Reason: WaitingForPreemptedWorkloads, Victims: victims(1)},
+			Attempt{Verdict: Preempts, Reason: WaitingForPreemptedWorkloads, Victims: victims(1)},
 			"Waiting for 1 preempted workload to stop: team/wf",
 		},
 		"many victims": {
-			Look{Verdict: Preempts, Reason: WaitingForPreemptedWorkloads, Victims: victims(6)},
+			Attempt{Verdict: Preempts, Reason: WaitingForPreemptedWorkloads, Victims: victims(6)},
 			"Waiting for 6 preempted workloads to stop: team/wa, team/wb, team/wc, team/wd, and 2 more",
 		},
 		"victims elsewhere": {
-			*(&Look{Workload: "team/w", Verdict: Preempts, Victims: append(victims(1), Victim{Key: "other/a"}, Victim{Key: "third/a"})}).NamingOwn(),
+			*(&Attempt{Workload: "team/w", Verdict: Preempts, Victims: append(victims(1), Victim{Key: "other/a"}, Victim{Key: "third/a"})}).NamingOwn(),
 			"Waiting for 3 preempted workloads to stop: team/wf, and 2 of other namespaces",
 		},
 		"only victims elsewhere": {
-			*(&Look{Workload: "team/w", Verdict: Preempts, Victims: []Victim{{Key: "other/a"}}}).NamingOwn(),
+			*(&Attempt{Workload: "team/w", Verdict: Preempts, Victims: []Victim{{Key: "other/a"}}}).NamingOwn(),
 			"Waiting for 1 preempted workload of other namespaces to stop",
 		},
 		"quota": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", 4000, nil)}, WakesOn: wakes, Table: table},
+			Attempt{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", 4000, nil)}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor spot: 2500m more needed (4 requested, 1500m available); it is looked at again as soon as quota is released",
 		},
 		"nobody to preempt, told once": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", 4000, &Reach{}), short("a", 4000, &Reach{})}, WakesOn: wakes, Table: table},
+			Attempt{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", 4000, &Reach{}), short("a", 4000, &Reach{})}, WakesOn: wakes, Table: table},
 			"pod set main: cpu in flavor a: 2500m more needed (4 requested, 1500m available), and no workload may be preempted for it; it is looked at again as soon as quota is released",
 		},
 		"too large": {
-			Look{Verdict: Waits, Reason: ExceedsMaxQuota, Refusals: []Refusal{short("spot", 3000, nil)}},
+			Attempt{Verdict: Waits, Reason: ExceedsMaxQuota, Refusals: []Refusal{short("spot", 3000, nil)}},
 			"pod set main: cpu in flavor spot: 4 requested, at most 3 can ever be had here; it can start only if quota is raised or its requests are lowered",
 		},
 		"no flavor": {
-			Look{Verdict: Waits, Reason: NoMatchingFlavor, Refusals: []Refusal{{PodSet: "main", Pair: &resource.Pair{Flavor: "spot"}, Detail: "flavor spot does not exist"}}},
+			Attempt{Verdict: Waits, Reason: NoMatchingFlavor, Refusals: []Refusal{{PodSet: "main", Pair: &resource.Pair{Flavor: "spot"}, Detail: "flavor spot does not exist"}}},
 			"pod set main: flavor spot does not exist",
 		},
 		"a note goes first": {
-			Look{Verdict: Waits, Reason: WaitingForQuota, Note: "quota was given to another workload first", Refusals: []Refusal{short("spot", 4000, nil)}},
+			Attempt{Verdict: Waits, Reason: WaitingForQuota, Note: "quota was given to another workload first", Refusals: []Refusal{short("spot", 4000, nil)}},
 			"quota was given to another workload first",
 		},
-		"nothing known": {Look{Verdict: Waits, Reason: PendingEvaluation}, "not looked at yet"},
+		"nothing known": {Attempt{Verdict: Waits, Reason: PendingEvaluation}, "not looked at yet"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, tc.look.Sentence()); diff != "" {
+			if diff := cmp.Diff(tc.want, tc.attempt.Sentence()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -81,7 +81,7 @@ func TestString(t *testing.T) {
 	table := resource.NewTable()
 	refusal := short("spot", 4000, &Reach{Within: "LowerPriority", Reclaim: "Any", Own: 3, OwnAllowed: 1, Queues: 2, Others: 7, OthersAllowed: 4})
 	refusal.Node, refusal.Limited = "cohort c", true
-	look := Look{
+	attempt := Attempt{
 		Workload: "team/train", Queue: "q", Priority: -3, Verdict: Preempts, Reason: WaitingForPreemptedWorkloads,
 		PodSets: []PodSet{
 			{"driver", 1, []Choice{{Amount: 1000, FR: table.FR("spot", "cpu"), Mode: Fit}}, nil, false},
@@ -100,10 +100,10 @@ func TestString(t *testing.T) {
   preempts team/old in other: InCohortReclamation
   wakes on a release of ondemand/memory, spot/cpu
 `
-	if diff := cmp.Diff(want, look.String()); diff != "" {
+	if diff := cmp.Diff(want, attempt.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	nowhere := Look{Workload: "team/train", Verdict: Waits, Reason: Misconfigured, Note: "it names no LocalQueue"}
+	nowhere := Attempt{Workload: "team/train", Verdict: Waits, Reason: Misconfigured, Note: "it names no LocalQueue"}
 	if diff := cmp.Diff("team/train (priority 0): waits, Misconfigured\n  it names no LocalQueue\n", nowhere.String()); diff != "" {
 		t.Errorf("without a queue (-want +got):\n%s", diff)
 	}
@@ -151,22 +151,22 @@ func TestReach(t *testing.T) {
 // TestHash: records that say something else have another hash, and so have records in
 // another order.
 func TestHash(t *testing.T) {
-	of := func(looks ...*Look) uint64 {
+	of := func(looks ...*Attempt) uint64 {
 		var h Hash
 		for _, l := range looks {
 			l.Hash(&h)
 		}
 		return h.Sum()
 	}
-	full := func() *Look {
-		return &Look{
+	full := func() *Attempt {
+		return &Attempt{
 			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
 			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}, &Placement{"f", []string{"l"}, []Domain{{[]string{"v"}, 1}}}, false}},
 			Refusals: []Refusal{{PodSet: "p", Pair: &resource.Pair{Flavor: "f", Resource: "cpu"}, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
 			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
 		}
 	}
-	other := &Look{Workload: "other"}
+	other := &Attempt{Workload: "other"}
 	seen := map[uint64]string{of(full()): "the same", of(full(), other): "two", of(other, full()): "two, the other way"}
 	if len(seen) != 3 {
 		t.Fatal("the order does not count")
@@ -174,19 +174,19 @@ func TestHash(t *testing.T) {
 	if _, ok := seen[of(full())]; !ok {
 		t.Fatal("the same record hashes otherwise")
 	}
-	for name, change := range map[string]func(*Look){
-		"workload": func(l *Look) { l.Workload = "x" }, "uid": func(l *Look) { l.UID = "x" }, "queue": func(l *Look) { l.Queue = "x" },
-		"priority": func(l *Look) { l.Priority++ }, "verdict": func(l *Look) { l.Verdict = Preempts }, "reason": func(l *Look) { l.Reason = "x" },
-		"note": func(l *Look) { l.Note = "" }, "amount": func(l *Look) { l.PodSets[0].Resources[0].Amount++ }, "level": func(l *Look) { l.PodSets[0].Resources[0].Level++ },
-		"mode": func(l *Look) { l.PodSets[0].Resources[0].Mode = Reclaim }, "flavor": func(l *Look) { l.PodSets[0].Resources[0].FR++ },
-		"pod set": func(l *Look) { l.PodSets[0].Name = "x" }, "count": func(l *Look) { l.PodSets[0].Count++ }, "no choice": func(l *Look) { l.PodSets = nil }, "asked": func(l *Look) { l.Refusals[0].Asked++ },
-		"available": func(l *Look) { l.Refusals[0].Available++ }, "potential": func(l *Look) { l.Refusals[0].Potential++ },
-		"node": func(l *Look) { l.Refusals[0].Node = "" }, "limited": func(l *Look) { l.Refusals[0].Limited = true },
-		"no reach": func(l *Look) { l.Refusals[0].Reach = nil }, "reach": func(l *Look) { l.Refusals[0].Reach.Others++ },
-		"detail": func(l *Look) { l.Refusals[0].Detail = "x" }, "victim": func(l *Look) { l.Victims[0].UID = "x" },
-		"its reason": func(l *Look) { l.Victims[0].Reason = "x" }, "wakes": func(l *Look) { l.WakesOn[0] = 2 }, "no placement": func(l *Look) { l.PodSets[0].Placement = nil },
-		"its flavor": func(l *Look) { l.PodSets[0].Placement.Flavor = "x" }, "domain": func(l *Look) { l.PodSets[0].Placement.Domains[0].Values[0] = "x" },
-		"its pods": func(l *Look) { l.PodSets[0].Placement.Domains[0].Count++ }, "placement": func(l *Look) { l.Refusals[0].Placement = true },
+	for name, change := range map[string]func(*Attempt){
+		"workload": func(l *Attempt) { l.Workload = "x" }, "uid": func(l *Attempt) { l.UID = "x" }, "queue": func(l *Attempt) { l.Queue = "x" },
+		"priority": func(l *Attempt) { l.Priority++ }, "verdict": func(l *Attempt) { l.Verdict = Preempts }, "reason": func(l *Attempt) { l.Reason = "x" },
+		"note": func(l *Attempt) { l.Note = "" }, "amount": func(l *Attempt) { l.PodSets[0].Resources[0].Amount++ }, "level": func(l *Attempt) { l.PodSets[0].Resources[0].Level++ },
+		"mode": func(l *Attempt) { l.PodSets[0].Resources[0].Mode = Reclaim }, "flavor": func(l *Attempt) { l.PodSets[0].Resources[0].FR++ },
+		"pod set": func(l *Attempt) { l.PodSets[0].Name = "x" }, "count": func(l *Attempt) { l.PodSets[0].Count++ }, "no choice": func(l *Attempt) { l.PodSets = nil }, "asked": func(l *Attempt) { l.Refusals[0].Asked++ },
+		"available": func(l *Attempt) { l.Refusals[0].Available++ }, "potential": func(l *Attempt) { l.Refusals[0].Potential++ },
+		"node": func(l *Attempt) { l.Refusals[0].Node = "" }, "limited": func(l *Attempt) { l.Refusals[0].Limited = true },
+		"no reach": func(l *Attempt) { l.Refusals[0].Reach = nil }, "reach": func(l *Attempt) { l.Refusals[0].Reach.Others++ },
+		"detail": func(l *Attempt) { l.Refusals[0].Detail = "x" }, "victim": func(l *Attempt) { l.Victims[0].UID = "x" },
+		"its reason": func(l *Attempt) { l.Victims[0].Reason = "x" }, "wakes": func(l *Attempt) { l.WakesOn[0] = 2 }, "no placement": func(l *Attempt) { l.PodSets[0].Placement = nil },
+		"its flavor": func(l *Attempt) { l.PodSets[0].Placement.Flavor = "x" }, "domain": func(l *Attempt) { l.PodSets[0].Placement.Domains[0].Values[0] = "x" },
+		"its pods": func(l *Attempt) { l.PodSets[0].Placement.Domains[0].Count++ }, "placement": func(l *Attempt) { l.Refusals[0].Placement = true },
 	} {
 		l := full()
 		change(l)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -23,6 +24,17 @@ type RoundTrip func(*http.Request) (*http.Response, error)
 
 // RoundTrip is f.
 func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Manager makes a manager without metrics, one of several in the process.
+func Manager(t testing.TB, cfg *rest.Config, options manager.Options) manager.Manager {
+	t.Helper()
+	options.Metrics.BindAddress, options.Controller.SkipNameValidation = "0", new(true)
+	mgr, err := manager.New(cfg, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mgr
+}
 
 // Run starts a manager, waits until its cache is filled, and returns a function that stops it; it is also stopped when the test ends. The
 // test fails if the manager does.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,23 +24,7 @@ import (
 func (w *world) rayCRDs() {
 	w.t.Helper()
 	for kind, plural := range map[string]string{"RayCluster": "rayclusters", "RayJob": "rayjobs"} {
-		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: plural + ".ray.io"},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: "ray.io", Scope: apiextensionsv1.NamespaceScoped,
-				Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, Plural: plural},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-					Name: "v1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-						Type: "object", XPreserveUnknownFields: new(true),
-						Properties: map[string]apiextensionsv1.JSONSchemaProps{
-							"spec":   {Type: "object", XPreserveUnknownFields: new(true)},
-							"status": {Type: "object", XPreserveUnknownFields: new(true)},
-						},
-					}},
-				}},
-			},
-		})))
+		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, embeddedtest.LooseCRD(schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: kind}, plural))))
 	}
 }
 

@@ -28,9 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -193,17 +191,13 @@ func (w *world) start() {
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.writes.wrap)
 	options := ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+		Scheme: newScheme(),
 	}
 	if !w.all {
 		options.Cache = embeddedtest.Only(w.namespace)
 	}
-	mgr, err := ctrl.NewManager(cfg, options)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	err = controller.Setup(w.ctx, mgr, controller.Options{Config: w.cfg, Descriptors: all.Descriptors(), Workers: func(string) int { return 2 }, Now: time.Now, Kept: w.kept})
+	mgr := embeddedtest.Manager(w.t, cfg, options)
+	err := controller.Setup(w.ctx, mgr, controller.Options{Config: w.cfg, Descriptors: all.Descriptors(), Workers: func(string) int { return 2 }, Now: time.Now, Kept: w.kept})
 	if err != nil {
 		w.t.Fatal(err)
 	}

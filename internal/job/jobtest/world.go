@@ -30,9 +30,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -187,14 +185,12 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) {
 		cfg.Wrap(wrap)
 	}
 	options := ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+		Scheme: newScheme(),
 	}
 	if w.alone {
 		options.Cache = embeddedtest.Only(w.namespace)
 	}
-	mgr, err := ctrl.NewManager(cfg, options)
-	w.must(err)
+	mgr := embeddedtest.Manager(w.t, cfg, options)
 	w.must(controller.Setup(w.ctx, mgr, controller.Options{Config: w.cfg, Descriptors: w.kinds, Workers: func(string) int { return 2 }, Now: time.Now, Patience: 300 * time.Millisecond}))
 	w.stop = embeddedtest.Run(w.t, mgr)
 }

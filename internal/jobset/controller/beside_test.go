@@ -133,7 +133,6 @@ func TestManyBesideALargeOne(t *testing.T) {
 	w.must(<-made)
 	wait.Until(s.t, "the small ones complete", func() error {
 		if ended := s.ended(); ended != many {
-			time.Sleep(time.Second)
 			return fmt.Errorf("%d of %d", ended, many)
 		}
 		return nil

@@ -25,9 +25,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -186,14 +184,9 @@ func (w *world) start() {
 	}
 	caches.DefaultTransform = cache.TransformStripManagedFields()
 	caches.ByObject = map[client.Object]cache.ByObject{&batchv1.Job{}: {Transform: controller.Compact}}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: caches,
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	mgr := embeddedtest.Manager(w.t, cfg, ctrl.Options{Scheme: newScheme(), Cache: caches})
 	ctx, cancel := context.WithCancel(context.Background())
+	var err error
 	if w.pods, err = controller.NewPods(ctx, mgr); err != nil {
 		w.t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,9 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the output of the scenarios into testdata instead of comparing it")
 
 // TestScenarios plays testdata/*.txt: a header in prose, a JobSet, and commands with what the plan says to them.
 //
@@ -50,15 +47,7 @@ func TestScenarios(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := play(t, string(src))
-			if *rewrite {
-				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(strings.Split(string(src), "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("output differs (-file +now); rerun with -rewrite if it is right:\n%s", diff)
-			}
+			goldentest.Check(t, path, got)
 			if !strings.HasPrefix(got, "# ") {
 				t.Error("it does not begin with prose")
 			}

@@ -63,9 +63,8 @@ func TestQuotaAutomation(t *testing.T) {
 		Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"},
 	}}))
 	cq := hub.queueOf([]string{"mk"}, "1")
-	quota := func(cpus, status, reason string) {
-		t.Helper()
-		wait.Until(hub.t, fmt.Sprintf("%s CPUs, %s/%s", cpus, status, reason), func() error {
+	shows := func(cpus, status, reason string) func() error {
+		return func() error {
 			if err := hub.Get(ctx, client.ObjectKeyFromObject(cq), cq); err != nil {
 				return err
 			}
@@ -75,7 +74,11 @@ func TestQuotaAutomation(t *testing.T) {
 				return fmt.Errorf("%s CPUs, %+v", got.String(), c)
 			}
 			return nil
-		})
+		}
+	}
+	quota := func(cpus, status, reason string) {
+		t.Helper()
+		wait.Until(hub.t, fmt.Sprintf("%s CPUs, %s/%s", cpus, status, reason), shows(cpus, status, reason))
 	}
 	change := func(do func()) {
 		t.Helper()
@@ -113,8 +116,7 @@ func TestQuotaAutomation(t *testing.T) {
 		t.Errorf("the quota of a lost worker dropped out after %s", took)
 	}
 	hub.must(hub.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}}))
-	time.Sleep(lost + 2*time.Second)
-	quota("13", "True", kueue.ReasonQuotaAutomated) // unchanged while no cluster is connected
+	wait.Stays(hub.t, lost+2*time.Second, "the quota while no cluster is connected", shows("13", "True", kueue.ReasonQuotaAutomated))
 
 	change(func() { cq.Spec.AdmissionChecksStrategy = nil })
 	quota("13", "", "")

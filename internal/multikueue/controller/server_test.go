@@ -23,8 +23,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -102,11 +100,10 @@ func (s *server) kubeconfig() []byte {
 // manage runs the controllers until the test ends, with Jobs and a kind that is not served.
 func (s *server) manage(changes ...func(*controller.Options)) {
 	s.t.Helper()
-	mgr, err := ctrl.NewManager(embeddedtest.ConfigOf(s.t, s.path), ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	mgr := embeddedtest.Manager(s.t, embeddedtest.ConfigOf(s.t, s.path), ctrl.Options{
+		Scheme: newScheme(),
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
-	s.must(err)
 	jobs := batchv1.SchemeGroupVersion.WithKind("Job")
 	absent := schema.GroupVersionKind{Group: "absent.example", Version: "v1", Kind: "Absent"}
 	o := controller.Options{
@@ -122,7 +119,7 @@ func (s *server) manage(changes ...func(*controller.Options)) {
 	for _, change := range changes {
 		change(&o)
 	}
-	_, err = controller.Setup(s.t.Context(), mgr, o)
+	_, err := controller.Setup(s.t.Context(), mgr, o)
 	s.must(err)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error)

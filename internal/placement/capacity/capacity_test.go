@@ -22,9 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -131,13 +129,9 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) start() {
 	w.Helper()
-	mgr, err := ctrl.NewManager(w.rest, ctrl.Options{
-		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	mgr := embeddedtest.Manager(w.T, w.rest, ctrl.Options{
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: Trim}}},
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
 	synced := make(chan struct{})
 	if err := Setup(mgr, Options{Sink: w.recorder, Synced: func() { close(synced) }}); err != nil {
 		w.Fatal(err)

@@ -177,17 +177,11 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 }
 
 func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {
-	var list corev1.PodList
-	err := r.Pods.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{reconcile.ByChain: chain.Name},
-		client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("listing pods of %s: %w", chain, err)
+	pods, err := r.Pods.OfChain(ctx, chain)
+	for i, pod := range pods {
+		pods[i] = r.written.Newest(pod)
 	}
-	out := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, r.written.Newest(&list.Items[i]))
-	}
-	return out, nil
+	return pods, err
 }
 
 // workload returns the Workload of a chain: the slice that lets pods run, else the newest live one, or the Workload of that name. It is nil

@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,9 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -42,37 +39,20 @@ var usual = plan.Gates{OnPodTermination: true, OnTaints: true, KeepPodOwned: tru
 
 // world is a namespace with a manager of its own. Its nodes have the name of the namespace before their own.
 type world struct {
-	*testing.T
-	c         client.Client
-	rest      *rest.Config
-	gates     plan.Gates
-	namespace string
-	stop      func()
-	revive    func()
+	*embeddedtest.World
+	gates plan.Gates
 }
-
-var installing sync.Mutex // of the CRDs, which the first world does
 
 func newWorld(t *testing.T, managed string) *world {
 	t.Helper()
-	installing.Lock()
-	defer installing.Unlock()
-	w := &world{T: t, c: embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme), rest: embeddedtest.Config(t), gates: usual}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "health-", Labels: map[string]string{"managed": managed}}}
-	w.create(ns)
-	w.namespace = ns.Name
-	return w
+	return &world{World: embeddedtest.NewWorld(t, "health-", managed, "../../../config/crd", kueue.AddToScheme), gates: usual}
 }
 
 func (w *world) start() {
 	w.Helper()
-	mgr, err := ctrl.NewManager(w.rest, ctrl.Options{
-		Scheme: w.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	mgr := embeddedtest.Manager(w.T, w.Rest, ctrl.Options{
+		Scheme: w.Client.Scheme(), Cache: embeddedtest.Only(w.Namespace),
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
 	pods, err := reconcile.NewStartedPods(w.Context(), mgr)
 	if err != nil {
 		w.Fatal(err)
@@ -85,39 +65,24 @@ func (w *world) start() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.stop = embeddedtest.Run(w.T, mgr)
+	w.Stop = embeddedtest.Run(w.T, mgr)
 }
 
-func (w *world) create(o client.Object) {
-	w.Helper()
-	w.until(fmt.Sprintf("%T is created", o), func() error { return w.c.Create(w.Context(), o) })
-}
-
-func (w *world) until(what string, check func() error) {
-	w.Helper()
-	wait.Until(w.T, what, func() error {
-		if w.revive != nil {
-			w.revive()
-		}
-		return check()
-	})
-}
-
-func (w *world) host(name string) string { return w.namespace + "-" + name }
+func (w *world) host(name string) string { return w.Namespace + "-" + name }
 
 // node makes a ready node. The API server taints new nodes.
 func (w *world) node(name string) *corev1.Node {
 	w.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.host(name), Labels: map[string]string{corev1.LabelHostname: w.host(name)}}}
-	w.create(n)
+	w.Create(n)
 	w.ready(n, corev1.ConditionTrue, time.Now())
-	embeddedtest.Edit(w.T, w.c, n, func(n *corev1.Node) { n.Spec.Taints = nil })
+	embeddedtest.Edit(w.T, w.Client, n, func(n *corev1.Node) { n.Spec.Taints = nil })
 	return n
 }
 
 func (w *world) ready(n *corev1.Node, status corev1.ConditionStatus, since time.Time) {
 	w.Helper()
-	embeddedtest.EditStatus(w.T, w.c, n, func(n *corev1.Node) {
+	embeddedtest.EditStatus(w.T, w.Client, n, func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(since), LastHeartbeatTime: metav1.Now(),
 		}}
@@ -127,12 +92,12 @@ func (w *world) ready(n *corev1.Node, status corev1.ConditionStatus, since time.
 // workload makes an admitted Workload with one pod on each node.
 func (w *world) workload(name string, nodes ...string) *kueue.Workload {
 	w.Helper()
-	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
 	wl.Spec.QueueName = "lq"
 	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: int32(len(nodes)), Template: corev1.PodTemplateSpec{
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
 	}}}
-	w.create(wl)
+	w.Create(wl)
 	w.assign(wl, nodes...)
 	return wl
 }
@@ -143,7 +108,7 @@ func (w *world) assign(wl *kueue.Workload, nodes ...string) {
 	for _, name := range nodes {
 		list = append(list, assignment.Domain{Values: []string{w.host(name)}, Count: 1})
 	}
-	embeddedtest.EditStatus(w.T, w.c, wl, func(wl *kueue.Workload) {
+	embeddedtest.EditStatus(w.T, w.Client, wl, func(wl *kueue.Workload) {
 		wl.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{
 			Name: "main", Count: &wl.Spec.PodSets[0].Count, TopologyAssignment: assignment.Encode([]string{corev1.LabelHostname}, list, true),
 		}}}
@@ -161,7 +126,7 @@ func (w *world) pod(of *kueue.Workload, name, node string, runs bool) *corev1.Po
 	w.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: w.namespace, Labels: map[string]string{kueue.PodSetLabel: "main"},
+			Name: name, Namespace: w.Namespace, Labels: map[string]string{kueue.PodSetLabel: "main"},
 			Annotations: map[string]string{kueue.WorkloadAnnotation: of.Name, kueue.PodSetUnconstrainedTopologyAnnotation: "true"},
 		},
 		Spec: corev1.PodSpec{
@@ -171,27 +136,27 @@ func (w *world) pod(of *kueue.Workload, name, node string, runs bool) *corev1.Po
 	if runs {
 		p.Spec.NodeName = w.host(node)
 	}
-	w.create(p)
+	w.Create(p)
 	if runs {
-		embeddedtest.EditStatus(w.T, w.c, p, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
+		embeddedtest.EditStatus(w.T, w.Client, p, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
 	}
 	return p
 }
 
 func (w *world) unhealthy(wl *kueue.Workload) (out []string) {
 	w.Helper()
-	if err := w.c.Get(w.Context(), client.ObjectKeyFromObject(wl), wl); err != nil {
+	if err := w.Client.Get(w.Context(), client.ObjectKeyFromObject(wl), wl); err != nil {
 		w.Fatal(err)
 	}
 	for _, n := range wl.Status.UnhealthyNodes {
-		out = append(out, strings.TrimPrefix(n.Name, w.namespace+"-"))
+		out = append(out, strings.TrimPrefix(n.Name, w.Namespace+"-"))
 	}
 	return out
 }
 
 func (w *world) expectUnhealthy(wl *kueue.Workload, want ...string) {
 	w.Helper()
-	w.until(fmt.Sprintf("%v are recorded", want), func() error {
+	w.Until(fmt.Sprintf("%v are recorded", want), func() error {
 		if got := w.unhealthy(wl); !slices.Equal(got, want) || lifecycle.IsEvicted(wl) {
 			return fmt.Errorf("%v, %v", got, wl.Status.Conditions)
 		}
@@ -203,7 +168,7 @@ func (w *world) expectUnhealthy(wl *kueue.Workload, want ...string) {
 func (w *world) events(name string) (out []string) {
 	w.Helper()
 	var list eventsv1.EventList
-	if err := w.c.List(w.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+	if err := w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)); err != nil {
 		w.Fatal(err)
 	}
 	for _, e := range list.Items {
@@ -216,8 +181,8 @@ func (w *world) events(name string) (out []string) {
 
 func (w *world) delete(o client.Object) {
 	w.Helper()
-	w.until("it is deleted", func() error {
-		return client.IgnoreNotFound(w.c.Delete(w.Context(), o, client.GracePeriodSeconds(0)))
+	w.Until("it is deleted", func() error {
+		return client.IgnoreNotFound(w.Client.Delete(w.Context(), o, client.GracePeriodSeconds(0)))
 	})
 }
 
@@ -241,10 +206,10 @@ func TestRecord(t *testing.T) {
 	if got := w.unhealthy(wl); got != nil {
 		t.Errorf("unhealthy: %v", got)
 	}
-	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p1", Namespace: w.namespace}})
+	w.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p1", Namespace: w.Namespace}})
 	w.expectUnhealthy(wl, "n2")
 	w.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.host("n1")}})
-	w.until("the workload is evicted", func() error {
+	w.Until("the workload is evicted", func() error {
 		w.unhealthy(wl)
 		if c := lifecycle.Condition(wl, kueue.WorkloadEvicted); c == nil || c.Reason != kueue.ReasonNodeFailures || len(wl.Status.UnhealthyNodes) > 0 {
 			return fmt.Errorf("%+v", wl.Status)
@@ -254,7 +219,7 @@ func TestRecord(t *testing.T) {
 	if !lifecycle.IsReserved(wl) || wl.Status.SchedulingStats == nil {
 		t.Errorf("the quota is kept until the pods are gone, and the eviction is counted: %+v", wl.Status)
 	}
-	w.until("the event is there", func() error {
+	w.Until("the event is there", func() error {
 		if diff := cmp.Diff([]string{"EvictedDueToNodeFailures"}, w.events("w")); diff != "" {
 			return fmt.Errorf("-want +got:\n%s", diff)
 		}
@@ -270,7 +235,7 @@ func TestTaint(t *testing.T) {
 	w.start()
 	wl := w.workload("w", "n1")
 	p := w.pod(wl, "p", "n1", true)
-	embeddedtest.Edit(t, w.c, n1, func(n *corev1.Node) {
+	embeddedtest.Edit(t, w.Client, n1, func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoSchedule}}
 	})
 	wait.Stays(t, time.Second, "a node with a pod is not recorded", func() error {
@@ -279,9 +244,9 @@ func TestTaint(t *testing.T) {
 		}
 		return nil
 	})
-	embeddedtest.EditStatus(t, w.c, p, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	embeddedtest.EditStatus(t, w.Client, p, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	w.expectUnhealthy(wl, "n1")
-	embeddedtest.Edit(t, w.c, n1, func(n *corev1.Node) { n.Spec.Taints = nil })
+	embeddedtest.Edit(t, w.Client, n1, func(n *corev1.Node) { n.Spec.Taints = nil })
 	w.expectUnhealthy(wl)
 }
 
@@ -316,14 +281,14 @@ func TestStuck(t *testing.T) {
 	w.assign(wl, "n3", "n1")
 	w.expectFailed("a", "b")
 	var a corev1.Pod
-	if err := w.c.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "a"}, &a); err != nil {
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: "a"}, &a); err != nil {
 		t.Fatal(err)
 	}
 	at := slices.IndexFunc(a.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == "TerminatedByKueue" })
 	if at < 0 || a.Status.Conditions[at].Status != corev1.ConditionTrue || a.Status.Conditions[at].Reason != "UnschedulableOnAssignedNode" {
 		t.Errorf("conditions %+v", a.Status.Conditions)
 	}
-	w.until("the event is there", func() error {
+	w.Until("the event is there", func() error {
 		if diff := cmp.Diff([]string{"PodTerminatedByKueue"}, w.events("a")); diff != "" {
 			return fmt.Errorf("-want +got:\n%s", diff)
 		}
@@ -335,7 +300,7 @@ func TestStuck(t *testing.T) {
 func (w *world) failed() (out []string) {
 	w.Helper()
 	var list corev1.PodList
-	if err := w.c.List(w.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+	if err := w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)); err != nil {
 		w.Fatal(err)
 	}
 	for i := range list.Items {
@@ -349,7 +314,7 @@ func (w *world) failed() (out []string) {
 
 func (w *world) expectFailed(want ...string) {
 	w.Helper()
-	w.until(fmt.Sprintf("%v failed", want), func() error {
+	w.Until(fmt.Sprintf("%v failed", want), func() error {
 		if got := w.failed(); !slices.Equal(got, want) {
 			return fmt.Errorf("%v", got)
 		}
@@ -382,14 +347,14 @@ func TestKilledAtAnyWrite(t *testing.T) {
 		w := newWorld(t, "yes")
 		n1, n2 := w.node("n1"), w.node("n2")
 		w.node("n3")
-		plain := w.rest
-		w.rest = rest.CopyConfig(plain)
-		w.rest.Wrap(m.Wrap)
+		plain := w.Rest
+		w.Rest = rest.CopyConfig(plain)
+		w.Rest.Wrap(m.Wrap)
 		w.start()
-		w.revive = func() {
+		w.Revive = func() {
 			m.Revive(func() {
-				w.stop()
-				w.rest = plain
+				w.Stop()
+				w.Rest = plain
 				w.start()
 			})
 		}
@@ -399,7 +364,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 		w.expectFailed("a")
 		w.expectUnhealthy(wl, "n1")
 		w.delete(n2)
-		w.until("the workload is evicted, once", func() error {
+		w.Until("the workload is evicted, once", func() error {
 			w.unhealthy(wl)
 			if s := wl.Status.SchedulingStats; !lifecycle.IsEvicted(wl) || len(s.Evictions) != 1 || s.Evictions[0].Count != 1 {
 				return fmt.Errorf("%+v", wl.Status)

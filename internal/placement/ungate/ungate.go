@@ -170,17 +170,15 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err != nil {
 		return err
 	}
-	pods, err := r.podsOf(ctx, chain)
+	pods, err := r.Pods.OfChain(ctx, chain)
 	if err != nil {
 		return err
 	}
 	if !managed {
 		return r.ungateAll(ctx, pods)
 	}
-	for i, pod := range pods {
-		if pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
-			return err
-		}
+	if err := r.updateToWritten(ctx, pods); err != nil {
+		return err
 	}
 	w, err := r.granting(ctx, chain, pods)
 	if err != nil || w == nil {
@@ -191,6 +189,16 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	return r.ungate(ctx, w, pods, next)
+}
+
+// updateToWritten replaces pods of the cache by newer versions that this process wrote.
+func (r *reconciler) updateToWritten(ctx context.Context, pods []*corev1.Pod) (err error) {
+	for i, pod := range pods {
+		if pods[i], err = reconcile.Resolve(ctx, r.written, r.live, pod); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decide returns the pods as they should be, one for each of the given pods. A pod that the gate of elastic jobs holds gets no domain: it
@@ -269,21 +277,6 @@ func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 		}
 	}
 	return nil
-}
-
-// podsOf returns the pods of a chain, which are shared with the cache.
-func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {
-	var list corev1.PodList
-	err := r.Pods.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{reconcile.ByChain: chain.Name},
-		client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("listing pods of %s: %w", chain, err)
-	}
-	out := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out, nil
 }
 
 // granting returns the Workload that lets the pods of a chain run, nil if there is none: the admitted slice of the job, or the Workload

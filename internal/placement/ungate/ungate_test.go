@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,9 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -36,71 +33,39 @@ func TestMain(m *testing.M) {
 
 // world is a namespace with a manager of its own.
 type world struct {
-	*testing.T
-	c         client.Client
-	rest      *rest.Config
-	namespace string
-	ungated   chan string
-	stop      func()
-	revive    func()
+	*embeddedtest.World
+	ungated chan string
 }
-
-var installing sync.Mutex // of the CRDs, which the first world does
 
 func newWorld(t *testing.T, managed string) *world {
 	t.Helper()
-	installing.Lock()
-	defer installing.Unlock()
-	w := &world{T: t, c: embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme), rest: embeddedtest.Config(t), ungated: make(chan string, 100)}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ungate-", Labels: map[string]string{"managed": managed}}}
-	w.create(ns)
-	w.namespace = ns.Name
-	return w
+	return &world{World: embeddedtest.NewWorld(t, "ungate-", managed, "../../../config/crd", kueue.AddToScheme), ungated: make(chan string, 100)}
 }
 
 func (w *world) start() {
 	w.Helper()
-	mgr, err := ctrl.NewManager(w.rest, ctrl.Options{
-		Scheme: w.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	mgr := embeddedtest.Manager(w.T, w.Rest, ctrl.Options{
+		Scheme: w.Client.Scheme(), Cache: embeddedtest.Only(w.Namespace),
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
 	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Topology: true, ElasticJobs: true}
-	err = Setup(w.Context(), mgr, Options{Config: cfg, Now: time.Now, Ungated: func(wl *kueue.Workload, gates []string, group bool, _ time.Time) {
+	err := Setup(w.Context(), mgr, Options{Config: cfg, Now: time.Now, Ungated: func(wl *kueue.Workload, gates []string, group bool, _ time.Time) {
 		w.ungated <- fmt.Sprint(wl.Name, gates, group)
 	}})
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.stop = embeddedtest.Run(w.T, mgr)
-}
-
-func (w *world) create(o client.Object) {
-	w.Helper()
-	w.until(fmt.Sprintf("%T is created", o), func() error { return w.c.Create(w.Context(), o) })
-}
-
-func (w *world) until(what string, check func() error) {
-	w.Helper()
-	wait.Until(w.T, what, func() error {
-		if w.revive != nil {
-			w.revive()
-		}
-		return check()
-	})
+	w.Stop = embeddedtest.Run(w.T, mgr)
 }
 
 // workload makes an admitted Workload with one pod set, whose domains read "n1:2 n2:4".
 func (w *world) workload(name string, count int32, request *kueue.PodSetTopologyRequest, domains string, admitted bool) *kueue.Workload {
 	w.Helper()
-	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace}}
 	wl.Spec.QueueName = "lq"
 	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count, TopologyRequest: request, Template: corev1.PodTemplateSpec{
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
 	}}}
-	w.create(wl)
+	w.Create(wl)
 	w.assign(wl, domains, admitted)
 	return wl
 }
@@ -117,7 +82,7 @@ func (w *world) assign(wl *kueue.Workload, domains string, admitted bool, unheal
 		d.Values = []string{host}
 		list = append(list, d)
 	}
-	embeddedtest.EditStatus(w.T, w.c, wl, func(wl *kueue.Workload) {
+	embeddedtest.EditStatus(w.T, w.Client, wl, func(wl *kueue.Workload) {
 		wl.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{
 			Name: "main", Count: &wl.Spec.PodSets[0].Count, TopologyAssignment: assignment.Encode([]string{corev1.LabelHostname}, list, true),
 		}}}
@@ -141,7 +106,7 @@ func (w *world) pod(of *kueue.Workload, name, index string, change ...func(*core
 	w.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: w.namespace, Labels: map[string]string{kueue.PodSetLabel: "main", "example.com/index": index},
+			Name: name, Namespace: w.Namespace, Labels: map[string]string{kueue.PodSetLabel: "main", "example.com/index": index},
 			Annotations: map[string]string{kueue.WorkloadAnnotation: of.Name, kueue.PodSetUnconstrainedTopologyAnnotation: "true"},
 		},
 		Spec: corev1.PodSpec{
@@ -152,7 +117,7 @@ func (w *world) pod(of *kueue.Workload, name, index string, change ...func(*core
 	for _, edit := range change {
 		edit(p)
 	}
-	w.create(p)
+	w.Create(p)
 	return p
 }
 
@@ -160,7 +125,7 @@ func (w *world) pod(of *kueue.Workload, name, index string, change ...func(*core
 func (w *world) places() []string {
 	w.Helper()
 	var list corev1.PodList
-	if err := w.c.List(w.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+	if err := w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)); err != nil {
 		w.Fatal(err)
 	}
 	var out []string
@@ -175,7 +140,7 @@ func (w *world) places() []string {
 
 func (w *world) expect(want ...string) {
 	w.Helper()
-	w.until(fmt.Sprintf("the pods are placed as %v", want), func() error {
+	w.Until(fmt.Sprintf("the pods are placed as %v", want), func() error {
 		if diff := cmp.Diff(want, w.places()); diff != "" {
 			return fmt.Errorf("-want +got:\n%s", diff)
 		}
@@ -208,7 +173,7 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	var a corev1.Pod
-	if err := w.c.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "a"}, &a); err != nil {
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: "a"}, &a); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]corev1.PodSchedulingGate{{Name: "example.com/other"}}, a.Spec.SchedulingGates); diff != "" {
@@ -216,7 +181,7 @@ func TestPlace(t *testing.T) {
 	}
 
 	w.assign(wl, "n1:1 n2:2", true, "n1")
-	embeddedtest.EditStatus(t, w.c, &a, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	embeddedtest.EditStatus(t, w.Client, &a, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	w.pod(wl, "d", "0")
 	w.pod(other, "p", "0") // no slot is left for it
 	wait.Stays(t, time.Second, "no pod gets an unhealthy node, or a slot that is taken", func() error {
@@ -234,14 +199,14 @@ func TestPlaceKilledAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 4, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newWorld(t, "yes")
-		plain := w.rest
-		w.rest = rest.CopyConfig(plain)
-		w.rest.Wrap(m.Wrap)
+		plain := w.Rest
+		w.Rest = rest.CopyConfig(plain)
+		w.Rest.Wrap(m.Wrap)
 		w.start()
-		w.revive = func() {
+		w.Revive = func() {
 			m.Revive(func() {
-				w.stop()
-				w.rest = plain
+				w.Stop()
+				w.Rest = plain
 				w.start()
 			})
 		}
@@ -249,7 +214,7 @@ func TestPlaceKilledAtAnyWrite(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			w.pod(wl, name, "")
 		}
-		w.until("four of five pods are placed", func() error {
+		w.Until("four of five pods are placed", func() error {
 			perHost := map[string]int{}
 			for _, place := range w.places() {
 				perHost[place[strings.Index(place, ">")+1:]]++
@@ -277,12 +242,12 @@ func TestPlaceAmongWriters(t *testing.T) {
 	}
 	for round := range 5 {
 		for _, p := range pods {
-			embeddedtest.Edit(t, w.c, p, func(p *corev1.Pod) { p.Labels["example.com/round"] = fmt.Sprintf("r%d", round) })
+			embeddedtest.Edit(t, w.Client, p, func(p *corev1.Pod) { p.Labels["example.com/round"] = fmt.Sprintf("r%d", round) })
 		}
 	}
 	w.expect("p0>n1", "p1>n1", "p2>n1", "p3>n2", "p4>n2", "p5>n2")
 	for _, p := range pods {
-		if err := w.c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.Labels["example.com/round"] != "r4" {
+		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.Labels["example.com/round"] != "r4" {
 			t.Errorf("%s: %v, labels %v", p.Name, err, p.Labels)
 		}
 	}
@@ -295,14 +260,14 @@ func TestElasticPlaces(t *testing.T) {
 	w := newWorld(t, "yes")
 	w.start()
 	elastic := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
-		Name: "s1", Namespace: w.namespace,
+		Name: "s1", Namespace: w.Namespace,
 		Annotations: map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: "s1"},
 	}}
 	elastic.Spec.QueueName = "lq"
 	elastic.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
 	}}}
-	w.create(elastic)
+	w.Create(elastic)
 	w.assign(elastic, "n1:1 n2:1", true)
 	both := func(p *corev1.Pod) {
 		p.Annotations[kueue.WorkloadSliceNameAnnotation] = "s1"
@@ -311,9 +276,9 @@ func TestElasticPlaces(t *testing.T) {
 	for _, name := range []string{"c", "b", "a"} { // whichever are seen first
 		w.pod(elastic, name, "", both)
 	}
-	w.until("two pods have neither gate", func() error {
+	w.Until("two pods have neither gate", func() error {
 		var list corev1.PodList
-		if err := w.c.List(t.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+		if err := w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)); err != nil {
 			return err
 		}
 		hosts := map[string]bool{}

@@ -344,7 +344,7 @@ func TestPatchRules(t *testing.T) {
 	if !at().Equal(first) {
 		t.Errorf("without a change of the content the time went from %v to %v", first, at())
 	}
-	time.Sleep(1100 * time.Millisecond)
+	wait.NextSecond(w.t)
 	w.must(w.change(w.c, "side", func(j *trainerv1alpha1.TrainJob) {
 		p := patchOf("a.io/x", "{nodeSelector: {a: b}, containers: [{name: proxy, env: [{name: A}]}]}")
 		p.Time = &metav1.Time{Time: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}

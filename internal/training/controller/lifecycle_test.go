@@ -358,13 +358,24 @@ func TestDeletedJobSet(t *testing.T) {
 	w.jobset("wren", suspendIs(false))
 	w.waitQuiet()
 	var held atomic.Bool
+	var refused atomic.Int32
 	held.Store(true)
 	w.traffic.failing(func(r *http.Request) bool {
-		return held.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/trainjobs/wren/status")
+		is := held.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/trainjobs/wren/status")
+		if is {
+			refused.Add(1)
+		}
+		return is
 	})
 	w.report("wren", ends("Failed", "FailedJobs"))
 	w.must(w.c.Delete(w.ctx, w.findJobSet("wren")))
-	time.Sleep(200 * time.Millisecond)
+	before := refused.Load()
+	wait.Until(w.t, "the status is written again after the deletion", func() error {
+		if refused.Load() == before {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	held.Store(false)
 	w.has("wren", "Failed=True/FailedJobs: the JobSet's words")
 	w.waitQuiet()

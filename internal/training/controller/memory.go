@@ -35,7 +35,10 @@ type known struct {
 	failedAt      time.Time
 }
 
-// applied is the content that was applied last, and the resulting version.
+// applied is the hash of the manifest that was applied last, and the resulting version. It is no reconcile.Overlay: that holds an object
+// until the cache shows it, while this is kept as long as the TrainJob, since no cache ever shows a manifest. The API server adds defaults and
+// the fields of other managers, so only the hash tells that the same manifest needs no second request. The version tells that no other
+// client changed the object since; a cache that lags behind shows an older generation, which is no such change.
 type applied struct {
 	hash string
 	// version is the version of a JobSet's spec. Other objects are compared by resourceVersion.

@@ -26,9 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -224,15 +222,7 @@ func (w *world) install() {
 		w.must(yaml.Unmarshal(raw, &crd))
 		w.create(&crd)
 	}
-	w.create(&apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "podgroups.scheduling.x-k8s.io", Annotations: map[string]string{"api-approved.kubernetes.io": "unapproved, for tests"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "scheduling.x-k8s.io", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "PodGroup", ListKind: "PodGroupList", Plural: "podgroups", Singular: "podgroup"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)},
-			}}},
-		},
-	})
+	w.create(embeddedtest.LooseCRD(plan.CoschedulingPodGroup, "podgroups"))
 	wait.Until(w.t, "the CRDs are served", func() error {
 		groups := &metav1.PartialObjectMetadataList{}
 		groups.SetGroupVersionKind(plan.CoschedulingPodGroup)
@@ -259,11 +249,10 @@ func (w *world) start() {
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.traffic.wrap)
 	server, url, ca := reviewtest.NewServer(w.t)
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
-		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)}, WebhookServer: server,
+	mgr := embeddedtest.Manager(w.t, cfg, ctrl.Options{
+		Scheme: newScheme(), Cache: embeddedtest.Only(w.namespace),
+		WebhookServer: server,
 	})
-	w.must(err)
 	w.options.Runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())
 	w.must(controller.Setup(mgr, w.options))
 	w.must(admission.SetupTraining(mgr, webhook.Options{Plan: w.options.Config, Runtimes: w.options.Runtimes, Now: w.options.Now}, w.queue))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -23,10 +22,9 @@ import (
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/config"
+	"github.com/berth-project/berth/internal/goldentest"
 	"github.com/berth-project/berth/internal/training/plan"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the plans into testdata instead of comparing them")
 
 // mark separates the input of a golden file from the output.
 const mark = "# ==== the plan ====\n"
@@ -155,7 +153,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			asked, want, _ := strings.Cut(string(data), mark)
+			asked, _, _ := strings.Cut(string(data), mark)
 			in := question(t, asked)
 			before := inputText(t, in)
 			built, err := plan.Build(in)
@@ -171,15 +169,7 @@ func TestGolden(t *testing.T) {
 			if again, err := plan.Build(in); err == nil && answer(t, again) != got {
 				t.Errorf("two plans of one input differ:\n%s", cmp.Diff(got, answer(t, again)))
 			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(asked+mark+got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("the plan changed; look at it with -rewrite (-want +got):\n%s", diff)
-			}
+			goldentest.Check(t, file, asked+mark+got)
 		})
 	}
 }

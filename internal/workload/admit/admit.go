@@ -84,7 +84,7 @@ func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (agai
 	gone := apierrors.IsNotFound(err)
 	if !gone {
 		w.Log.Info("Writing a verdict failed, it is tried again",
-			"workload", d.Namespace+"/"+d.Name, "verdict", d.Look.Verdict, "error", err.Error())
+			"workload", d.Namespace+"/"+d.Name, "verdict", d.Attempt.Verdict, "error", err.Error())
 	}
 	if d.Grant == nil {
 		return !gone
@@ -160,8 +160,8 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 // reservedNote names the queue, the whole seconds of waiting, and the other flavors that were tried. spec: 70 §5.2.
 func reservedNote(w *kueue.Workload, d engine.Decision, now metav1.Time) string {
 	note := fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs", d.Queue, now.Sub(lifecycle.InLineSince(w)).Seconds())
-	if d.Look != nil {
-		if tried := considered(d.Look); tried != "" {
+	if d.Attempt != nil {
+		if tried := considered(d.Attempt); tried != "" {
 			note += "; Flavors considered: " + tried
 		}
 	}
@@ -209,7 +209,7 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		next.Status.ResourceRequests = requests
 		blocked := d.Gated && w.Machine.BlockOnPreemptionGates(next, message, now)
-		changed := w.Machine.Pending(next, string(d.Look.Reason), message, now) || blocked || others
+		changed := w.Machine.Pending(next, string(d.Attempt.Reason), message, now) || blocked || others
 		return w.waitForStart(next, now) || changed
 	})
 	if wrote && news && !d.PassedOver {
@@ -220,11 +220,11 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 
 // pending returns the reason and the message of the condition of a pending workload.
 func (w *Writer) pending(d engine.Decision) (reason, message string) {
-	message = d.Look.NamingOwn().Sentence() // readers of the Workload may have no access to others
-	if w.Paused && d.Look.Reason == trace.PendingEvaluation {
+	message = d.Attempt.NamingOwn().Sentence() // readers of the Workload may have no access to others
+	if w.Paused && d.Attempt.Reason == trace.PendingEvaluation {
 		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
 	}
-	return w.Machine.PendingReason(string(d.Look.Reason)), message
+	return w.Machine.PendingReason(string(d.Attempt.Reason)), message
 }
 
 // waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation writes the condition.

@@ -86,7 +86,7 @@ func create(t *testing.T, c client.Client, name string) *kueue.Workload {
 func admission(w *kueue.Workload) engine.Decision {
 	return engine.Decision{
 		Workload:   engine.Workload{UID: string(w.UID), Namespace: w.Namespace, Name: w.Name},
-		Generation: w.Generation, Queue: "cq", Look: &trace.Look{Verdict: trace.Admitted, Queue: "cq"},
+		Generation: w.Generation, Queue: "cq", Attempt: &trace.Attempt{Verdict: trace.Admitted, Queue: "cq"},
 		Grant: &state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{
 			Name: "main", Count: 2, Held: []state.Held{{Flavor: "f", Resource: "cpu", Amount: 2000}},
 		}}},
@@ -95,7 +95,7 @@ func admission(w *kueue.Workload) engine.Decision {
 
 func waiting(w *kueue.Workload, reason trace.Reason, note string) engine.Decision {
 	d := admission(w)
-	d.Grant, d.Look = nil, &trace.Look{Verdict: trace.Waits, Queue: "cq", Reason: reason, Note: note}
+	d.Grant, d.Attempt = nil, &trace.Attempt{Verdict: trace.Waits, Queue: "cq", Reason: reason, Note: note}
 	return d
 }
 
@@ -260,10 +260,10 @@ func TestWaiting(t *testing.T) {
 		}
 		got := live(t, c, w)
 		if wrote := got.ResourceVersion != version; wrote != (s.want != "") {
-			t.Fatalf("%s: written is %v", s.d.Look.Note, wrote)
+			t.Fatalf("%s: written is %v", s.d.Attempt.Note, wrote)
 		}
 		cond := apimeta.FindStatusCondition(got.Status.Conditions, kueue.WorkloadQuotaReserved)
-		if s.want != "" && (cond.Message != s.want || cond.Reason != string(s.d.Look.Reason)) {
+		if s.want != "" && (cond.Message != s.want || cond.Reason != string(s.d.Attempt.Reason)) {
 			t.Errorf("condition %+v, want %q", cond, s.want)
 		}
 		version = got.ResourceVersion
@@ -291,15 +291,15 @@ func TestNoWaitingOnAReservation(t *testing.T) {
 
 // All readers of the Workload see the condition: victims of other tenants are counted and not named.
 func TestPendingNamesOnlyItsNamespace(t *testing.T) {
-	look := &trace.Look{
+	attempt := &trace.Attempt{
 		Workload: "red/high", Verdict: trace.Preempts, Reason: trace.WaitingForPreemptedWorkloads,
 		Victims: []trace.Victim{{Key: "blue/low"}, {Key: "red/low"}},
 	}
-	_, message := (&Writer{}).pending(engine.Decision{Look: look})
+	_, message := (&Writer{}).pending(engine.Decision{Attempt: attempt})
 	if want := "Waiting for 2 preempted workloads to stop: red/low, and 1 of other namespaces"; message != want {
 		t.Errorf("%q, want %q", message, want)
 	}
-	if look.Victims[0].Key != "blue/low" {
+	if attempt.Victims[0].Key != "blue/low" {
 		t.Error("the look of the engine, which is shared, was changed")
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // considered lists the flavors that were tried before a reservation, in the words that clients know, without the flavors that simply
 // fit. It is "" if there are no others. spec: 10 §5.2.
-func considered(l *trace.Look) string {
+func considered(l *trace.Attempt) string {
 	var sets []string // in the order of their first flavor
 	flavors, said := map[string][]string{}, map[[2]string][]string{}
 	say := func(podSet, flavor, mode string, more ...string) {

@@ -27,28 +27,28 @@ func TestReservedNote(t *testing.T) {
 	again.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadRequeued, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Unix(1090, 0)}}
 	const start = "Quota reserved in ClusterQueue cq, wait time since queued was "
 	for name, tc := range map[string]struct {
-		w    *kueue.Workload
-		look *trace.Look
-		want string
+		w       *kueue.Workload
+		attempt *trace.Attempt
+		want    string
 	}{
 		"no look":          {w, nil, start + "100s"},
-		"plain fits":       {w, &trace.Look{PodSets: []trace.PodSet{gets("main", onSpot, 0)}}, start + "100s"},
-		"requeued":         {again, &trace.Look{}, start + "10s"},
-		"one does not fit": {w, &trace.Look{Refusals: []trace.Refusal{no}}, start + "100s; Flavors considered: main: old(NoFit;the taint a=b is not tolerated)"},
-		"no flavor at all": {w, &trace.Look{Refusals: []trace.Refusal{{PodSet: "main", Detail: "no flavor"}}}, start + "100s"},
-		"it borrows":       {w, &trace.Look{PodSets: []trace.PodSet{gets("main", dear, 2)}}, start + "100s; Flavors considered: main: dear(Fit;borrow=2)"},
+		"plain fits":       {w, &trace.Attempt{PodSets: []trace.PodSet{gets("main", onSpot, 0)}}, start + "100s"},
+		"requeued":         {again, &trace.Attempt{}, start + "10s"},
+		"one does not fit": {w, &trace.Attempt{Refusals: []trace.Refusal{no}}, start + "100s; Flavors considered: main: old(NoFit;the taint a=b is not tolerated)"},
+		"no flavor at all": {w, &trace.Attempt{Refusals: []trace.Refusal{{PodSet: "main", Detail: "no flavor"}}}, start + "100s"},
+		"it borrows":       {w, &trace.Attempt{PodSets: []trace.PodSet{gets("main", dear, 2)}}, start + "100s; Flavors considered: main: dear(Fit;borrow=2)"},
 		"several, and more": {
-			w, &trace.Look{Refusals: []trace.Refusal{no, few}, PodSets: []trace.PodSet{gets("main", dear, 1), gets("driver", dear, 1)}},
+			w, &trace.Attempt{Refusals: []trace.Refusal{no, few}, PodSets: []trace.PodSet{gets("main", dear, 1), gets("driver", dear, 1)}},
 			start + "100s; Flavors considered: main: old(NoFit;the taint a=b is not tolerated), " +
 				"spot(preemptionMode=NoCandidates;gpu in flavor spot: 2 more needed (3 requested, 1 available), and no workload may be preempted for it), " +
 				"dear(Fit;borrow=1) | driver: dear(Fit;borrow=1)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tc.look != nil {
-				tc.look.Table = table
+			if tc.attempt != nil {
+				tc.attempt.Table = table
 			}
-			if got := reservedNote(tc.w, engine.Decision{Queue: "cq", Look: tc.look}, metav1.NewTime(created.Add(100*time.Second))); got != tc.want {
+			if got := reservedNote(tc.w, engine.Decision{Queue: "cq", Attempt: tc.attempt}, metav1.NewTime(created.Add(100*time.Second))); got != tc.want {
 				t.Errorf("note\n%s, want\n%s", got, tc.want)
 			}
 		})

@@ -44,7 +44,7 @@ func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, d engine.De
 
 // notPlaced reports a round without places. A Workload with a failed node is evicted where that has to be fast.
 func (w *Writer) notPlaced(ctx context.Context, wl *kueue.Workload, d engine.Decision, now metav1.Time) error {
-	note := d.Look.Sentence()
+	note := d.Attempt.Sentence()
 	w.Events.Warning(wl, secondPassFailed, note)
 	if !d.NodesFailed || len(wl.Status.UnhealthyNodes) == 0 {
 		return nil

@@ -142,7 +142,7 @@ func (t *Teller) tell(ctx context.Context, due []types.UID) error {
 					namespace, name := d.Workload.Split()
 					t.Writer.verdicts.Offer(uid, engine.Decision{
 						Workload:   engine.Workload{UID: string(uid), Namespace: namespace, Name: name},
-						Generation: s.Generation(string(uid)), Queue: d.Queue, Path: s.Path(d.Queue), Look: d.Look, PassedOver: true,
+						Generation: s.Generation(string(uid)), Queue: d.Queue, Path: s.Path(d.Queue), Attempt: d.Attempt, PassedOver: true,
 					})
 				}
 			}

@@ -2,11 +2,8 @@ package racks
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,28 +21,8 @@ import (
 	"github.com/berth-project/berth/internal/cli/demo"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/simnode"
+	"github.com/berth-project/berth/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the pictures into testdata instead of comparing them")
-
-// golden compares a picture with the one in testdata.
-func golden(t *testing.T, name string, lines []string) {
-	t.Helper()
-	path, got := filepath.Join("testdata", name+".txt"), strings.Join(lines, "\n")+"\n"
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-file +now); rerun with -rewrite if it is right:\n%s", path, diff)
-	}
-}
 
 // on describes a world: "pretrain: b1-r1-h01 b1-r1-h02" has running pods there. A node with + has a pod that starts, with - one that
 // stops, with ! another pod than before, and ? is a pod without a node. A job with ! has no quota reservation. "failed: b1-r1-h01" is a node that has failed.
@@ -204,7 +181,7 @@ func TestPicture(t *testing.T) {
 			if len(lines) > tc.height {
 				t.Errorf("%d lines, at most %d fit", len(lines), tc.height)
 			}
-			golden(t, name, lines)
+			goldentest.Check(t, "testdata/"+name+".txt", strings.Join(lines, "\n")+"\n")
 		})
 	}
 	for height := range 20 {
@@ -223,7 +200,7 @@ func TestLines(t *testing.T) {
 	v.draw(on(t, first...), 3*time.Second)
 	v.concludes(4*time.Second, "It got rack b1-r1.")
 	v.close()
-	golden(t, "lines", strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"))
+	goldentest.Check(t, "testdata/lines.txt", out.String())
 }
 
 // The API server accepts all objects of the demo.

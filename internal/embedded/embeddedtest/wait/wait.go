@@ -89,6 +89,16 @@ func Stays(t testing.TB, during time.Duration, what string, check func() error) 
 	}
 }
 
+// NextSecond waits until the clock shows another whole second: timestamps of objects have no fractions, and an order by them needs two.
+func NextSecond(t testing.TB) {
+	t.Helper()
+	now := time.Now()
+	select {
+	case <-time.After(now.Truncate(time.Second).Add(time.Second).Sub(now)):
+	case <-over(t).Done():
+	}
+}
+
 // Quiet waits until a count has been the same for some time, and returns it. A starved program is quiet too: what the test asserts after it
 // must not need an end of the work.
 func Quiet(t testing.TB, during time.Duration, count func() int) int {

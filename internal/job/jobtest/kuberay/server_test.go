@@ -94,21 +94,7 @@ func (s *server) install() {
 		crds = append(crds, &crd)
 	}
 	for _, d := range s.descriptors() {
-		anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-		crds = append(crds, &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: d.Resource + ".ray.io"},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: "ray.io", Scope: apiextensionsv1.NamespaceScoped,
-				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: d.Resource, Kind: d.GVK.Kind},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-					Name: "v1", Served: true, Storage: true,
-					Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-						Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-					}},
-				}},
-			},
-		})
+		crds = append(crds, embeddedtest.LooseCRD(d.GVK, d.Resource))
 	}
 	for _, crd := range crds {
 		must(s.world, client.IgnoreAlreadyExists(s.c.Create(s.ctx, crd)))

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -203,10 +204,10 @@ func (s *server) linger(on bool, label string) {
 
 // holds fails the test if the quota is released within the usual time.
 func (s *server) holds(w *kueue.Workload) {
-	for range 15 {
-		time.Sleep(100 * time.Millisecond)
+	wait.Stays(s.tb, 1500*time.Millisecond, "the quota is held", func() error {
 		if !lifecycle.IsReserved(s.workload(w)) {
-			s.fail("the quota is given back while %d pods run", s.left())
+			return fmt.Errorf("it is given back while %d pods run", s.left())
 		}
-	}
+		return nil
+	})
 }

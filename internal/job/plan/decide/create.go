@@ -111,11 +111,6 @@ func maximumExecutionTime(o job.Object) *int32 {
 	return new(int32(seconds))
 }
 
-// hasFinalizer reports whether the Workload has our finalizer.
-func hasFinalizer(w *kueue.Workload) bool {
-	return slices.Contains(w.Finalizers, kueue.ResourceInUseFinalizer)
-}
-
 func withoutFinalizer(w *kueue.Workload) *kueue.Workload {
 	out := w.DeepCopy()
 	out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == kueue.ResourceInUseFinalizer })

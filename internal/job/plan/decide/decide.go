@@ -103,13 +103,11 @@ func (s *decider) orphan(w *kueue.Workload) (job.Action, bool) {
 
 // orphaned is orphan; alone reports that the job of the Workload does not exist.
 func (s *decider) orphaned(w *kueue.Workload, alone bool) (job.Action, bool) {
-	if s.cfg.FinishOrphans && alone {
-		next := w.DeepCopy()
-		if s.cfg.Lifecycle.FinishOrphan(next, s.o.Now) {
-			return job.Action{Verb: job.WriteStatus, Workload: next}, true
-		}
-	}
-	if hasFinalizer(w) {
+	next := w.DeepCopy()
+	switch finished, unfinalize := s.cfg.Lifecycle.ReleaseOrphan(next, s.cfg.FinishOrphans && alone, s.o.Now); {
+	case finished:
+		return job.Action{Verb: job.WriteStatus, Workload: next}, true
+	case unfinalize:
 		return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}, true
 	}
 	return job.Action{}, false
@@ -249,7 +247,7 @@ func orNothing(a *job.Action) job.Action { return ptr.Deref(a, job.Action{}) }
 
 // workloadFinished (step 7) releases a finished Workload.
 func (s *decider) workloadFinished(w *kueue.Workload) job.Action {
-	if !hasFinalizer(w) {
+	if !lifecycle.HasFinalizer(w) {
 		a := s.finalizeJob()
 		if a.Verb == job.Nothing && s.hasLeft(w) && !s.finished && !job.IsRemote(w) { // a user made it: see hasLeft
 			a.Events = warning(eventCompose, fmt.Sprintf("Workload %s/%s, which the job names, ended when the job left management: create it anew, or remove %s",
@@ -275,7 +273,7 @@ func (s *decider) workloadDeleted(w *kueue.Workload) job.Action {
 			return orNothing(a)
 		}
 	}
-	if hasFinalizer(w) {
+	if lifecycle.HasFinalizer(w) {
 		return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 	}
 	return job.Action{}

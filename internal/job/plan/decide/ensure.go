@@ -130,7 +130,7 @@ func (s *decider) updated(w *kueue.Workload, why string) []job.Event {
 // after the deletion.
 func (s *decider) discard(w *kueue.Workload) *job.Action {
 	switch {
-	case hasFinalizer(w):
+	case lifecycle.HasFinalizer(w):
 		return &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 	case w.DeletionTimestamp == nil:
 		note := fmt.Sprintf("Deleted workload %s/%s, which does not describe the job", w.Namespace, w.Name)

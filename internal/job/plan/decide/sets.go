@@ -153,7 +153,7 @@ func NamesOfParts(cfg *job.Config, d *job.Descriptor, o job.Object) []string {
 // isUnused reports whether a Workload without a part was made for this object.
 func (s *setsDecider) isUnused(w *kueue.Workload) bool {
 	return slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) &&
-		(w.DeletionTimestamp == nil || hasFinalizer(w))
+		(w.DeletionTimestamp == nil || lifecycle.HasFinalizer(w))
 }
 
 // part synchronizes one Workload.
@@ -162,7 +162,7 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	case w == nil:
 		return s.createPart(p)
 	case w.DeletionTimestamp != nil:
-		if hasFinalizer(w) && len(s.members(w.Name)) == 0 {
+		if lifecycle.HasFinalizer(w) && len(s.members(w.Name)) == 0 {
 			return &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 		}
 		return nil // its pods are stopped first

@@ -97,7 +97,7 @@ func (s *decider) pastSlices(own []*kueue.Workload, others bool) (*kueue.Workloa
 		end = own[at]
 	}
 	for _, w := range own {
-		if w != end && lifecycle.IsFinished(w) && hasFinalizer(w) {
+		if w != end && lifecycle.IsFinished(w) && lifecycle.HasFinalizer(w) {
 			note := lifecycle.Condition(w, kueue.WorkloadFinished).Message
 			return nil, &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w), Events: s.finishedEvent(w, note)}
 		}
@@ -126,7 +126,7 @@ func (s *decider) deletedSlice(live []*kueue.Workload) (*kueue.Workload, *job.Ac
 		case w.DeletionTimestamp == nil:
 		case (lifecycle.IsReserved(w) && !chain.IsReplacement(w, live)) || len(live) == 1:
 			return w, nil
-		case hasFinalizer(w):
+		case lifecycle.HasFinalizer(w):
 			return nil, &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 		default:
 			return nil, &job.Action{}

@@ -104,7 +104,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if a := s.mismatchTogether(c, w); a != nil {
 		return nil, a
 	}
-	if !hasFinalizer(w) { // discard had begun, and the Workload describes its pods again
+	if !lifecycle.HasFinalizer(w) { // discard had begun, and the Workload describes its pods again
 		next := w.DeepCopy()
 		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}

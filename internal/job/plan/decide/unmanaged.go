@@ -25,7 +25,7 @@ func (s *decider) hasLeft(w *kueue.Workload) bool {
 // these were about to be created again.
 func (s *decider) leaveManagement() job.Action {
 	for _, w := range s.o.Workloads {
-		if !hasFinalizer(w) && (lifecycle.IsFinished(w) || !lifecycle.IsReserved(w)) {
+		if !lifecycle.HasFinalizer(w) && (lifecycle.IsFinished(w) || !lifecycle.IsReserved(w)) {
 			continue
 		}
 		next := w.DeepCopy()

@@ -132,17 +132,13 @@ func (f *follower) orphaned() bool {
 	if len(f.w.OwnerReferences) > 0 || (!deleted && (!ofJob || !f.Orphans)) {
 		return false
 	}
-	if f.changed(f.FinishOrphan(f.w, f.now)) {
-		return true
-	}
-	if f.out.Unfinalize = f.held(); !f.out.Unfinalize && !deleted {
+	finished, unfinalize := f.ReleaseOrphan(f.w, f.Orphans, f.now)
+	f.changed(finished)
+	f.out.Unfinalize = unfinalize
+	if !finished && !unfinalize && !deleted {
 		f.retain()
 	}
 	return true
-}
-
-func (f *follower) held() bool {
-	return slices.Contains(f.w.Finalizers, kueue.ResourceInUseFinalizer)
 }
 
 // retain (step 3) deletes a finished Workload after its retention time.
@@ -155,7 +151,7 @@ func (f *follower) retain() {
 		f.wakeAt(due)
 		return
 	}
-	if f.out.Unfinalize = f.held(); !f.out.Unfinalize {
+	if f.out.Unfinalize = HasFinalizer(f.w); !f.out.Unfinalize {
 		f.out.Delete = true
 		f.tell(false, "Deleted", fmt.Sprintf("Deleted %s after it finished (objectRetentionPolicies.workloads.afterFinished)", *f.KeepFinished))
 	}

@@ -242,10 +242,3 @@ func (m Machine) Finish(w *kueue.Workload, reason, message string, now metav1.Ti
 	}
 	return set(w, kueue.WorkloadFinished, metav1.ConditionTrue, reason, message, now)
 }
-
-// FinishOrphan finishes a Workload whose job was deleted, unless the Workload is being deleted. The controller of the job's kind calls it
-// for a Workload that names its job, since only that controller knows that the job does not exist; workload/follow
-// calls it for a Workload without a job. Afterwards the finalizer is removed. spec: 10 §4.10 step 1.
-func (m Machine) FinishOrphan(w *kueue.Workload, now metav1.Time) bool {
-	return w.DeletionTimestamp == nil && m.Finish(w, kueue.ReasonOwnerNotFound, "The job of this workload no longer exists", now)
-}
