@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,27 +21,6 @@ import (
 type elasticJob struct {
 	*world
 	job *batchv1.Job
-}
-
-// nodes makes a topology of racks and hosts over nodes of some cpu each, and a queue of its flavor.
-func (w *world) nodes(cpu map[string]string) {
-	w.t.Helper()
-	for name, amount := range cpu { //berth:unordered each by itself
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: w.own(name), Labels: map[string]string{corev1.LabelHostname: w.own(name), "example.com/rack": "r1", "example.com/world": w.name},
-		}}
-		w.create(n)
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(amount), "pods": resource.MustParse("110")}
-		w.must(w.c.Status().Update(w.ctx(), n))
-		w.t.Cleanup(func() { _ = w.c.Delete(w.ctx(), n) })
-	}
-	levels := []kueue.TopologyLevel{{NodeLabel: "example.com/rack"}, {NodeLabel: corev1.LabelHostname}}
-	w.create(&kueue.Topology{ObjectMeta: w.meta("racks"), Spec: kueue.TopologySpec{Levels: levels}})
-	f := w.flavor("placed", func(f *kueue.ResourceFlavor) {
-		f.Spec.TopologyName, f.Spec.NodeLabels = kueue.TopologyReference(w.own("racks")), map[string]string{"example.com/world": w.name}
-	})
-	w.queue("q", "", quota(f.Name+"=100"))
 }
 
 func (w *world) elastic(pods int32) *elasticJob {
@@ -168,7 +146,9 @@ func TestElasticPlaces(t *testing.T) {
 	const gates = "featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}"
 	m := running(t, gates)
 	w := newWorld(t)
-	w.nodes(map[string]string{"n1": "2", "n2": "2", "n3": "4"})
+	w.nodes("n1 b1 r1 2", "n2 b1 r1 2", "n3 b1 r1 4")
+	w.levels("racks", rack, corev1.LabelHostname)
+	w.queue("q", "", quota(w.flavor("placed", w.on("racks")).Name+"=100"))
 	e := w.elastic(3)
 	e.placedOn(3, "n3:3")
 	e.pods("a", "b", "c")

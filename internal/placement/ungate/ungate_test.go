@@ -312,12 +312,12 @@ func TestUnmanaged(t *testing.T) {
 func TestElasticWithoutTopologyGate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "yes")
-	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: w.namespace, Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: w.Namespace, Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
 	wl.Spec.QueueName = "lq"
 	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 4, Template: corev1.PodTemplateSpec{
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
 	}}}
-	w.create(wl)
+	w.Create(wl)
 	w.assign(wl, "n1:1 n2:2", true) // one slice is incomplete
 	for _, name := range []string{"a", "b", "c", "d"} {
 		w.pod(wl, name, "", func(p *corev1.Pod) {
@@ -328,7 +328,7 @@ func TestElasticWithoutTopologyGate(t *testing.T) {
 	w.start()
 	placed := func() (out []string) {
 		var list corev1.PodList
-		if err := w.c.List(w.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+		if err := w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)); err != nil {
 			w.Fatal(err)
 		}
 		for i := range list.Items {
@@ -339,7 +339,7 @@ func TestElasticWithoutTopologyGate(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	w.until("three pods have places", func() error {
+	w.Until("three pods have places", func() error {
 		if diff := cmp.Diff([]string{"a>n1 true", "b>n2 true", "c>n2 true"}, placed()); diff != "" {
 			return fmt.Errorf("-want +got:\n%s", diff)
 		}
