@@ -19,6 +19,7 @@ var statusWriters = map[string]string{
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",
 	"Pod: TerminatedByKueue":              "internal/placement/health/pods.go",
+	"Pod: KueueFailureRecovery":           "internal/placement/recovery/recovery.go",
 	"TrainJob":                            "internal/training/controller/status.go",
 	"CustomResourceDefinition: versions":  "internal/admission/conversion/rewrite/rewrite.go",
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/placement/health"
 	capacityplan "github.com/berth-project/berth/internal/placement/plan/capacity"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
+	"github.com/berth-project/berth/internal/placement/recovery"
 	"github.com/berth-project/berth/internal/placement/ungate"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
@@ -117,5 +118,17 @@ func addNodeFailures(ctx context.Context, mgr ctrl.Manager, pods *reconcile.Pods
 			OnPodTermination: gates.On(feature.TASReplaceNodeOnPodTermination), OnTaints: gates.On(feature.TASReplaceNodeOnNodeTaints),
 			AfterFixedTime: gates.On(feature.TASReplaceNodeDueToNotReadyOverFixedTime), KeepPodOwned: gates.On(feature.SkipReassignmentForPodOwnedWorkloads),
 		},
+	})
+}
+
+// addRecovery adds the controller that deletes pods by force that hang on unreachable nodes.
+func addRecovery(mgr ctrl.Manager, cfg Config) error {
+	if !cfg.Options.Gates.On(feature.FailureRecoveryPolicy) {
+		return nil
+	}
+	return recovery.Setup(mgr, recovery.Options{
+		Delay:      cfg.Options.RecoveryDelay,
+		Namespaces: lookup.NewGate(lookup.NewConfig(&cfg.Options), nil, mgr.GetCache(), mgr.GetAPIReader()),
+		Events:     reconcile.NewEvents(mgr.GetEventRecorder("kueue-failure-recovery"), cfg.events), Now: time.Now,
 	})
 }
