@@ -15,6 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/placement/capacity"
 	"github.com/berth-project/berth/internal/placement/health"
+	"github.com/berth-project/berth/internal/placement/nodequota"
 	capacityplan "github.com/berth-project/berth/internal/placement/plan/capacity"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
 	"github.com/berth-project/berth/internal/placement/recovery"
@@ -130,5 +131,12 @@ func addRecovery(mgr ctrl.Manager, cfg Config) error {
 		Delay:      cfg.Options.RecoveryDelay,
 		Namespaces: lookup.NewGate(lookup.NewConfig(&cfg.Options), nil, mgr.GetCache(), mgr.GetAPIReader()),
 		Events:     reconcile.NewEvents(mgr.GetEventRecorder("kueue-failure-recovery"), cfg.events), Now: time.Now,
+	})
+}
+
+// addNodeQuota adds the controllers of quota that follows nodes. They watch nothing more until an object is annotated.
+func addNodeQuota(mgr ctrl.Manager, cfg Config) error {
+	return nodequota.Setup(mgr, nodequota.Options{
+		Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-quota-from-nodes"), cfg.events), Now: time.Now,
 	})
 }
