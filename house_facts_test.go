@@ -14,11 +14,13 @@ var statusWriters = map[string]string{
 	"a job's own status":                  "internal/job/controller/write.go",
 	"ClusterQueue, LocalQueue, Cohort":    "internal/queue/controller/pace.go",
 	"ClusterQueue: QuotaAutomation":       "internal/multikueue/controller/quota.go",
+	"ClusterQueue: QuotaFromNodes":        "internal/placement/nodequota/nodequota.go",
 	"AdmissionCheck of MultiKueue":        "internal/multikueue/controller/checks.go",
 	"MultiKueueCluster":                   "internal/multikueue/worker/clusters.go",
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",
 	"Pod: TerminatedByKueue":              "internal/placement/health/pods.go",
+	"Pod: KueueFailureRecovery":           "internal/placement/recovery/recovery.go",
 	"TrainJob":                            "internal/training/controller/status.go",
 	"CustomResourceDefinition: versions":  "internal/admission/conversion/rewrite/rewrite.go",
 }

@@ -40,6 +40,7 @@ var granted = map[string]func(*Options) bool{
 	"kueue-manager-multikueue-role":       runsWith(MultiKueue, feature.MultiKueue),
 	"kueue-manager-elastic-role":          runsWith(Integrations, feature.ElasticJobsViaWorkloadSlices),
 	"kueue-manager-topology-role":         placesPods,
+	"kueue-manager-recovery-role":         runsWith(Integrations, feature.FailureRecoveryPolicy),
 	"kueue-manager-dashboard-role":        func(o *Options) bool { return o.Options.Dashboard.Served() },
 }
 

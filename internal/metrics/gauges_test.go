@@ -444,3 +444,29 @@ func TestNoAnswer(t *testing.T) {
 	w.expect("", "berth_", "berth_metrics_looks_failed_total{} 1", "berth_events_shed_total{reason=Pending} 3")
 	w.expect("", "kueue_pending_workloads")
 }
+
+// The series of a ClusterQueue that moves go with it. spec: 70 §7 66.
+func TestMovedQueue(t *testing.T) {
+	w := newWorld(t, all())
+	w.queue("q", "c1", "cpu=4")
+	w.localQueue("lq", "q")
+	w.admit(w.put(newWorkload("w", "lq", "1")), "q", "1", 0)
+	of := func(cohort string) []string {
+		return slices.DeleteFunc(w.scrape("kueue_cluster_queue_"), func(s string) bool { return !strings.Contains(s, "cohort="+cohort+",flavor") })
+	}
+	before := of("c1")
+	if len(before) < 5 {
+		t.Fatalf("only %v", before)
+	}
+	w.queue("q", "c2", "cpu=4")
+	w.step()
+	if got := of("c1"); len(got) > 0 {
+		t.Errorf("the former cohort still has %v", got)
+	}
+	for i := range before {
+		before[i] = strings.ReplaceAll(before[i], "cohort=c1", "cohort=c2")
+	}
+	if got := of("c2"); !slices.Equal(got, before) {
+		t.Errorf("got %v, want %v", got, before)
+	}
+}

@@ -41,6 +41,7 @@ const (
 	defaultRoundTimeout     = 5 * time.Minute
 	defaultUsageSampling    = 5 * time.Minute
 	defaultVisibilityPort   = 8082
+	defaultRecoveryDelay    = time.Minute
 	leaseLock               = "leases"
 
 	defaultPreemptionTimeout = 5 * time.Minute // of one worker
@@ -166,6 +167,8 @@ func setSchedulingDefaults(c *configv1beta2.Configuration, gates feature.Gates) 
 	if c.AdmissionFairSharing != nil {
 		setIfNil(&c.AdmissionFairSharing.UsageSamplingInterval, metav1.Duration{Duration: defaultUsageSampling})
 	}
+	c.FailureRecovery = orNew(c.FailureRecovery)
+	setIfNil(&c.FailureRecovery.Delay, metav1.Duration{Duration: defaultRecoveryDelay})
 	c.Resources = orNew(c.Resources)
 	setIfNil(&c.Resources.QuotaCheckStrategy, configv1beta2.BlockUndeclared)
 	for i := range c.Resources.Transformations {

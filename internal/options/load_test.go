@@ -51,7 +51,7 @@ func TestDefault(t *testing.T) {
 		Metrics: Metrics{Address: ":8443", LocalQueues: labels.Everything()},
 		TLS:     TLS{MinVersion: 0x0303}, VisibilityAddress: ":8082", CacheSyncTimeout: 2 * time.Minute,
 		Dashboard:            Dashboard{AuthMode: "TokenReview", CacheTTL: time.Minute, NegativeCacheTTL: 5 * time.Second},
-		GroupKindConcurrency: shippedConcurrency(),
+		GroupKindConcurrency: shippedConcurrency(), RecoveryDelay: time.Minute,
 		PodsReady: PodsReady{
 			Enabled: true, Timeout: 30 * time.Minute, Recovery: 30 * time.Minute,
 			RequeueBy: "Eviction", BackoffBase: time.Minute, BackoffMax: time.Hour, BackoffLimit: NoLimit,
@@ -217,6 +217,7 @@ func TestFullFile(t *testing.T) {
 			"pods ready":   o.PodsReady.BackoffLimit == 5 && o.PodsReady.BackoffBase == 30*time.Second && o.PodsReady.BlockAdmission,
 			"external":     len(o.ExternalFrameworks) == 1 && o.ExternalFrameworks[0].Kind == "PipelineRun",
 			"retention":    *o.Retention.Finished == 24*time.Hour && *o.Retention.Deactivated == time.Hour,
+			"recovery":     o.RecoveryDelay == 90*time.Second,
 			"fair sharing": o.FairSharing.Enabled && len(o.FairSharing.Strategies) == 2,
 			"usage":        o.AdmissionFairSharing.HalfLife == 24*time.Hour && o.AdmissionFairSharing.Weights["cpu"] == 0.5,
 			"workers": o.MultiKueue.StepSize == 2 && len(o.MultiKueue.AccessProviders) == 1 && len(o.MultiKueue.ExternalFrameworks) == 1 &&

@@ -192,6 +192,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(file, "jobSet")
 	delete(file, "localQueues")
 	delete(file, "trainer")
+	delete(file, "failureRecovery")
 	delete(within("resources"), "quotaCheckStrategy")
 	for i := range within("resources")["deviceClassMappings"].([]any) {
 		delete(within("resources", "deviceClassMappings", i), "sources")

@@ -17,7 +17,8 @@ import (
 // until it is added here.
 var actedUpon = []string{
 	"apiVersion", "kind", "namespace", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "integrations", "featureGates",
-	"clientConnection", "fairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "visibilityServer", "multiKueue", "jobSet",
+	"clientConnection", "fairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "failureRecovery",
+	"visibilityServer", "multiKueue", "jobSet",
 	"webhook", "leaderElection", "health", "metrics", "controller", "internalCertManagement", "pprofBindAddress", "tls",
 	"resources.excludeResourcePrefixes",
 	"resources.quotaCheckStrategy",

@@ -77,6 +77,9 @@ type Options struct {
 	// GroupKindConcurrency is read by Concurrency.
 	GroupKindConcurrency map[string]int
 
+	// RecoveryDelay is how long after the end of its grace period a pod that hangs on an unreachable node is deleted by force.
+	RecoveryDelay time.Duration
+
 	Retention            Retention
 	PodsReady            PodsReady
 	FairSharing          FairSharing
@@ -371,6 +374,7 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature
 			BackoffMax:  time.Duration(*r.BackoffMaxSeconds) * time.Second,
 		}
 	}
+	o.RecoveryDelay = c.FailureRecovery.Delay.Duration
 	if c.FairSharing != nil {
 		o.FairSharing = FairSharing{Enabled: true, Strategies: slices.Clone(c.FairSharing.PreemptionStrategies)}
 	}

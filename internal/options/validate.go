@@ -45,6 +45,7 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateFairSharing(c, field.NewPath("fairSharing"), field.NewPath("admissionFairSharing"))...)
 	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
+	errs = append(errs, notNegative(c.FailureRecovery.Delay, field.NewPath("failureRecovery", "delay"))...)
 	errs = append(errs, validateLocalQueues(c.LocalQueues, field.NewPath("localQueues"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
 	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)

@@ -261,7 +261,12 @@ func TestValidateScheduling(t *testing.T) {
 				`c.yaml:3: objectRetentionPolicies.workloads.afterDeactivatedByKueue: Invalid value: "-1s"`,
 			},
 		},
-		"retention at once": {body: "objectRetentionPolicies: {workloads: {afterFinished: 0s}}"},
+		"failure recovery": {
+			body: "failureRecovery: {delay: -1s}",
+			want: []string{`c.yaml:3: failureRecovery.delay: Invalid value: "-1s": must be at least 0`},
+		},
+		"failure recovery at once": {body: "failureRecovery: {delay: 0s}"},
+		"retention at once":        {body: "objectRetentionPolicies: {workloads: {afterFinished: 0s}}"},
 	})
 }
 

@@ -86,9 +86,11 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
 		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
+		{install.Queues, func() error { return addNodeQuota(mgr, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
 		{install.Scheduler, func() error { return addNodeFailures(ctx, mgr, placed, cfg) }},
+		{install.Integrations, func() error { return addRecovery(mgr, cfg) }},
 		{install.Integrations, func() error { return addWarner(ctx, mgr, kinds, cfg) }},
 		{install.JobSet, func() error { return addJobSets(ctx, mgr, cfg) }},
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},

@@ -84,6 +84,7 @@ func TestQueueingObjects(t *testing.T) {
 			"10 §7.42 a namespace that a queue does not take":     (*seen).namespaceSelector,
 			"10 §7.52 §7.69 a queue is held":                      (*seen).held,
 			"10 §4.12 a LocalQueue is held":                       (*seen).heldLocal,
+			"berth.dev/quota-from-nodes evicts nothing":           (*seen).quotaFromNodes,
 			"20 §2.1 §7.1 §7.2 fair shares":                       (*seen).shares,
 			"10 §4.1 a status is written once a second at most":   (*seen).coalesced,
 			"design §8 warnings about what is not acted upon yet": (*seen).warnings,

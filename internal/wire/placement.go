@@ -15,8 +15,10 @@ import (
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/placement/capacity"
 	"github.com/berth-project/berth/internal/placement/health"
+	"github.com/berth-project/berth/internal/placement/nodequota"
 	capacityplan "github.com/berth-project/berth/internal/placement/plan/capacity"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
+	"github.com/berth-project/berth/internal/placement/recovery"
 	"github.com/berth-project/berth/internal/placement/ungate"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
@@ -122,5 +124,24 @@ func addNodeFailures(ctx context.Context, mgr ctrl.Manager, pods *reconcile.Pods
 			OnPodTermination: gates.On(feature.TASReplaceNodeOnPodTermination), OnTaints: gates.On(feature.TASReplaceNodeOnNodeTaints),
 			AfterFixedTime: gates.On(feature.TASReplaceNodeDueToNotReadyOverFixedTime), KeepPodOwned: gates.On(feature.SkipReassignmentForPodOwnedWorkloads),
 		},
+	})
+}
+
+// addRecovery adds the controller that deletes pods by force that hang on unreachable nodes.
+func addRecovery(mgr ctrl.Manager, cfg Config) error {
+	if !cfg.Options.Gates.On(feature.FailureRecoveryPolicy) {
+		return nil
+	}
+	return recovery.Setup(mgr, recovery.Options{
+		Delay:      cfg.Options.RecoveryDelay,
+		Namespaces: lookup.NewGate(lookup.NewConfig(&cfg.Options), nil, mgr.GetCache(), mgr.GetAPIReader()),
+		Events:     reconcile.NewEvents(mgr.GetEventRecorder("kueue-failure-recovery"), cfg.events), Now: time.Now,
+	})
+}
+
+// addNodeQuota adds the controllers of quota that follows nodes. They watch nothing more until an object is annotated.
+func addNodeQuota(mgr ctrl.Manager, cfg Config) error {
+	return nodequota.Setup(mgr, nodequota.Options{
+		Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-quota-from-nodes"), cfg.events), Now: time.Now,
 	})
 }

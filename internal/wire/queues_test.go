@@ -18,6 +18,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 )
 
 // active waits until a ClusterQueue is active, or is not, for a reason and with words in the message.
@@ -602,4 +603,40 @@ func (s *seen) coalesced() {
 			s.Errorf("%d writes of the status of the %s in %s, want 1 to %d", count, kind, took, most)
 		}
 	}
+}
+
+// quotaFromNodes: a Workload is admitted on nodes that come, and stays admitted when they go; only new ones wait.
+func (s *seen) quotaFromNodes() {
+	const room = "of-nodes"
+	label := map[string]string{"nodes-of": room}
+	s.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: room}, Spec: kueue.ResourceFlavorSpec{NodeLabels: label}})
+	cq := clusterQueue(room, "100")
+	cq.Annotations = map[string]string{nodequota.Annotation: "50%"}
+	cq.Spec.ResourceGroups[0].Flavors[0].Name = room
+	refused := cq.DeepCopy()
+	refused.Annotations[nodequota.Annotation] = "half"
+	if err := s.c.Create(s.Context(), refused); err == nil || !strings.Contains(err.Error(), nodequota.Annotation) {
+		s.Errorf("half is refused by name: %v", err)
+	}
+	s.space(room, nil)
+	s.create(cq, localQueue(room, "lq", room))
+	wait.Until(s.T, "the quota is that of no node", wait.Is(func() bool {
+		return s.clusterQueue(room).Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota.IsZero()
+	}))
+	s.create(work(room, "first", 1, "cpu=3"))
+	s.waits(room, "first", kueue.ReasonExceedsMaxQuota)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: room, Labels: label}}
+	s.create(node)
+	changeStatus(s, node, func(n *corev1.Node) {
+		n.Status.Allocatable = amounts("cpu=8")
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	})
+	s.runs(room, "first")
+	s.remove(node)
+	wait.Until(s.T, "the node is gone", wait.Is(func() bool {
+		return s.clusterQueue(room).Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota.IsZero()
+	}))
+	s.create(work(room, "second", 1, "cpu=1"))
+	s.waits(room, "second", kueue.ReasonExceedsMaxQuota)
+	s.runs(room, "first")
 }

@@ -90,6 +90,12 @@ type Configuration struct {
 	// +optional
 	LocalQueues *LocalQueues `json:"localQueues,omitempty"`
 
+	// FailureRecovery configures the deletion of pods that hang on unreachable
+	// nodes, behind the feature gate FailureRecoveryPolicy. Not in upstream's
+	// file.
+	// +optional
+	FailureRecovery *FailureRecovery `json:"failureRecovery,omitempty"`
+
 	// VisibilityServer is the listener of the aggregated visibility API.
 	// +optional
 	VisibilityServer *VisibilityServer `json:"visibilityServer,omitempty"`
@@ -102,6 +108,15 @@ type Configuration struct {
 	// file.
 	// +optional
 	Trainer *Trainer `json:"trainer,omitempty"`
+}
+
+// FailureRecovery configures the deletion of pods that hang on unreachable
+// nodes. (spec: 20 §4.19)
+type FailureRecovery struct {
+	// Delay is how long after the end of its grace period such a pod is
+	// deleted by force. 0 is at once. Default: 1m.
+	// +optional
+	Delay *metav1.Duration `json:"delay,omitempty"`
 }
 
 // InternalCertManagement specifies whether the manager makes and renews the

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 )
 
 // pair is a resource of a flavor.
@@ -64,7 +65,8 @@ func sharesOf(groups []kueue.ResourceGroup, st *kueue.ClusterQueueStatus) []shar
 // node is a cohort in the forest.
 type node struct {
 	name, parent      string
-	explicit          bool // has an object
+	explicit          bool  // has an object
+	ofNodes           int64 // percent of its nodes that its own quota follows; 0 is none
 	children          []string
 	queues            []*kueue.ClusterQueue // direct members
 	allQueues         []*kueue.ClusterQueue // members at any depth
@@ -91,6 +93,7 @@ func grow(cohorts []kueue.Cohort, queues []kueue.ClusterQueue) *forest {
 	for i := range cohorts {
 		n := at(cohorts[i].Name)
 		n.explicit, n.own = true, sharesOf(cohorts[i].Spec.ResourceGroups, nil)
+		n.ofNodes, _ = nodequota.ShareOf(cohorts[i].Annotations)
 		if n.parent = string(cohorts[i].Spec.ParentName); n.parent != "" {
 			p := at(n.parent)
 			p.children = append(p.children, n.name)

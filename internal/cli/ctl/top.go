@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 )
 
 const topHelp = `Shows how much of every quota is in use: cohorts with the ClusterQueues in them, a line for each resource of each flavor.
@@ -31,6 +32,7 @@ const topHelp = `Shows how much of every quota is in use: cohorts with the Clust
 
 In the bar, █ is used by what runs, and ▒ is reserved for what is about to run; what goes beyond QUOTA is borrowed. The line of a cohort
 is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.
+(90% of nodes) marks a ClusterQueue or Cohort whose own quota follows its nodes.
 
 --topology shows nodes instead of quota: for each flavor with a topology what is free, used and there in every domain of every level. LARGEST
 is what is free in one domain; a gang that has to stay together gets no more than that. FRAGMENTED is how far LARGEST is below what it would
@@ -190,6 +192,14 @@ func tally(admitted, pending int32) string {
 	return fmt.Sprintf("%d admitted, %d pending", admitted, pending)
 }
 
+// ofNodes marks a quota that follows nodes.
+func ofNodes(percent int64) string {
+	if percent == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d%% of nodes)", percent)
+}
+
 // wants reports whether an object of this name is shown.
 func (o *top) wants(name string) bool {
 	o.seen = append(o.seen, name)
@@ -203,7 +213,8 @@ func (o *top) queue(out *table, indent string, q *kueue.ClusterQueue) {
 	} else if is, _ := active(q.Status.Conditions); is != "true" {
 		name += " (not active)"
 	}
-	o.draw(out, name, sharesOf(q.Spec.ResourceGroups, &q.Status), tally(q.Status.AdmittedWorkloads, q.Status.PendingWorkloads), true)
+	percent, _ := nodequota.ShareOf(q.Annotations)
+	o.draw(out, name+ofNodes(percent), sharesOf(q.Spec.ResourceGroups, &q.Status), tally(q.Status.AdmittedWorkloads, q.Status.PendingWorkloads), true)
 }
 
 func (o *top) tree(f *forest, out *table) {
@@ -214,7 +225,7 @@ func (o *top) tree(f *forest, out *table) {
 			return
 		}
 		seen[n.name] = true
-		o.draw(out, indent+n.name, n.shares, tally(n.admitted, n.pending), false)
+		o.draw(out, indent+n.name+ofNodes(n.ofNodes), n.shares, tally(n.admitted, n.pending), false)
 		for _, q := range n.queues {
 			o.queue(out, indent+"  ", q)
 		}
@@ -246,7 +257,7 @@ func (o *top) queues(f *forest, out *table) {
 func (o *top) cohorts(f *forest, out *table) {
 	for _, name := range f.names() {
 		if n := f.nodes[name]; o.wants(name) {
-			o.draw(out, name, n.shares, tally(n.admitted, n.pending), false)
+			o.draw(out, name+ofNodes(n.ofNodes), n.shares, tally(n.admitted, n.pending), false)
 		}
 	}
 }

@@ -45,7 +45,7 @@ var (
 	UnadmittedWorkloadsExplicitStatus               = gate("UnadmittedWorkloadsExplicitStatus", Beta, acted, UnadmittedWorkloadsObservability) // write them from the start
 	DisableWaitForPodsReady                         = gate("DisableWaitForPodsReady", Alpha, acted)                                            // turn waitForPodsReady off
 	CleanupProvisioningRequestsOnEviction           = gate("CleanupProvisioningRequestsOnEviction", Beta, on)                                  // delete ProvisioningRequests of evicted Workloads
-	FailureRecoveryPolicy                           = gate("FailureRecoveryPolicy", Alpha, 0)                                                  // fail pods that hang on dead nodes
+	FailureRecoveryPolicy                           = gate("FailureRecoveryPolicy", Alpha, acted)                                              // fail pods that hang on dead nodes
 
 	// Fair sharing.
 	FairSharingPreemptWithinNominal   = gate("FairSharingPreemptWithinNominal", Beta, on|acted)   // preempt freely within nominal quota

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 	"github.com/berth-project/berth/internal/review"
 )
 
@@ -35,8 +36,10 @@ func (o Options) validateClusterQueue(_ context.Context, _ *admission.Request, o
 	cq := object.(*kueue.ClusterQueue)
 	old, _ := oldObject.(*kueue.ClusterQueue)
 	errs := validateQuotas(cq.Spec.ResourceGroups, limits{
-		parent: cq.Spec.CohortName != "", parentField: "cohortName", lendAtMostNominal: true, bounded: true,
+		parent: cq.Spec.CohortName != "", parentField: "cohortName", bounded: true,
+		lendAtMostNominal: cq.Annotations[nodequota.Annotation] == "", // a quota that follows nodes may fall below it
 	})
+	errs = append(errs, validateShare(cq.Annotations)...)
 	errs = append(errs, validatePolicies(&cq.Spec)...)
 	errs = append(errs, validateWeight(cq.Spec.FairSharing)...)
 	if cq.Spec.NamespaceSelector != nil {
@@ -50,7 +53,21 @@ func (o Options) validateClusterQueue(_ context.Context, _ *admission.Request, o
 func validateCohort(_ context.Context, _ *admission.Request, object, _ client.Object) error {
 	cohort := object.(*kueue.Cohort)
 	errs := validateQuotas(cohort.Spec.ResourceGroups, limits{parent: cohort.Spec.ParentName != "", parentField: "parentName"})
+	errs = append(errs, validateShare(cohort.Annotations)...)
+	if value := cohort.Annotations[nodequota.Annotation]; value != "" && cohort.Spec.ParentName != "" {
+		errs = append(errs, field.Invalid(shareField, value, "must be absent while spec.parentName is set: the quota of nodes belongs to the root of a tree"))
+	}
 	return review.Refuse(append(errs, validateWeight(cohort.Spec.FairSharing)...))
+}
+
+// shareField is the annotation of the share of nodes that quota follows.
+var shareField = field.NewPath("metadata", "annotations").Key(nodequota.Annotation)
+
+func validateShare(annotations map[string]string) field.ErrorList {
+	if _, err := nodequota.ShareOf(annotations); err != nil {
+		return field.ErrorList{field.Invalid(shareField, annotations[nodequota.Annotation], err.Error())}
+	}
+	return nil
 }
 
 // limits are the differences between the quotas of a ClusterQueue and of a Cohort.

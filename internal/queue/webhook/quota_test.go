@@ -165,6 +165,31 @@ func TestCohortRules(t *testing.T) {
 	}
 }
 
+// TestQuotaFromNodes: the share must be a percentage, of a Cohort without a parent; lendingLimit may be above a quota that follows nodes.
+func TestQuotaFromNodes(t *testing.T) {
+	const name = `metadata.annotations[berth.dev/quota-from-nodes]`
+	annotated := func(value, object string) string {
+		return `{"metadata":{"annotations":{"berth.dev/quota-from-nodes":"` + value + `"}},` + object[1:]
+	}
+	lends := queue(`,"cohortName":"c"`, group(`{"name":"cpu","nominalQuota":"1","lendingLimit":"2"}`))
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"of a ClusterQueue":   {Options{}.validateClusterQueue(t.Context(), nil, parse[kueue.ClusterQueue](t, annotated("90%", lends)), nil), ""},
+		"no percentage":       {Options{}.validateClusterQueue(t.Context(), nil, parse[kueue.ClusterQueue](t, annotated("0.9", lends)), nil), name},
+		"of a root Cohort":    {validateCohort(t.Context(), nil, parse[kueue.Cohort](t, annotated("90%", queue(""))), nil), ""},
+		"of another Cohort":   {validateCohort(t.Context(), nil, parse[kueue.Cohort](t, annotated("90%", queue(`,"parentName":"c"`))), nil), name},
+		"nothing of a Cohort": {validateCohort(t.Context(), nil, parse[kueue.Cohort](t, annotated("0%", queue(""))), nil), name},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if (tc.err != nil) != (tc.want != "") || tc.err != nil && !strings.Contains(tc.err.Error(), tc.want) {
+				t.Errorf("%v, want %q", tc.err, tc.want)
+			}
+		})
+	}
+}
+
 func TestResourceFlavorRules(t *testing.T) {
 	tests := map[string]struct {
 		spec kueue.ResourceFlavorSpec

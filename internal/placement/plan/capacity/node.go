@@ -83,10 +83,11 @@ func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionSta
 	return out
 }
 
-// TrimNode returns a node with only the fields that NodeOf, IsChange and node failures read. It takes the maps of the node.
+// TrimNode returns a node with only the fields that NodeOf, IsChange, node failures and quota that follows nodes read. It takes the maps of the node.
 func TrimNode(n *corev1.Node) *corev1.Node {
 	out := &corev1.Node{TypeMeta: n.TypeMeta}
 	out.Name, out.UID, out.ResourceVersion, out.DeletionTimestamp = n.Name, n.UID, n.ResourceVersion, n.DeletionTimestamp
+	out.CreationTimestamp = n.CreationTimestamp
 	out.Labels, out.Annotations = n.Labels, n.Annotations
 	out.Spec.Taints, out.Spec.Unschedulable = n.Spec.Taints, n.Spec.Unschedulable
 	out.Status.Allocatable = n.Status.Allocatable
