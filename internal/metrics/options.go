@@ -20,8 +20,6 @@ type Options struct {
 	Elected        <-chan struct{}
 	// Model returns the read model of the engine, see engine.Engine.Model; nil if there is none.
 	Model func() *state.Model
-	// Usage returns the admission fair sharing usage of a LocalQueue, false for none. May be nil.
-	Usage func(state.Name) (float64, bool)
 	Build Build
 }
 

@@ -121,6 +121,9 @@ func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, cfg 
 		return nil, err
 	}
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests, Capacity: capacity}
+	if afs := cfg.Options.AdmissionFairSharing; afs.Enabled {
+		follow.Sampling = afs.SamplingInterval
+	}
 	if cfg.Groups.Has(install.Scheduler) || cfg.Groups.Has(install.Queues) {
 		follow.Lead = mgr.Elected()
 	}

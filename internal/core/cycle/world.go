@@ -33,6 +33,11 @@ type World struct {
 	// the workload; nil if there is none. It has to wait while another slice of the job has a
 	// reservation and is not admitted yet. It is called for workloads with MayReplace only.
 	ReplacedSlice func(*workload.Workload) (replaces *workload.Workload, pins []workload.Pin, waits bool)
+	// Assumed is called of each admission in a UsageBased queue, and when one is retracted. It returns the standing of the LocalQueue line
+	// from then on, false if it stays as it is. spec: 20 §4.4.
+	Assumed func(wl *workload.Workload, admitted bool) (order.Standing, bool)
+	// StandingOf returns the standing of the LocalQueue of a workload with a reservation in a UsageBased queue.
+	StandingOf func(*workload.Workload) order.Standing
 	// Places places pods on nodes; nil in a world without topologies.
 	Places Placer
 
@@ -71,6 +76,7 @@ type Queue struct {
 	// Closed is why nothing is admitted here, as a clause; "" is open.
 	Closed     string
 	Strict     bool // the head blocks the workloads behind it
+	UsageBased bool // the order is that of the standings of its LocalQueue lines first
 	Namespaces []workload.Term
 	Groups     []flavor.Group
 	Policy     flavor.Fungibility
@@ -102,6 +108,8 @@ func NewWorld(o Options) *World {
 		Options: o, Table: t, Ledger: ledger.New(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
 		ReplacedSlice:   func(*workload.Workload) (*workload.Workload, []workload.Pin, bool) { return nil, nil, false },
+		Assumed:         func(*workload.Workload, bool) (order.Standing, bool) { return 0, false },
+		StandingOf:      func(*workload.Workload) order.Standing { return 0 },
 	}
 	w.scratch.bind(w)
 	return w
