@@ -78,13 +78,9 @@ func configurations(
 	}
 	for i := range hooks {
 		h := &hooks[i]
-		policy := admissionv1.Fail
-		if h.Advises {
-			policy = admissionv1.Ignore
-		}
 		hook := admissionv1.ValidatingWebhook{
 			Name: h.Name, ClientConfig: target.clientConfig(h.Path), Rules: rules(h), NamespaceSelector: h.Namespaces, ObjectSelector: h.Objects,
-			MatchConditions: conditions(h), FailurePolicy: &policy, SideEffects: new(admissionv1.SideEffectClassNone),
+			MatchConditions: conditions(h), FailurePolicy: new(admissionv1.Fail), SideEffects: new(admissionv1.SideEffectClassNone),
 			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: timeout,
 		}
 		if !h.Mutating() {

@@ -47,7 +47,7 @@ func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 			SliceSize:      o.Gates.On(feature.TASValidateWorkloadSliceSize),
 			PriorityBoost:  o.Gates.On(feature.PriorityBoost),
 		},
-		Queues: queuewebhook.Options{StrictOnFlavors: o.Gates.On(feature.RejectUpdatesToCQWithInvalidOnFlavors)},
+		Queues: queuewebhook.Options{StrictOnFlavors: o.Gates.On(feature.RejectUpdatesToCQWithInvalidOnFlavors), UsageSharing: o.AdmissionFairSharing.Enabled},
 	}
 }
 

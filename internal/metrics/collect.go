@@ -257,10 +257,8 @@ func (g *gauges) ofLocalQueue(l *state.LocalQueueStatistics) {
 	g.put(f.pending, float64(l.Inadmissible), own, []string{inadmissible}, o.values)
 	g.put(f.finishedNow, float64(g.seen.finishedIn[l.Name]), own, o.values)
 	g.putOne(f.status, string(o.active), []string{"True", "False", "Unknown"}, own, o.values)
-	if g.options.Usage != nil && f.fairSharing != nil {
-		if usage, ok := g.options.Usage(l.Name); ok {
-			g.put(f.fairSharing, usage, own, []string{l.Queue}, o.values)
-		}
+	if l.Usage != nil && f.fairSharing != nil {
+		g.put(f.fairSharing, l.Usage.Value, own, []string{l.Queue}, o.values)
 	}
 	if !l.Known {
 		return

@@ -23,9 +23,7 @@ type Options struct {
 	Model func() *state.Model
 	// Places is what is free in the domains of topologies; nil without topologies.
 	Places *occupancy.Map
-	// Usage returns the admission fair sharing usage of a LocalQueue, false for none. May be nil.
-	Usage func(state.Name) (float64, bool)
-	Build Build
+	Build  Build
 }
 
 // Build are the labels of the series build_info; empty fields are read from the binary.

@@ -40,6 +40,7 @@ const (
 	defaultStepSize         = 3
 	defaultRoundTimeout     = 5 * time.Minute
 	defaultUsageSampling    = 5 * time.Minute
+	defaultUsageHalfLife    = time.Hour
 	defaultVisibilityPort   = 8082
 	defaultRecoveryDelay    = time.Minute
 	leaseLock               = "leases"
@@ -165,6 +166,7 @@ func setSchedulingDefaults(c *configv1beta2.Configuration, gates feature.Gates) 
 		setPodsReadyDefaults(c.WaitForPodsReady)
 	}
 	if c.AdmissionFairSharing != nil {
+		setIfNil(&c.AdmissionFairSharing.UsageHalfLifeTime, metav1.Duration{Duration: defaultUsageHalfLife})
 		setIfNil(&c.AdmissionFairSharing.UsageSamplingInterval, metav1.Duration{Duration: defaultUsageSampling})
 	}
 	c.FailureRecovery = orNew(c.FailureRecovery)

@@ -241,7 +241,7 @@ func TestFullFile(t *testing.T) {
 	})
 	t.Run("not yet", func(t *testing.T) {
 		want := []string{
-			"admissionFairSharing", "resources.deviceClassMappings",
+			"resources.deviceClassMappings",
 		}
 		if diff := cmp.Diff(want, o.NotYet()); diff != "" {
 			t.Errorf("NotYet (-want +got):\n%s", diff)

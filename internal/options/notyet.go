@@ -17,7 +17,7 @@ import (
 // until it is added here.
 var actedUpon = []string{
 	"apiVersion", "kind", "namespace", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "integrations", "featureGates",
-	"clientConnection", "fairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "failureRecovery",
+	"clientConnection", "fairSharing", "admissionFairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "failureRecovery",
 	"visibilityServer", "multiKueue", "jobSet",
 	"webhook", "leaderElection", "health", "metrics", "controller", "internalCertManagement", "pprofBindAddress", "tls",
 	"resources.excludeResourcePrefixes",
@@ -58,6 +58,14 @@ func warningsOf(c *configv1beta2.Configuration, d *decoder) []string {
 	for i, key := range c.Integrations.LabelKeysToCopy {
 		if len(validation.IsQualifiedName(key)) > 0 {
 			warnings = append(warnings, fmt.Sprintf("integrations.labelKeysToCopy[%d]: %q can be no label key and is never copied", i, key))
+		}
+	}
+	if afs := c.AdmissionFairSharing; afs != nil {
+		switch {
+		case d.Lines["admissionFairSharing.usageHalfLifeTime"] == 0:
+			warnings = append(warnings, fmt.Sprintf("admissionFairSharing has no usageHalfLifeTime; past usage counts half after %s", afs.UsageHalfLifeTime.Duration))
+		case afs.UsageHalfLifeTime.Duration == 0:
+			warnings = append(warnings, "admissionFairSharing.usageHalfLifeTime is 0s: usage never counts, and Workloads go by priority and age")
 		}
 	}
 	known := reconciledKinds()

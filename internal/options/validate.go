@@ -243,7 +243,7 @@ func validateFairSharing(c *configv1beta2.Configuration, fair, admission *field.
 		errs = append(errs, field.NotSupported(fair.Child("preemptionStrategies"), show(c.FairSharing.PreemptionStrategies), allowed))
 	}
 	if afs := c.AdmissionFairSharing; afs != nil {
-		errs = append(errs, notNegative(&afs.UsageHalfLifeTime, admission.Child("usageHalfLifeTime"))...)
+		errs = append(errs, notNegative(afs.UsageHalfLifeTime, admission.Child("usageHalfLifeTime"))...)
 		errs = append(errs, positive(afs.UsageSamplingInterval.Duration, admission.Child("usageSamplingInterval"))...)
 		for _, name := range sets.List(sets.KeySet(afs.ResourceWeights)) {
 			if w := afs.ResourceWeights[name]; w < 0 {

@@ -39,8 +39,6 @@ type Webhook struct {
 	// Open makes a mutating webhook also get, with a short timeout, objects for which When is false. These are written even while no
 	// manager answers.
 	Open bool
-	// Advises means that it warns and never refuses, so that objects may be written without it.
-	Advises bool
 
 	// Defaults is set for a mutating webhook, Validate for any other.
 	Defaults Defaulter

@@ -31,6 +31,7 @@
 //	        [no-non-borrowing-first] [no-priority-in-cohort] [preemptor-first]
 //	        [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial]
 //	        [no-classes] [claim-timeout=SECONDS] [edit-window=SECONDS]
+//	        [half-life=SECONDS] [interval=SECONDS]
 //
 // are settings that differ from the defaults (cycle.Defaults). This command comes first, if
 // at all. fair is fair sharing; its strategies are LessThanOrEqualToFinalShare and
@@ -42,7 +43,8 @@
 // no-recompute-overlap and no-keep-scan drop the results of a head that loses to another
 // one; no-fungibility ignores try-when-borrowing and similar words; no-partial admits all
 // pods or none; no-classes evaluates equivalent workloads one by one. A claim-timeout of 0
-// never expires, and an edit-window of 0 requeues after every edit.
+// never expires, and an edit-window of 0 requeues after every edit. half-life turns admission fair
+// sharing on; the interval of its samples is as long, unless another is given.
 //
 //	namespace NAME [KEY=VALUE ...]
 //
@@ -86,14 +88,19 @@
 // lowest usage come first. Flavors that the quotas name are created
 // without labels, and a LocalQueue of the same name in the namespace default.
 //
-//	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped]
+//	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped] [weight=WEIGHT]
 //	delete workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]
 //
 // The namespace is that of a localqueue.
 //
-//	usage NAME STANDING [namespace=NAMESPACE]
+//	usage NAME USAGE [namespace=NAMESPACE]
 //
-// sets the usage of a localqueue by which a usage-based queue orders: a whole number, 0 at first.
+// sets the usage of a localqueue by which a usage-based queue orders: a whole number, 0 at first. It
+// has no effect after the first sample.
+//
+//	sample
+//
+// counts the usage of the localqueues whose last sample is an interval ago.
 //
 // A second flavor, cohort, queue, localqueue or namespace of the same name replaces the
 // whole definition of the first one.

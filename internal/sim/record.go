@@ -41,7 +41,7 @@ var eventTypes = func() map[string]reflect.Type {
 		state.DeleteQueue(""),
 		state.SetLocalQueue{},
 		state.DeleteLocalQueue{},
-		state.SetUsage{},
+		state.SetUsage{}, state.SampleUsage{},
 		state.SetNamespace{},
 		state.DeleteNamespace(""),
 		state.SetNode{},

@@ -126,7 +126,7 @@ type command struct {
 var commands = map[string]command{
 	"options": {"[ignore-undeclared] [fair[=STRATEGY,...]] [no-within-nominal] [no-non-borrowing-first] [no-priority-in-cohort] " +
 		"[preemptor-first] [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] " +
-		"[claim-timeout=SECONDS] [edit-window=SECONDS]", (*player).options, false},
+		"[claim-timeout=SECONDS] [edit-window=SECONDS] [half-life=SECONDS] [interval=SECONDS]", (*player).options, false},
 	"namespace": {"NAME [KEY=VALUE ...]", (*player).namespace, true},
 	"flavor":    {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...] [topology=LEVEL,...]", (*player).flavor, true},
 	"node":      {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [not-ready] [cordoned] [RESOURCE=AMOUNT ...]", (*player).node, true},
@@ -139,8 +139,9 @@ var commands = map[string]command{
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},
 	"queue": {"NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE] [within=RULE] [reclaim=RULE] " +
 		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [delayed] [QUOTA ...]", (*player).queue, true},
-	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped]", (*player).localQueue, true},
-	"usage":      {"NAME STANDING [namespace=NAMESPACE]", (*player).usage, true},
+	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped] [weight=WEIGHT]", (*player).localQueue, true},
+	"sample":     {"", (*player).sample, true},
+	"usage":      {"NAME USAGE [namespace=NAMESPACE]", (*player).usage, true},
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +

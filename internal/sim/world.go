@@ -1,13 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
-	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
@@ -50,6 +51,9 @@ func (a *args) settings() state.Options {
 	o.NoClasses = a.flag("no-classes")
 	o.ClaimTimeout = seconds(a.number("claim-timeout", int64(o.ClaimTimeout/second), 0, maxSecond))
 	o.EditWindow = seconds(a.number("edit-window", int64(o.EditWindow/second), 0, maxSecond))
+	if halfLife := seconds(a.number("half-life", 0, 0, maxSecond)); halfLife > 0 {
+		o.Sharing = &sharing.Rates{HalfLife: halfLife, Interval: seconds(a.number("interval", int64(halfLife/second), 1, maxSecond))}
+	}
 	return o
 }
 
@@ -196,6 +200,9 @@ func (a *args) borrowWithin(to *preempt.Policy) {
 
 func (p *player) localQueue(a *args) string {
 	def := state.LocalQueue{Name: a.name("NAME"), Queue: a.nameOf("queue", ""), Namespace: a.nameOf("namespace", "default"), Stopped: a.flag("stopped")}
+	if weight := a.weight(); weight != nil {
+		def.Weight = cmp.Or(float64(*weight)/1000, -1)
+	}
 	if def.Queue == "" {
 		a.fail("queue= is missing; usage: %s", a.usage)
 	}
@@ -208,12 +215,20 @@ func (p *player) localQueue(a *args) string {
 // usage sets the standing of a LocalQueue.
 func (p *player) usage(a *args) string {
 	u := state.SetUsage{Name: a.name("NAME"), Namespace: a.nameOf("namespace", "default")}
-	u.Standing = order.Standing(a.whole("STANDING", a.word("STANDING"), 0, math.MaxInt64))
+	u.Consumed = []sharing.Used{{Resource: "usage", Amount: float64(a.whole("USAGE", a.word("USAGE"), 0, math.MaxInt64))}}
 	if _, exists := p.s.Publish().PointsTo(u.Namespace, u.Name); a.err == nil && !exists {
 		a.fail("there is no LocalQueue %s in namespace %s", u.Name, u.Namespace)
 	}
 	if a.done() {
 		p.s.Apply(u)
+	}
+	return ""
+}
+
+// sample counts the usage of all LocalQueues whose last sample is an interval ago.
+func (p *player) sample(a *args) string {
+	if a.done() {
+		p.s.Apply(state.SampleUsage{Now: p.instant(), Max: math.MaxInt})
 	}
 	return ""
 }

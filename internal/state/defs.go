@@ -62,6 +62,8 @@ type LocalQueue struct {
 	Namespace, Name string
 	Queue           string
 	Stopped         bool
+	// Weight divides its usage: 0 is the default of 1, and one below 0 stands for 0. spec: 20 §2.1.
+	Weight float64 `json:",omitempty"`
 }
 
 func (l *LocalQueue) key() Name { return Name{l.Namespace, l.Name} }

@@ -229,6 +229,9 @@ func (s *State) count(e *entry, sign int32) {
 		q.figures.hold(s.world.Table, e, sign)
 		if e.has(own) {
 			e.lq.figures.hold(s.world.Table, e, sign)
+			if sign > 0 && e.has(admitted) {
+				s.wake(e.lq)
+			}
 		}
 		for name := q.def.Cohort; name != ""; name = s.parentOf(name) {
 			if _, noted := s.read.cohorts[name]; noted {

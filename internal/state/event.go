@@ -3,7 +3,7 @@ package state
 import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
-	"github.com/berth-project/berth/internal/core/order"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -29,11 +29,18 @@ type (
 	SetLocalQueue LocalQueue
 	// DeleteLocalQueue deletes a LocalQueue; its pending workloads wait until it exists again.
 	DeleteLocalQueue Name
-	// SetUsage sets the standing of a LocalQueue by its usage, if the LocalQueue exists: where its ClusterQueue is UsageBased, the lowest
-	// comes first. It is 0 until it is set, and lasts until the LocalQueue is deleted.
+	// SetUsage sets the past usage of a LocalQueue, as its status at a time had it, if the LocalQueue exists. It has no effect after the
+	// first sample. Where the ClusterQueue is UsageBased, the LocalQueue with the lowest usage comes first.
 	SetUsage struct {
 		Namespace, Name string
-		Standing        order.Standing
+		Consumed        []sharing.Used
+		At              workload.Instant `json:",omitempty"`
+	}
+	// SampleUsage counts the usage of the LocalQueues since their last samples, of at most Max of those whose sample is an interval ago,
+	// the oldest first. spec: 20 §4.4.
+	SampleUsage struct {
+		Now workload.Instant
+		Max int
 	}
 	// SetNamespace sets the labels of a namespace.
 	SetNamespace Namespace

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -61,6 +62,7 @@ type LocalQueueStatistics struct {
 	Reserved, Admitted   int
 	AdmittedKeys         []string // as in QueueStatistics
 	Cells                []CellStatistics
+	Usage                *sharing.Usage // nil without admission fair sharing
 }
 
 // CohortStatistics is one Cohort.
@@ -108,7 +110,7 @@ type collector struct {
 func (t *collector) addLocalQueues(c *Statistics) {
 	c.LocalQueues = make([]LocalQueueStatistics, 0, t.localQueues.Len())
 	for l := range t.localQueues.all() {
-		out := LocalQueueStatistics{Name: l.Name, Queue: l.queue}
+		out := LocalQueueStatistics{Name: l.Name, Queue: l.queue, Usage: l.usage}
 		if q := t.Model.queue(l.queue); q != nil {
 			out.Known, out.Cells = true, cellsOf(q.Queue)
 			for i := range out.Cells {

@@ -14,10 +14,12 @@ func (e SetLocalQueue) apply(s *State) {
 		return
 	}
 	s.lead(l, false)
+	if !l.exists {
+		s.wake(l)
+	}
 	l.def, l.exists = def, true
 	s.lead(l, true)
-	s.rank(l)
-	s.see(&l.seen)
+	s.weigh(l)
 	s.read.define(l)
 	s.reroute([]*localQueue{l})
 }
@@ -28,7 +30,8 @@ func (e DeleteLocalQueue) apply(s *State) {
 		return
 	}
 	s.lead(l, false)
-	l.exists, l.standing = false, 0
+	l.exists = false
+	s.forgetUsage(l)
 	s.rank(l)
 	s.see(&l.seen)
 	s.read.define(l)

@@ -877,7 +877,7 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 	for _, key := range slices.Sorted(maps.Keys(m.lqs)) {
 		add(func(s *State) {
 			s.Apply(SetLocalQueue(m.lqs[key]))
-			s.Apply(SetUsage{m.lqs[key].Namespace, m.lqs[key].Name, m.usages[key]})
+			s.Apply(used(Name{m.lqs[key].Namespace, m.lqs[key].Name}, m.usages[key]))
 		})
 	}
 	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -43,6 +44,7 @@ type localQueueView struct {
 	queue                               string
 	inLine, resting, reserved, admitted int32
 	sums                                *sums
+	usage                               *sharing.Usage // nil without admission fair sharing
 }
 
 // cohortView is a Cohort in a Model.

@@ -104,11 +104,7 @@ func (s *State) Publish() *Model {
 	if len(p.touched)+len(p.stale)+len(p.cohorts)+len(p.classes) == 0 && p.ground == p.model.ground {
 		return p.model
 	}
-	s.world.ApplyEdits()
-	for _, number := range p.touched {
-		s.updateEntry(number)
-	}
-	p.touched = p.touched[:0]
+	s.countTouched()
 	s.updateClasses()
 	s.staleTrees()
 	next := *p.model
@@ -134,6 +130,19 @@ func (s *State) Publish() *Model {
 		p.model = &next
 	}
 	return p.model
+}
+
+// countTouched updates the figures of the queues of touched workloads.
+func (s *State) countTouched() {
+	if s.read == nil {
+		s.beginPublishing()
+	}
+	s.world.ApplyEdits()
+	p := s.read
+	for _, number := range p.touched {
+		s.updateEntry(number)
+	}
+	p.touched = p.touched[:0]
 }
 
 // beginPublishing notes the whole world.
@@ -266,6 +275,7 @@ func (s *State) publishLocalQueue(m *Model, name Name) {
 	v := localQueueView{
 		Name: name, queue: l.def.Queue, inLine: l.figures.inLine, resting: l.figures.resting,
 		reserved: l.figures.reserved, admitted: l.figures.admitted, sums: l.figures.publish(),
+		usage: l.usage(s.options.Sharing),
 	}
 	if l.view == nil || *l.view != v {
 		l.view = new(v)

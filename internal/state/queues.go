@@ -253,7 +253,7 @@ func (e SetQueue) apply(s *State) {
 	s.read.edit(def.Cohort)
 	was, wasUsageBased := q.Closed, have.def.UsageBased
 	have.def, have.published.def = def, nil
-	q.Closed, q.Strict, q.Namespaces = s.closed(&def), def.Strict, def.Namespaces
+	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
 	s.setShares(have)

@@ -67,6 +67,7 @@ func (s *State) setWorkload(def *Workload) {
 	} else if def.Version < r.def.Version {
 		return
 	}
+	s.settleUsage(r, def)
 	s.touch(r)
 	defer s.touch(r)
 	defer s.followSecondPass(r)
@@ -214,6 +215,7 @@ func (e DeleteWorkload) apply(s *State) {
 	}
 	s.touch(r)
 	had := s.quotaOf(r)
+	s.dropPenalty(r)
 	s.unplace(r)
 	s.leaveLocalQueue(r) // before its definition changes, which is counted there
 	unreserved := *r.def
@@ -234,6 +236,7 @@ func (e DeleteWorkload) apply(s *State) {
 
 func (e AdmissionFailed) apply(s *State) {
 	if r := s.records[string(e)]; r != nil && r.assumed() {
+		s.dropPenalty(r)
 		s.place(r, s.quotaOf(r))
 	}
 }

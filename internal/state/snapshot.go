@@ -10,6 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -26,10 +27,10 @@ type Snapshot struct {
 	Cohorts     []Cohort
 	Queues      []Queue // in the order of their indexes
 	LocalQueues []LocalQueue
-	Usages      []SetUsage `json:",omitempty"` // without zeros
 	Workloads   []WorkloadMemory
 	Memory      cycle.Memory
 	NodesMemory
+	Usage sharing.Memory `json:",omitzero"`
 }
 
 // WorkloadMemory is a workload with the state that its definition does not contain.
@@ -58,7 +59,7 @@ type Checkpoint struct {
 	cohorts     []Cohort
 	queues      []Queue
 	localQueues []LocalQueue
-	usages      []SetUsage
+	usage       sharing.Memory
 	workloads   []*page
 	number      int // of workloads
 	shapes      int // their number, about
@@ -113,10 +114,8 @@ func (s *State) copyDefinitions(c *Checkpoint) {
 		if l.exists {
 			c.localQueues = append(c.localQueues, l.def)
 		}
-		if l.standing != 0 {
-			c.usages = append(c.usages, SetUsage{l.name.Namespace, l.name.Name, l.standing})
-		}
 	}
+	c.usage = s.usageMemory()
 }
 
 // BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
@@ -165,8 +164,7 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 		Flavors:     slices.SortedFunc(slices.Values(c.flavors), func(a, b flavor.Flavor) int { return strings.Compare(a.Name, b.Name) }),
 		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
 		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
-		Usages:      slices.SortedFunc(slices.Values(c.usages), func(a, b SetUsage) int { return a.key().compare(b.key()) }),
-		NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources),
+		NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources), Usage: c.usage,
 	}
 }
 
@@ -253,9 +251,7 @@ func newRestored(from *Snapshot, n int) *State {
 	for _, l := range from.LocalQueues {
 		s.Apply(SetLocalQueue(l))
 	}
-	for _, u := range from.Usages {
-		s.Apply(u)
-	}
+	s.restoreUsage(&from.Usage)
 	for _, m := range from.Second {
 		if s.second == nil {
 			s.second = map[string]*secondPass{}

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -44,6 +45,7 @@ type State struct {
 	touched     []*seen
 	reshare     bool // an edit may have changed any fair share
 	lastSaid    *said
+	accounts    accounts
 	tentative   []cycle.Decision // admissions of a run that is interrupted, not returned yet
 	read        *publisher       // nil before the first Publish
 
@@ -94,9 +96,10 @@ type localQueue struct {
 	figures                 // of the workloads that name it
 	view    *localQueueView // the last published one, nil while it does not exist
 
-	standing order.Standing
-	line     int32  // the number of its line in UsageBased queues, 0 until it is in one
-	ranked   *queue // the queue in which its line has its standing, nil for none
+	account  account
+	standing order.Standing // of its account
+	line     int32          // the number of its line in UsageBased queues, 0 until it is in one
+	ranked   *queue         // the queue in which its line has its standing, nil for none
 }
 
 // Options are the settings that decisions depend on.
@@ -106,6 +109,8 @@ type Options struct {
 	NoClasses bool
 	// Topology is the gates of placement; nil ignores topologies.
 	Topology *topology.Gates `json:",omitempty"`
+	// Sharing is the rates of admission fair sharing; nil is without. spec: 20 §4.4.
+	Sharing *sharing.Rates `json:",omitempty"`
 	// FailFast evicts a workload whose failed node has no replacement now. spec: 20 §4.9.
 	FailFast bool `json:",omitempty"`
 }
@@ -122,6 +127,7 @@ func New(o Options) *State {
 		return n.labels, n.exists
 	}
 	s.world.ReplacedSlice = s.replacedSliceOf
+	s.world.Assumed, s.world.StandingOf = s.assume, s.heldStanding
 	if o.Topology != nil {
 		s.places = topology.NewPlacer(topology.New(s.world.Table, *o.Topology), s.world.Ledger)
 		s.world.Places = s.places
@@ -134,6 +140,7 @@ func New(o Options) *State {
 // AdmissionFailed. If the budget ends the step, a later one may return its admissions.
 func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	var r cycle.Result
+	s.accounts.clock = max(s.accounts.clock, now)
 	if len(s.notices) > 0 {
 		r.Decisions = s.drainNotices()
 		s.decided(r.Decisions)

@@ -10,17 +10,6 @@ import (
 // The pending workloads of a UsageBased ClusterQueue are in a line for each LocalQueue, and so are their classes: equivalent
 // workloads of two LocalQueues are no longer in one class. A change of a standing changes the place of a line, and nothing in it.
 
-func (e SetUsage) apply(s *State) {
-	l := s.localQueues[e.key()]
-	if l == nil || !l.exists || l.standing == e.Standing {
-		return
-	}
-	l.standing = e.Standing
-	s.rank(l)
-}
-
-func (e *SetUsage) key() Name { return Name{e.Namespace, e.Name} }
-
 // usageBased returns the UsageBased ClusterQueue to which a LocalQueue leads, or nil.
 func (s *State) usageBased(l *localQueue) *queue {
 	if q := s.queues[l.def.Queue]; l.exists && q != nil && q.def.UsageBased {
@@ -51,6 +40,11 @@ func (s *State) rank(l *localQueue) {
 		l.line = s.lastLine
 	}
 	s.world.SetStanding(q.q, l.line, l.standing)
+	s.showStanding(l, q)
+}
+
+// showStanding shows the standing of a LocalQueue line in the next Model.
+func (s *State) showStanding(l *localQueue, q *queue) {
 	if v := q.lines.of[l]; v != nil && v.standing != l.standing {
 		q.lines.set(v, lineView{l, v.number, l.standing, v.waiting})
 		s.read.see(&q.seen)

@@ -11,8 +11,14 @@ import (
 
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 )
+
+// used is the event by which a LocalQueue has used an amount.
+func used(lq Name, amount order.Standing) SetUsage {
+	return SetUsage{Namespace: lq.Namespace, Name: lq.Name, Consumed: []sharing.Used{{Resource: "gpu", Amount: float64(amount)}}}
+}
 
 // setUsage changes the standing of a LocalQueue. Some are equal.
 func (m *machine) setUsage(t *rapid.T) {
@@ -29,11 +35,11 @@ func (m *machine) setUsage(t *rapid.T) {
 		return out
 	}
 	before := counts()
-	m.s.Apply(SetUsage{lq.Namespace, lq.Name, m.usages[key]})
+	m.s.Apply(used(Name{lq.Namespace, lq.Name}, m.usages[key]))
 	if now := counts(); !slices.Equal(before, now) {
 		t.Fatalf("a change of a standing makes %v of the active and inadmissible %v", now, before)
 	}
-	m.s.Apply(SetUsage{lq.Namespace, "ghost", 7}) // has no effect
+	m.s.Apply(used(Name{lq.Namespace, "ghost"}, 7)) // has no effect
 }
 
 // checkLines holds for the line of a queue: it is in the order of standings, and a class is of one LocalQueue if they count.
@@ -95,7 +101,7 @@ func TestPagesByUsage(t *testing.T) {
 			}
 		}
 	}
-	use := func(lq Name, standing order.Standing) { s.Apply(SetUsage{lq.Namespace, lq.Name, standing}) }
+	use := func(lq Name, standing order.Standing) { s.Apply(used(lq, standing)) }
 	expect("nothing is used", "f 0 0", "e 1 0", "d 2 0", "c 3 1", "b 4 1", "a 5 1")
 	use(red, 1)
 	use(blue, 2)

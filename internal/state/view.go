@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -199,7 +200,7 @@ func (s *State) Dump() string {
 		if q.def.UsageBased {
 			usages := slices.SortedFunc(slices.Values(s.leadingTo(name)), func(a, b *localQueue) int { return a.name.compare(b.name) })
 			for _, l := range usages {
-				fmt.Fprintf(&b, "  usage of %s/%s: %d\n", l.name.Namespace, l.name.Name, l.standing)
+				fmt.Fprintf(&b, "  usage of %s/%s: %.6g\n", l.name.Namespace, l.name.Name, math.Float64frombits(uint64(l.standing)))
 			}
 		}
 		for i, key := range s.Line(name) {

@@ -134,6 +134,9 @@ func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, pods
 			return nil, err
 		}
 	}
+	if afs := cfg.Options.AdmissionFairSharing; afs.Enabled {
+		follow.Sampling = afs.SamplingInterval
+	}
 	if cfg.Groups.Has(install.Scheduler) || cfg.Groups.Has(install.Queues) {
 		follow.Lead = mgr.Elected()
 	}

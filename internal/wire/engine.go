@@ -4,7 +4,9 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/topology"
+	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
@@ -28,6 +30,15 @@ func stateOptions(o *options.Options) state.Options {
 		gates.Mixed, gates.Overlapping = on(feature.TASProfileMixed), on(feature.TASHandleOverlappingFlavors)
 		gates.Affinity, gates.Balanced = on(feature.TASRespectNodeAffinityPreferred), on(feature.TASBalancedPlacement)
 		out.Topology, out.FailFast = &gates, on(feature.TASFailedNodeReplacementFailFast)
+	}
+	if afs := o.AdmissionFairSharing; afs.Enabled {
+		out.Sharing = &sharing.Rates{HalfLife: workload.Instant(afs.HalfLife), Interval: workload.Instant(afs.SamplingInterval)}
+		if len(afs.Weights) > 0 {
+			out.Sharing.Weights = map[string]float64{}
+			for name, w := range afs.Weights {
+				out.Sharing.Weights[string(name)] = w
+			}
+		}
 	}
 	if o.FairSharing.Enabled {
 		out.Fair = &preempt.Fair{WithinNominal: on(feature.FairSharingPreemptWithinNominal)}

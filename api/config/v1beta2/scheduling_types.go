@@ -84,10 +84,10 @@ type FairSharing struct {
 // AdmissionFairSharing configures ordering by past usage; its presence turns
 // it on. (spec: 70 §2.1.8)
 type AdmissionFairSharing struct {
-	// UsageHalfLifeTime is the time in which past usage counts half. 0s
-	// forgets it at each sample. Default: 0s.
+	// UsageHalfLifeTime is the time in which past usage counts half. With 0s
+	// usage never counts. Default: 1h, with a warning.
 	// +optional
-	UsageHalfLifeTime metav1.Duration `json:"usageHalfLifeTime,omitempty,omitzero"`
+	UsageHalfLifeTime *metav1.Duration `json:"usageHalfLifeTime,omitempty"`
 
 	// UsageSamplingInterval is the time between two samples, above 0.
 	// Default: 5m.

@@ -262,6 +262,9 @@ func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR, 
 	a.requests, a.need = requests.Copy(a.requests), append(a.need[:0], need...)
 	s := &w.victims
 	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, a.requests, a.need
+	if s.Standing = nil; e.q.UsageBased {
+		s.Standing = w.StandingOf
+	}
 	s.Places = w.fitsWithPlaces(e.q, w.podSetsAt, placed)
 	a.victims, a.reach = s.Targets()
 	return a

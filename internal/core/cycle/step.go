@@ -514,6 +514,7 @@ func (c *round) admit(e *entry) {
 	}
 	w.Reserve(e.wl)
 	w.setTentative(e.wl)
+	w.assumed(e.q, e.wl, true)
 	c.decide(e, d)
 }
 

@@ -112,6 +112,7 @@ func (c *round) requeueRetracted() {
 		v.Workload.Gone = false
 		c.w.Release(v.Workload)
 		v.Workload.Reservation = workload.Reservation{Retractions: v.Workload.Retractions + 1}
+		c.w.assumed(c.w.Queues[v.Workload.Queue], v.Workload, false)
 		c.w.Enqueue(v.Workload)
 	}
 	clear(c.retracted)

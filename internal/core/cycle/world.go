@@ -42,6 +42,11 @@ type World struct {
 	NamespaceLabels func(*workload.Workload) (map[string]string, bool)
 	// ReplacedSlice returns the slice that a workload is to replace. It is called for workloads with MayReplace only.
 	ReplacedSlice func(*workload.Workload) Replaced
+	// Assumed is called of each admission in a UsageBased queue, and when one is retracted. It returns the standing of the LocalQueue line
+	// from then on, false if it stays as it is. spec: 20 §4.4.
+	Assumed func(wl *workload.Workload, admitted bool) (order.Standing, bool)
+	// StandingOf returns the standing of the LocalQueue of a workload with a reservation in a UsageBased queue.
+	StandingOf func(*workload.Workload) order.Standing
 	// Places places pods on nodes; nil in a world without topologies.
 	Places Placer
 
@@ -80,6 +85,7 @@ type Queue struct {
 	// Closed is why nothing is admitted here, as a clause; "" is open.
 	Closed     string
 	Strict     bool // the head blocks the workloads behind it
+	UsageBased bool // the order is that of the standings of its LocalQueue lines first
 	Namespaces []workload.Term
 	Groups     []flavor.Group
 	Policy     flavor.Fungibility
@@ -111,6 +117,8 @@ func NewWorld(o Options) *World {
 		Options: o, Table: t, Ledger: ledger.New(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
 		ReplacedSlice:   func(*workload.Workload) Replaced { return Replaced{} },
+		Assumed:         func(*workload.Workload, bool) (order.Standing, bool) { return 0, false },
+		StandingOf:      func(*workload.Workload) order.Standing { return 0 },
 	}
 	w.scratch.bind(w)
 	return w

@@ -1,6 +1,10 @@
 package preempt
 
 import (
+	"cmp"
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -22,6 +26,43 @@ func (s *Search) start(h *Holders, of *Candidates) (at [parts]cursor, found bool
 		}
 	}
 	return at, found
+}
+
+// startOf is start for a queue. The candidates of the own queue are in the order of the standings of their LocalQueues, if these count.
+func (s *Search) startOf(n quota.Node, h *Holders) (at [parts]cursor, found bool) {
+	of := s.candidatesOf(n)
+	if n != s.Node || s.Standing == nil {
+		return s.start(h, of)
+	}
+	for part, in := range []*sorted{leaving: &h.leaving, staying: &h.staying} {
+		s.ranked[part] = s.rank(s.ranked[part][:0], in, of)
+		own := &s.byUsage[part]
+		if own.chunks = own.chunks[:0]; len(s.ranked[part]) > 0 {
+			own.chunks, found = append(own.chunks, s.ranked[part]), true
+		}
+		at[part].in = own
+	}
+	return at, found
+}
+
+// ranked is a candidate with the standing of its LocalQueue.
+type ranked struct {
+	*workload.Workload
+	standing order.Standing
+}
+
+// rank appends the candidates of a sequence: the higher standing first, else in their order.
+func (s *Search) rank(to []*workload.Workload, in *sorted, of *Candidates) []*workload.Workload {
+	s.ranks = s.ranks[:0]
+	for c := (cursor{in: in}); s.seek(&c, of) != nil; c.step() {
+		s.ranks = append(s.ranks, ranked{c.get(), s.Standing(c.get())})
+	}
+	slices.SortStableFunc(s.ranks, func(a, b ranked) int { return cmp.Compare(b.standing, a.standing) })
+	for _, r := range s.ranks {
+		to = append(to, r.Workload)
+	}
+	clear(s.ranks)
+	return to
 }
 
 // seek moves c to the first candidate from its place, or past the end. Priorities ascend, so

@@ -82,7 +82,7 @@ func (s *Search) subtree(at, lca, skip quota.Node, list tier) {
 }
 
 func (s *Search) source(n, lca quota.Node, list tier, h *Holders) {
-	if start, found := s.start(h, s.candidatesOf(n)); found {
+	if start, found := s.startOf(n, h); found {
 		s.sources = append(s.sources, source{node: n, below: lca, tier: list, start: start})
 	}
 }

@@ -243,7 +243,7 @@ func (s *Search) sprout(b branch) {
 	if h == nil {
 		return
 	}
-	if start, found := s.start(h, s.candidatesOf(b.node)); found {
+	if start, found := s.startOf(b.node, h); found {
 		b.rival = int32(len(s.rivals))
 		s.rivals = append(s.rivals, rival{node: b.node, at: start})
 		s.setHead(&s.rivals[b.rival])

@@ -38,7 +38,7 @@ func (t *fairTwin) collect() {
 		}
 		for _, c := range t.p.members[node] {
 			if t.passes(c, node) {
-				keys := append([]int64{truth(c.Evicting), truth(node != t.Node)}, keysOf(c)...)
+				keys := append([]int64{truth(c.Evicting), truth(node != t.Node), t.usageKey(c, node)}, keysOf(c)...)
 				t.left = append(t.left, keyed{Victim{c, node, ""}, keys})
 			}
 		}

@@ -200,6 +200,14 @@ func sortKeyed(cs []keyed) {
 	})
 }
 
+// usageKey orders the candidates of the own queue by the usage of their LocalQueues, the highest first.
+func (t *twin) usageKey(w *workload.Workload, n quota.Node) int64 {
+	if n != t.Node || t.Standing == nil {
+		return 0
+	}
+	return -int64(t.Standing(w))
+}
+
 // keysOf are the last keys of §4.7.3.
 func keysOf(w *workload.Workload) []int64 {
 	newest := -int64(w.ReservedAt)

@@ -4,6 +4,7 @@ package preempt
 
 import (
 	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -54,6 +55,9 @@ type Search struct {
 	// Holders returns the workloads with a reservation in a queue; nil for a queue whose
 	// workloads are out of reach.
 	Holders func(quota.Node) *Holders
+	// Standing orders the candidates of the own queue whose LocalQueues share it by usage: the highest first. Nil elsewhere.
+	// spec: 20 §4.3.
+	Standing func(*workload.Workload) order.Standing
 	// Gone reports whether a workload is out of the forest already: then it is no candidate. Nil
 	// is never.
 	Gone func(*workload.Workload) bool
@@ -76,6 +80,9 @@ type Search struct {
 // buffers is memory that is kept for the next search.
 type buffers struct {
 	rest    resource.Vector
+	byUsage [parts]sorted // the candidates of the own queue, if they have standings
+	ranked  [parts][]*workload.Workload
+	ranks   []ranked
 	sources []source
 	heads   []head
 	taken   []taken

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -57,6 +58,9 @@ func drawSearch(t *rapid.T) (*world, *Search) {
 	}
 	s.Preemptor.Since = workload.Instant(pick(t, "p since", 0, 1, 2, 5))
 	s.Gone = func(w *workload.Workload) bool { return slices.Contains(gone, w) }
+	if pick(t, "by usage", false, true) { // of the LocalQueues
+		s.Standing = func(w *workload.Workload) order.Standing { return order.Standing(w.UID[len(w.UID)-1] % 3) }
+	}
 	if len(replaced) > 0 {
 		s.Preemptor.Replaces = replaced[0]
 	}

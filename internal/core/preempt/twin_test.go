@@ -53,7 +53,7 @@ func (t *twin) candidates() (cs []keyed, terms map[string]variant) {
 			if t.passes(c, n) {
 				v, reason := as(c)
 				terms[c.UID] = v
-				cs = append(cs, keyed{Victim{c, n, reason}, append([]int64{truth(c.Evicting), int64(v.list)}, keysOf(c)...)})
+				cs = append(cs, keyed{Victim{c, n, reason}, append([]int64{truth(c.Evicting), int64(v.list), t.usageKey(c, n)}, keysOf(c)...)})
 			}
 		}
 	}

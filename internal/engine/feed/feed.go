@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -30,6 +31,8 @@ type Feed struct {
 	// Capacity is called once, when the first flavor with a topology is seen. It starts the watches of nodes and pods, and returns a channel
 	// that is closed when the engine knows all of them. Nil without topologies.
 	Capacity func() <-chan struct{}
+	// Sampling is the time between two samples of admission fair sharing; 0 is without.
+	Sampling time.Duration
 	// Lead is closed when this replica may decide; nil leaves the engine closed.
 	Lead <-chan struct{}
 
@@ -81,7 +84,7 @@ func (f *Feed) Start(ctx context.Context) error {
 			return []state.Event{state.DeleteQueue(o.Name)}
 		}),
 		on(f, func(o *kueue.LocalQueue) []state.Event {
-			return []state.Event{state.SetLocalQueue(convert.LocalQueue(o))}
+			return f.localQueue(o)
 		}, func(o *kueue.LocalQueue) []state.Event {
 			return []state.Event{state.DeleteLocalQueue{Namespace: o.Namespace, Name: o.Name}}
 		}),
@@ -120,7 +123,9 @@ func (f *Feed) Start(ctx context.Context) error {
 	if f.Lead != nil {
 		select {
 		case <-f.Lead:
+			f.sample() // what was admitted before counts before the first decision
 			f.Engine.Open()
+			f.sampleUsage(ctx)
 		case <-ctx.Done():
 		}
 	}

@@ -42,6 +42,7 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []sta
 		problems := convert.Problems(o, known)
 		def, err := convert.Queue(o, problems)
 		convert.Delay(&def, o, known)
+		def.UsageBased = def.UsageBased && f.Sampling > 0
 		if err != nil {
 			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)
 			def.Closed = err.Error()

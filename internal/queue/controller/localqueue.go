@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
@@ -34,6 +35,7 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		}
 		before := lq.DeepCopy()
 		fillLocal(&lq, cq, view)
+		fillUsage(&lq, cq, r.engine.Model().Usage(lq.Namespace, lq.Name))
 		if equality.Semantic.DeepEqual(before.Status, lq.Status) {
 			return ctrl.Result{}, nil
 		}
@@ -44,6 +46,18 @@ func (r *localQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		}
 		return ctrl.Result{RequeueAfter: rest}, nil
 	})
+}
+
+// fillUsage sets the past usage, which is what the next process begins with. Before the first sample, and without admission fair
+// sharing, it stays as it is. spec: 20 §4.4.
+func fillUsage(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, u *sharing.Usage) {
+	if cq == nil || u == nil || u.At == 0 {
+		return
+	}
+	if lq.Status.FairSharing == nil {
+		lq.Status.FairSharing = &kueue.LocalQueueFairSharingStatus{}
+	}
+	lq.Status.FairSharing.AdmissionFairSharingStatus = convert.PastUsageStatus(cq.Spec.ResourceGroups, u)
 }
 
 func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {

@@ -19,6 +19,8 @@ type Options struct {
 	// StrictOnFlavors refuses every unknown flavor in an admission check strategy: gate
 	// RejectUpdatesToCQWithInvalidOnFlavors.
 	StrictOnFlavors bool
+	// UsageSharing: the configuration has admissionFairSharing.
+	UsageSharing bool
 }
 
 // Webhooks returns the webhooks of queues, Cohorts and flavors, in a fixed order.
@@ -31,7 +33,7 @@ func Webhooks(o Options) []review.Webhook {
 		return h
 	}
 	checked := func(h review.Webhook, check review.Validator) review.Webhook {
-		h.Updates, h.Validate, h.Warn = true, check, notYet
+		h.Updates, h.Validate, h.Warn = true, check, o.warn
 		return h
 	}
 	return []review.Webhook{
@@ -41,8 +43,8 @@ func Webhooks(o Options) []review.Webhook {
 		}, validateCohort),
 		checked(review.Webhook{
 			GVK: of("LocalQueue"), Resources: []string{"localqueues"}, New: func() client.Object { return &kueue.LocalQueue{} },
-			Advises: true, When: review.OnlyIf("has(object.spec.fairSharing)"),
-		}, advise),
+			When: review.OnlyIf("has(object.spec.fairSharing)"),
+		}, validateLocalQueue),
 		held(flavor), checked(flavor, validateResourceFlavor),
 	}
 }
@@ -53,24 +55,32 @@ func holdUntilUnused(_ context.Context, _ *admission.Request, object client.Obje
 	return nil
 }
 
-// advise refuses nothing: LocalQueues get only the warnings of notYet.
-func advise(context.Context, *admission.Request, client.Object, client.Object) error { return nil }
+// validateLocalQueue checks the weight as that of a ClusterQueue.
+func validateLocalQueue(_ context.Context, _ *admission.Request, object, _ client.Object) error {
+	return review.Refuse(validateWeight(object.(*kueue.LocalQueue).Spec.FairSharing))
+}
 
-// notYet warns of fields that this version ignores. Remove a case with the feature that reads the field.
-func notYet(object client.Object) []string {
-	var paths []string
-	switch o := object.(type) {
+// warn warns of fields without an effect: in this version, or with this configuration.
+func (o Options) warn(object client.Object) []string {
+	var paths, unused []string
+	switch q := object.(type) {
 	case *kueue.ClusterQueue:
-		if scope := o.Spec.AdmissionScope; scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing {
-			paths = append(paths, "spec.admissionScope")
+		if scope := q.Spec.AdmissionScope; scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing {
+			unused = append(unused, "spec.admissionScope")
 		}
-		if o.Spec.ConcurrentAdmissionPolicy != nil {
+		if q.Spec.ConcurrentAdmissionPolicy != nil {
 			paths = append(paths, "spec.concurrentAdmissionPolicy")
 		}
 	case *kueue.LocalQueue: // the weight counts in admission fair sharing only
-		if o.Spec.FairSharing != nil {
-			paths = append(paths, "spec.fairSharing")
+		if q.Spec.FairSharing != nil {
+			unused = append(unused, "spec.fairSharing")
 		}
 	}
-	return review.NotYet(paths...)
+	texts := review.NotYet(paths...)
+	for _, path := range unused {
+		if !o.UsageSharing {
+			texts = append(texts, path+" has no effect: the configuration of the manager has no admissionFairSharing")
+		}
+	}
+	return texts
 }

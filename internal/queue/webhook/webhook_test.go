@@ -34,7 +34,7 @@ func TestNotYet(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := notYet(tc.object)
+			got := Options{}.warn(tc.object)
 			if tc.want == "" && len(got) == 0 {
 				return
 			}
@@ -42,6 +42,24 @@ func TestNotYet(t *testing.T) {
 				t.Errorf("warnings %q, want one about %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// With the configuration of admission fair sharing its fields have an effect, and the weight of a LocalQueue is checked. spec: 20 §6 #8.
+func TestUsageSharing(t *testing.T) {
+	for _, object := range []client.Object{
+		&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}},
+		&kueue.LocalQueue{Spec: kueue.LocalQueueSpec{FairSharing: &kueue.FairSharing{}}},
+	} {
+		if got := (Options{UsageSharing: true}).warn(object); len(got) > 0 {
+			t.Errorf("%T: warnings %q", object, got)
+		}
+	}
+	for weight, allowed := range map[string]bool{"0": true, "2n": true, "3": true, "1n": false, "-1": false} {
+		o := &kueue.LocalQueue{Spec: kueue.LocalQueueSpec{FairSharing: &kueue.FairSharing{Weight: new(resource.MustParse(weight))}}}
+		if err := validateLocalQueue(t.Context(), nil, o, nil); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "spec.fairSharing.weight") {
+			t.Errorf("weight %s: %v", weight, err)
+		}
 	}
 }
 

@@ -45,3 +45,14 @@ func limit(name corev1.ResourceName, q *apiresource.Quantity) resource.Amount {
 	}
 	return Amount(name, *q)
 }
+
+// fine returns an amount that is not negative with as many of its decimals as a Quantity can have: nine of small ones.
+func fine(amount float64) apiresource.Quantity {
+	scale, factor := apiresource.Nano, 1e9
+	for ; scale < 0 && amount*factor >= 1<<62; scale += 3 {
+		factor /= 1000
+	}
+	q := apiresource.NewScaledQuantity(int64(math.Round(min(amount*factor, 1<<62))), scale)
+	q.Format = apiresource.DecimalSI
+	return *q
+}

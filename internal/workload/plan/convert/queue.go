@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -14,6 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -54,8 +56,52 @@ func weight(f *kueue.FairSharing) *resource.Amount {
 func LocalQueue(lq *kueue.LocalQueue) state.LocalQueue {
 	return state.LocalQueue{
 		Namespace: lq.Namespace, Name: lq.Name, Queue: string(lq.Spec.ClusterQueue),
-		Stopped: lq.DeletionTimestamp != nil || lifecycle.IsStopped(lq.Spec.StopPolicy),
+		Stopped: lq.DeletionTimestamp != nil || lifecycle.IsStopped(lq.Spec.StopPolicy), Weight: usageWeight(lq.Spec.FairSharing),
 	}
+}
+
+// usageWeight returns the weight of a LocalQueue as state.LocalQueue has it.
+func usageWeight(f *kueue.FairSharing) float64 {
+	if f == nil || f.Weight == nil {
+		return 0
+	}
+	if f.Weight.Sign() <= 0 {
+		return -1
+	}
+	return f.Weight.AsApproximateFloat64()
+}
+
+// PastUsage converts the past usage in the status of a LocalQueue; false if there is none.
+func PastUsage(lq *kueue.LocalQueue) (state.SetUsage, bool) {
+	if lq.Status.FairSharing == nil || lq.Status.FairSharing.AdmissionFairSharingStatus == nil {
+		return state.SetUsage{}, false
+	}
+	from := lq.Status.FairSharing.AdmissionFairSharingStatus
+	out := state.SetUsage{Namespace: lq.Namespace, Name: lq.Name}
+	if !from.LastUpdate.IsZero() {
+		out.At = workload.Instant(from.LastUpdate.UnixNano())
+	}
+	for name, q := range from.ConsumedResources { //berth:unordered sorted below
+		if amount := q.AsApproximateFloat64(); amount > 0 {
+			out.Consumed = append(out.Consumed, sharing.Used{Resource: string(name), Amount: amount})
+		}
+	}
+	slices.SortFunc(out.Consumed, func(a, b sharing.Used) int { return strings.Compare(a.Resource, b.Resource) })
+	return out, true
+}
+
+// PastUsageStatus is the inverse of PastUsage: each resource that the ClusterQueue has quota for is listed, also without usage.
+func PastUsageStatus(groups []kueue.ResourceGroup, u *sharing.Usage) *kueue.AdmissionFairSharingStatus {
+	out := &kueue.AdmissionFairSharingStatus{ConsumedResources: corev1.ResourceList{}, LastUpdate: metav1.Unix(0, int64(u.At)).Rfc3339Copy()}
+	for _, g := range groups {
+		for _, name := range g.CoveredResources {
+			out.ConsumedResources[name] = apiresource.Quantity{Format: apiresource.DecimalSI}
+		}
+	}
+	for _, c := range u.Consumed {
+		out.ConsumedResources[corev1.ResourceName(c.Resource)] = fine(c.Amount)
+	}
+	return out
 }
 
 // StoppedBy names a policy that stops a queue, as in (stopPolicy Hold); "" for one that does not.
@@ -71,7 +117,8 @@ func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 	def := state.Queue{
 		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
 		Strict: cq.Spec.QueueingStrategy == kueue.StrictFIFO, Closed: Sentence(problems),
-		Weight: weight(cq.Spec.FairSharing),
+		Weight:     weight(cq.Spec.FairSharing),
+		UsageBased: cq.Spec.AdmissionScope != nil && cq.Spec.AdmissionScope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing,
 	}
 	var err error
 	if def.Namespaces, err = selector(cq.Spec.NamespaceSelector); err != nil {
