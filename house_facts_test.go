@@ -14,7 +14,7 @@ var statusWriters = map[string]string{
 	"a job's own status":                  "internal/job/controller/write.go",
 	"ClusterQueue, LocalQueue, Cohort":    "internal/queue/controller/pace.go",
 	"ClusterQueue: QuotaAutomation":       "internal/multikueue/controller/quota.go",
-	"AdmissionCheck of MultiKueue":        "internal/multikueue/controller/checks.go",
+	"AdmissionCheck":                      "internal/check/active.go",
 	"MultiKueueCluster":                   "internal/multikueue/worker/clusters.go",
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",
