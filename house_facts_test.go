@@ -15,7 +15,7 @@ var statusWriters = map[string]string{
 	"ClusterQueue, LocalQueue, Cohort":    "internal/queue/controller/pace.go",
 	"ClusterQueue: QuotaAutomation":       "internal/multikueue/controller/quota.go",
 	"ClusterQueue: QuotaFromNodes":        "internal/placement/nodequota/nodequota.go",
-	"AdmissionCheck of MultiKueue":        "internal/multikueue/controller/checks.go",
+	"AdmissionCheck":                      "internal/check/active.go",
 	"MultiKueueCluster":                   "internal/multikueue/worker/clusters.go",
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",

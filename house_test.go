@@ -301,6 +301,7 @@ var rooms = []room{
 	{dir: "internal/jobset/plan", layer: 4},
 	{dir: "internal/training/plan", layer: 4},
 	{dir: "internal/multikueue/plan", layer: 4},
+	{dir: "internal/check/plan", layer: 4},
 	{dir: "internal/listen", layer: 4},
 	{dir: "internal/engine", layer: 5},
 	{dir: "internal/metrics", layer: 5},
@@ -318,7 +319,9 @@ var rooms = []room{
 	{dir: "internal/job/kind", layer: 6, each: true},
 	{dir: "internal/jobset", layer: 6, each: true},
 	{dir: "internal/training", layer: 6, each: true},
-	{dir: "internal/multikueue", layer: 6},
+	{dir: "internal/check", layer: 6},
+	{dir: "internal/check/provisioning", layer: 7},
+	{dir: "internal/multikueue", layer: 7},
 	{dir: "internal/visibility", layer: 6},
 	{dir: "internal/inspect", layer: 6},
 	{dir: "internal/job/kind/all", layer: 7}, // the list of kinds

@@ -2,7 +2,6 @@ package install
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -24,19 +23,11 @@ const (
 // AllGroups lists every group in the order of the documentation.
 var AllGroups = []Group{Webhooks, Queues, Scheduler, Checks, Integrations, JobSet, Training, MultiKueue}
 
-// built are the groups that run something in this version.
-var built = []Group{Webhooks, Queues, Scheduler, Integrations, JobSet, Training, MultiKueue}
-
 // Groups is a set of groups.
 type Groups map[Group]bool
 
 // Has reports whether the group is in the set.
 func (g Groups) Has(group Group) bool { return g[group] }
-
-// Idle lists the groups in the set that run nothing in this version.
-func (g Groups) Idle() []Group {
-	return slices.DeleteFunc(slices.Clone(AllGroups), func(group Group) bool { return !g[group] || slices.Contains(built, group) })
-}
 
 // ParseGroups reads the value of --controllers: names separated by commas; "" is all. A name with a minus removes a group from the names
 // before it, or from all.

@@ -37,6 +37,7 @@ var granted = map[string]func(*Options) bool{
 	"kueue-manager-jobset-role":           runs(JobSet),
 	"kueue-manager-training-role":         runs(Training),
 	"kueue-manager-training-secrets-role": runs(Training),
+	"kueue-manager-provisioning-role":     runs(Checks),
 	"kueue-manager-multikueue-role":       runsWith(MultiKueue, feature.MultiKueue),
 	"kueue-manager-elastic-role":          runsWith(Integrations, feature.ElasticJobsViaWorkloadSlices),
 	"kueue-manager-topology-role":         placesPods,

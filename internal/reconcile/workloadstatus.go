@@ -108,6 +108,17 @@ func (s *WorkloadStatus) Replacements(ctx context.Context, w *kueue.Workload, ma
 	return err
 }
 
+// Checks writes the entries of admission checks in which next differs from w, in the name of the given field manager, which then owns
+// these changes and nothing else. Another write since w fails with a conflict. It returns the Workload as stored.
+func (s *WorkloadStatus) Checks(ctx context.Context, w, next *kueue.Workload, manager string) (*kueue.Workload, error) {
+	stored := next.DeepCopy()
+	pinned := client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})
+	if err := s.client.Status().Patch(ctx, stored, pinned, client.FieldOwner(manager)); err != nil {
+		return nil, fmt.Errorf("writing the admission checks of workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return stored, nil
+}
+
 // sameJSON compares as the API server does: times in whole seconds, nil and empty alike.
 func sameJSON(a, b kueue.WorkloadStatus) (bool, error) {
 	x, err := json.Marshal(a)

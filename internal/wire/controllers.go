@@ -96,6 +96,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{install.Training, func() error { return jobSetsServed(mgr.GetRESTMapper(), cfg.Groups) }},
 		{install.Training, func() error { return addTraining(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return warnOfExternalKinds(mgr, cfg) }},
+		{install.Checks, func() error { return addProvisioning(ctx, mgr, cfg) }},
 		{install.MultiKueue, func() error { return addMultiKueue(ctx, mgr, nominate, kinds, cfg) }},
 		{install.Webhooks, func() error { return addWebhooks(ctx, mgr, kinds, cfg) }},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -117,9 +118,6 @@ func announce(cfg *Config) {
 	for _, gate := range cfg.Options.InertGates() {
 		log.Info("This feature gate changes nothing in this version", "gate", gate)
 	}
-	for _, group := range cfg.Groups.Idle() {
-		log.V(1).Info("This controller group has nothing to run in this version", "group", group)
-	}
 }
 
 func newManager(cfg Config) (ctrl.Manager, error) {
@@ -130,7 +128,8 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&batchv1.Job{}: {Transform: compactJobs()}, &kueue.Workload{}: {Transform: reconcile.CompactWorkloads()},
-				&corev1.Node{}: {Transform: capacity.Trim},
+				&corev1.Node{}:        {Transform: capacity.Trim},
+				&corev1.PodTemplate{}: {Label: labels.SelectorFromSet(labels.Set{kueue.ManagedLabel: "true"})},
 			},
 			ReaderFailOnMissingInformer: false,
 		},

@@ -40,10 +40,17 @@ type Latecomers struct {
 	kinds []*latecomer
 }
 
+// Late is a kind that may not be served yet.
+type Late struct {
+	Name   string // for the log: the framework
+	CRD    string
+	Served func() (bool, error)
+}
+
 // latecomer is one kind that is not served yet.
 type latecomer struct {
 	*Latecomers
-	d     *job.Descriptor
+	Late
 	start func(context.Context) error
 	news  chan struct{} // has an entry when its CRD changed
 }
@@ -55,14 +62,20 @@ func NewLatecomers(mgr ctrl.Manager, log logr.Logger) *Latecomers {
 
 // StartOrWait calls start, now or once the API server serves the kind. A later error of start stops the manager.
 func (l *Latecomers) StartOrWait(ctx context.Context, d *job.Descriptor, start func(context.Context) error) error {
-	served, err := IsServed(l.mgr.GetRESTMapper(), d.GVK)
+	served := func() (bool, error) { return IsServed(l.mgr.GetRESTMapper(), d.GVK) }
+	return l.StartLate(ctx, Late{"integration " + d.Framework, d.Resource + "." + d.GVK.Group, served}, start)
+}
+
+// StartLate is StartOrWait for kinds that are no job kinds.
+func (l *Latecomers) StartLate(ctx context.Context, kind Late, start func(context.Context) error) error {
+	served, err := kind.Served()
 	switch {
 	case err != nil:
 		return err
 	case served:
 		return start(ctx)
 	}
-	l.kinds = append(l.kinds, &latecomer{Latecomers: l, d: d, start: start, news: make(chan struct{}, 1)})
+	l.kinds = append(l.kinds, &latecomer{Latecomers: l, Late: kind, start: start, news: make(chan struct{}, 1)})
 	return nil
 }
 
@@ -101,7 +114,7 @@ func (l *Latecomers) changed(o any) {
 		return
 	}
 	for _, k := range l.kinds {
-		if crd.GetName() == k.d.Resource+"."+k.d.GVK.Group {
+		if crd.GetName() == k.CRD {
 			select {
 			case k.news <- struct{}{}:
 			default:
@@ -122,16 +135,16 @@ func (k *latecomer) Start(ctx context.Context) error {
 		case <-time.After(delay):
 			delay = min(2*delay, lastDelay)
 		}
-		served, err := IsServed(k.mgr.GetRESTMapper(), k.d.GVK)
+		served, err := k.Served()
 		if err != nil {
-			k.log.Error(err, "It is not known whether the kind exists", "framework", k.d.Framework)
+			k.log.Error(err, "It is not known whether the kind exists", "crd", k.CRD)
 		}
 		if !served {
 			continue
 		}
-		k.log.Info("The kind is served now", "framework", k.d.Framework)
+		k.log.Info("The kind is served now", "crd", k.CRD)
 		if err := k.start(ctx); err != nil {
-			return fmt.Errorf("integration %s: %w", k.d.Framework, err)
+			return fmt.Errorf("%s: %w", k.Name, err)
 		}
 		return nil
 	}

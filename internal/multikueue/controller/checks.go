@@ -15,7 +15,7 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/check"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -39,29 +39,12 @@ func (m *shared) configOf(ctx context.Context, check *kueue.AdmissionCheck) (*ku
 	return &config, err
 }
 
-func (c *checks) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	var check kueue.AdmissionCheck
-	if err := c.cache.Get(ctx, req.NamespacedName, &check); err != nil || check.Spec.ControllerName != kueue.MultiKueueControllerName {
-		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
+// active decides the condition Active of a check.
+func (c *checks) active(ctx context.Context, of *kueue.AdmissionCheck) (condition metav1.Condition, again time.Duration, err error) {
+	if condition, err = c.condition(ctx, of); err == nil && c.warn(&condition) {
+		again = namesEvery
 	}
-	condition, err := c.condition(ctx, &check)
-	if err != nil {
-		return ctrlreconcile.Result{}, err
-	}
-	result := ctrlreconcile.Result{}
-	if c.warn(&condition) {
-		result.RequeueAfter = namesEvery
-	}
-	old := apimeta.FindStatusCondition(check.Status.Conditions, condition.Type)
-	if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
-		return result, nil
-	}
-	next := check.DeepCopy()
-	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
-	if err := c.client.Status().Patch(ctx, next, client.MergeFromWithOptions(&check, client.MergeFromWithOptimisticLock{})); err != nil {
-		return reconcile.Retry(err).Result(ctx)
-	}
-	return result, nil
+	return condition, again, err
 }
 
 // namesEvery is the interval of comparing names of external frameworks with the served kinds while they differ. No event announces a new
@@ -84,7 +67,7 @@ func (c *checks) warn(condition *metav1.Condition) bool {
 const maxMessage = 32 * 1024
 
 func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (metav1.Condition, error) {
-	out := metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionFalse, ObservedGeneration: check.Generation}
+	out := metav1.Condition{Status: metav1.ConditionFalse}
 	config, err := c.configOf(ctx, check)
 	if errors.Is(err, errConfig) {
 		out.Reason, out.Message = kueue.ReasonBadConfig, err.Error()
@@ -151,7 +134,7 @@ func (m *shared) configsNaming(ctx context.Context, cluster string) map[string]b
 }
 
 func (m *shared) checksWhere(ctx context.Context, match func(*kueue.AdmissionCheckParametersReference) bool) []ctrlreconcile.Request {
-	return reconcile.Matching(ctx, m.cache, &kueue.AdmissionCheckList{}, "AdmissionChecks", func(c *kueue.AdmissionCheck) bool {
-		return c.Spec.ControllerName == kueue.MultiKueueControllerName && c.Spec.Parameters != nil && match(c.Spec.Parameters)
+	return check.Of(ctx, m.cache, kueue.MultiKueueControllerName, func(c *kueue.AdmissionCheck) bool {
+		return c.Spec.Parameters != nil && match(c.Spec.Parameters)
 	})
 }

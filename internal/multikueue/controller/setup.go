@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/check"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/multikueue/plan"
@@ -212,11 +213,11 @@ func (m *shared) clusterChanged(ctx context.Context, cluster string, fresh bool)
 
 func (m *shared) addChecks(mgr ctrl.Manager) error {
 	c := &checks{shared: m}
-	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_admissioncheck").
-		For(&kueue.AdmissionCheck{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(c.ofConfig)).
-		Watches(&kueue.MultiKueueCluster{}, handler.EnqueueRequestsFromMapFunc(c.ofCluster)).
-		Complete(c)
+	activity := &check.Activity{Controller: kueue.MultiKueueControllerName, Active: c.active}
+	return activity.Setup(mgr, "multikueue_admissioncheck", func(b *builder.Builder) {
+		b.Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(c.ofConfig)).
+			Watches(&kueue.MultiKueueCluster{}, handler.EnqueueRequestsFromMapFunc(c.ofCluster))
+	})
 }
 
 func (m *shared) addWorkloads(mgr ctrl.Manager) error {

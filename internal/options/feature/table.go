@@ -44,7 +44,7 @@ var (
 	UnadmittedWorkloadsObservability                = gate("UnadmittedWorkloadsObservability", Beta, on|acted)                                 // granular reasons for waiting
 	UnadmittedWorkloadsExplicitStatus               = gate("UnadmittedWorkloadsExplicitStatus", Beta, acted, UnadmittedWorkloadsObservability) // write them from the start
 	DisableWaitForPodsReady                         = gate("DisableWaitForPodsReady", Alpha, acted)                                            // turn waitForPodsReady off
-	CleanupProvisioningRequestsOnEviction           = gate("CleanupProvisioningRequestsOnEviction", Beta, on)                                  // delete ProvisioningRequests of evicted Workloads
+	CleanupProvisioningRequestsOnEviction           = gate("CleanupProvisioningRequestsOnEviction", Beta, on|acted)                            // delete ProvisioningRequests of evicted Workloads
 	FailureRecoveryPolicy                           = gate("FailureRecoveryPolicy", Alpha, acted)                                              // fail pods that hang on dead nodes
 
 	// Fair sharing.
