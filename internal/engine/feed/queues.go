@@ -33,8 +33,10 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []sta
 			}
 			return check
 		},
-		Topology: func(name kueue.TopologyReference) bool { return get(string(name), &kueue.Topology{}) && f.knowsNodes(ctx) },
-		Parent:   func(string) string { return "" },
+		Topology: func(name kueue.TopologyReference) bool {
+			return get(string(name), &kueue.Topology{}) && f.knowsNodes(ctx)
+		},
+		Parent: func(string) string { return "" },
 	}
 	return func(o *kueue.ClusterQueue) []state.Event {
 		problems := convert.Problems(o, known)
