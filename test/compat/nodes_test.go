@@ -179,7 +179,7 @@ func TestNodesAreWatchedWhenNeeded(t *testing.T) {
 	}
 }
 
-// removeTopologies removes those that earlier tests left behind: their manager ended before their finalizers were removed.
+// removeTopologies removes the Topologies of earlier tests: their manager ended before their finalizers were removed.
 func (w *world) removeTopologies() {
 	w.t.Helper()
 	var list kueue.TopologyList

@@ -264,7 +264,7 @@ func TestCapacity(t *testing.T) {
 	})
 }
 
-// finalizers are those of an object as it is now.
+// finalizers are the finalizers of an object as it is now.
 func finalizers(w *world, o client.Object) []string {
 	w.t.Helper()
 	w.must(w.c.Get(w.ctx(), client.ObjectKeyFromObject(o), o))
