@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
-	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/occupancy"
@@ -28,15 +27,12 @@ func topologyUsage(_ context.Context, s *Server, a *ask) (runtime.Object, error)
 			return nil, apierrors.NewBadRequest("hosts: " + strconv.Quote(text) + " is neither true nor false")
 		}
 	}
-	out := &berthv1alpha1.TopologyUsage{ObjectMeta: metav1.ObjectMeta{Name: a.name}}
+	out := &berthv1alpha1.TopologyUsage{ObjectMeta: metav1.ObjectMeta{Name: a.name}, Flavors: []berthv1alpha1.FlavorUsage{}}
 	s.Places.Read(func(r *occupancy.Reader) {
 		for _, f := range r.Flavors(a.name) {
 			out.Flavors = append(out.Flavors, flavorUsage(r, &f, hosts))
 		}
 	})
-	if out.Flavors == nil {
-		return nil, apierrors.NewNotFound(kueue.GroupVersion.WithResource("topologies").GroupResource(), a.name)
-	}
 	return out, nil
 }
 

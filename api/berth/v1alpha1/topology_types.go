@@ -14,6 +14,7 @@ type TopologyUsage struct {
 	// Metadata is the name of the Topology.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Flavors are empty where no ResourceFlavor uses a Topology of that name.
 	Flavors []FlavorUsage `json:"flavors"`
 }
 

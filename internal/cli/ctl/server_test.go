@@ -202,7 +202,7 @@ func (w *world) errors() {
 	w.transcript("errors",
 		"list", "list clusterqueus", "list cq team-a", "list cq --active=true,false", "list cq --field-selector bogus=1", "list cq -l a=b=c", "list wl --status running", "list wl --for train", "list wl --for jbo/train",
 		"explain workload reserve -n team-a", "explain workload job-train -n tema-a", "explain job none -n team-a", "explain job", "explain job train more",
-		"stop cq tem-a", "stop cq zzzzzzzz", "stop lq zzzzzzzz -n team-b", "stop cq", "stop cq team-a --dry-run=perhaps", "list cq --context nowhere", "top cq team-x", "top queues", "top --interval 0s",
+		"stop cq tem-a", "stop cq zzzzzzzz", "stop lq zzzzzzzz -n team-b", "stop cq", "stop cq team-a --dry-run=perhaps", "list cq --context nowhere", "top cq team-x", "top queues", "top --interval 0s", "top --hosts", "top -o json", "top --topology dc", "top --topology -o xml",
 		"delete workload", "delete workload --all x", "delete workload -A x",
 		"list cq --kubeconfig /nonexistent", "list cq -s https://127.0.0.1:1", "list cq --as nobody",
 	)
@@ -344,6 +344,37 @@ func (w *world) manager() {
 		return errors.New(stdout + stderr + list + conditions)
 	})
 	w.transcript("manager", "list wl -n live", "list wl -n live --as eve", "explain workload first -n live", "explain workload second -n live -o jsonpath='{.reason} {.positionInClusterQueue} {.shortfalls[0].requested}'", "explain workload second -n live --as eve")
+	w.racks()
+}
+
+// racks: the nodes of a topology, as the manager counts them.
+func (w *world) racks() {
+	w.create(
+		&kueue.Topology{ObjectMeta: meta("", "dc"), Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}}},
+		&kueue.Topology{ObjectMeta: meta("", "idle"), Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: "rack"}}}},
+		&kueue.ResourceFlavor{ObjectMeta: meta("", "placed"), Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "dc"}, TopologyName: "dc"}},
+		&kueue.ClusterQueue{ObjectMeta: meta("", "placed"), Spec: kueue.ClusterQueueSpec{NamespaceSelector: &metav1.LabelSelector{}, ResourceGroups: groupOf(quota("placed", "cpu", "100"))}},
+		&kueue.LocalQueue{ObjectMeta: meta("live", "placed"), Spec: kueue.LocalQueueSpec{ClusterQueue: "placed"}})
+	for i := range 3 {
+		name := fmt.Sprint("host-", i)
+		n := &corev1.Node{ObjectMeta: meta("", name)}
+		n.Labels = map[string]string{"pool": "dc", "rack": fmt.Sprint("r", i/2), corev1.LabelHostname: name}
+		w.create(n)
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("10")}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if err := w.c.Status().Update(w.Context(), n); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.create(workload("live", "gang", "placed"))
+	wait.Until(w.T, "the manager counts three nodes and has placed the gang", func() error {
+		_, stdout, stderr := berth(w.Context(), "", "top", "--topology", "dc", "-o", "jsonpath={.flavors[0].nodes.counted} {.flavors[0].shapes[0].running}")
+		if stdout != "3 1" {
+			return errors.New(stdout + stderr)
+		}
+		return nil
+	})
+	w.transcript("topology", "top --topology", "top --topology dc idle --hosts --no-headers", "top --topology dc -r cpu", "top --topology dc -o yaml", "top --topology dc --as eve")
 }
 
 // manage runs a manager until the test ends.

@@ -69,7 +69,7 @@ func (o *top) lookAtNodes(ctx context.Context, s *session) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if usage == nil {
+		if len(usage.Flavors) == 0 {
 			fmt.Fprintf(s.Errs, "topology %s: no ResourceFlavor uses it (spec.topologyName)\n", name)
 			continue
 		}
@@ -87,13 +87,11 @@ func (o *top) lookAtNodes(ctx context.Context, s *session) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// topologyUsage asks the manager; nil if no flavor uses the topology.
+// topologyUsage asks the manager.
 func (s *session) topologyUsage(ctx context.Context, name string, hosts bool) (*berthv1alpha1.TopologyUsage, error) {
 	path := "/apis/" + berthv1alpha1.GroupVersion.String() + "/topologies/" + name + "/usage"
 	data, err := s.Raw(ctx, path, "hosts", fmt.Sprint(hosts))
 	switch {
-	case apierrors.IsNotFound(err) && named(err):
-		return nil, nil // the absence is no error
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("the manager cannot be asked (you may not: it takes the right to get topologies/usage of %s)", berthv1alpha1.GroupVersion.Group)
 	case err != nil:
