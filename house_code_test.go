@@ -27,7 +27,7 @@ type pureRoom struct {
 // pureRooms must satisfy laws 2 and 3.
 var pureRooms = []pureRoom{
 	{dir: "internal/core", below: []string{module + "/internal/core"}},
-	{dir: "internal/state", std: []string{"reflect", "sync"}, below: []string{module + "/internal/core", module + "/internal/state"}},
+	{dir: "internal/state", std: []string{"hash/fnv", "reflect", "sync"}, below: []string{module + "/internal/core", module + "/internal/state"}},
 	{dir: "internal/job", alone: true, std: planStd, below: planBelow, but: planBut},
 	{dir: "internal/*/plan", std: planStd, below: planBelow, but: planBut},
 	{dir: "internal/job/kind/*/plan", std: planStd, below: planBelow, but: planBut},

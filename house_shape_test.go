@@ -34,6 +34,7 @@ var exceptions = map[string]exception{
 	"internal/job:exports":                     {117, "what a job kind is, for every kind and for all that handles jobs"},
 	"internal/job:imports":                     {21, "all that handles jobs"},
 	"internal/state:exports":                   {67, "every event is a type of its own, as it is recorded"},
+	"internal/reconcile:imports":               {21, "what all controllers share: outcomes, overlays, events"},
 	"internal/workload/plan/lifecycle:imports": {26, "the states of a Workload, which most rooms ask for"},
 }
 

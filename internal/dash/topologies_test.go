@@ -136,7 +136,7 @@ func (s *socket) follow(what string, is func(document) bool) document {
 	}
 }
 
-// The map of a topology shows racks with counts, a pending gang with what each rack lacks, and names workloads only to those who
+// may list them (RBAC).
 // may list them.
 func TestTopologyMap(t *testing.T) {
 	w, _ := topologyWorld(t)
@@ -173,7 +173,7 @@ func TestTopologyMap(t *testing.T) {
 	}
 }
 
-// Who may not read topologies sees no map, who may not list nodes no hosts, and nobody the names of what they may not list.
+// A user who may not read topologies sees no map, one who may not list nodes no hosts, and no user the names of workloads without the right to list them.
 func TestTopologyAccess(t *testing.T) {
 	w, _ := topologyWorld(t)
 	viewer := w.viewer()

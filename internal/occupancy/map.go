@@ -27,7 +27,7 @@ type Map struct {
 	r  *Reader
 }
 
-// New returns a Map of the models that model returns. gates are those of the engine; nil is without topologies.
+// New returns a Map of the models that model returns. gates are the gates of the engine; nil is without topologies.
 func New(model func() *state.Model, gates *topology.Gates) *Map {
 	if gates == nil {
 		return nil
@@ -172,8 +172,8 @@ func leafOf(flavor string, levels, values []string) string {
 	return flavor + "\x00" + strings.Join(values, "/")
 }
 
-// Flavor is a flavor with a topology. Resources are those of which any ClusterQueue has quota of it or, without quota, all that
-// its nodes have.
+// Flavor is a flavor with a topology. Resources are the resources of which any ClusterQueue has a quota in it or, without one, all
+// that its nodes have.
 type Flavor struct {
 	Name, Topology string
 	Levels         []string
@@ -213,7 +213,7 @@ func (r *Reader) allocatable(name string) (out []string) {
 	return out
 }
 
-// Nodes counts nodes of a flavor: those that count as capacity, and those that do not, each by the first cause. Unlabeled ones
+// Nodes counts nodes of a flavor: the nodes that count as capacity, and the other ones, each by the first cause. Unlabeled ones
 // lack a level of the topology, and are in no domain.
 type Nodes struct{ Counted, NotReady, Cordoned, Unlabeled int }
 
@@ -276,7 +276,7 @@ type Fill struct {
 	LargestFree, LargestCapacity resource.Amount // of the domain that has most
 }
 
-// Fragmentation is how far the largest free amount in one domain is below what it would be if all that is free were packed
+// Fragmentation is how far the largest free amount in one domain is below the largest possible one, with all free capacity packed
 // together: from 0, where one domain has all that it could, to 1.
 func (f *Fill) Fragmentation() float64 {
 	if best := min(f.Free, f.LargestCapacity); best > 0 {

@@ -2,8 +2,6 @@ package occupancy
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,10 +13,9 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/state"
 )
-
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
 
 // world is a state with 2 racks of 3 nodes, with 4 GPUs each, and a ClusterQueue q that has enough quota.
 type world struct {
@@ -171,10 +168,10 @@ func TestFragmentation(t *testing.T) {
 	})
 }
 
-// A reader that follows each model shows what one does that sees the last model alone.
+// A reader that follows each model shows the same as one that sees the last model alone.
 func TestFollow(t *testing.T) {
-	for seed := range uint64(20) {
-		draw := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+	draw := embeddedtest.Random(t)
+	for world := range 20 {
 		w := newWorld()
 		follows := New(w.Publish, new(topology.DefaultGates()))
 		for i := range 60 {
@@ -201,7 +198,7 @@ func TestFollow(t *testing.T) {
 			follows.Read(func(r *Reader) { got = show(r) })
 			New(w.Publish, new(topology.DefaultGates())).Read(func(r *Reader) { want = show(r) })
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("seed %d, event %d (-anew +followed):\n%s", seed, i, diff)
+				t.Fatalf("world %d, event %d (-anew +followed):\n%s", world, i, diff)
 			}
 		}
 	}
