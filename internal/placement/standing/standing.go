@@ -105,11 +105,13 @@ func (s *Watch) Start(ctx context.Context) error {
 		})
 		return err
 	}}
-	if err := late.Ready(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	if err := late.Ready(ctx); err != nil && ctx.Err() == nil {
 		return err
+	}
+	select {
+	case <-ctx.Done(): // the cache may not be filled
+		return nil
+	default:
 	}
 	s.mu.Lock()
 	s.known = true
