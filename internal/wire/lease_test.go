@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -55,10 +54,8 @@ func TestLease(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, Config{REST: own, Options: o, Groups: groups, Log: testr.New(t)}) }()
+	go func() { ended <- Run(t.Context(), Config{REST: own, Options: o, Groups: groups, Log: testr.New(t)}) }()
 	conditions := func() int {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cq), cq); err != nil {
 			t.Fatal(err)

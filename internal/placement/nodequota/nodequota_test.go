@@ -193,6 +193,7 @@ func TestFollow(t *testing.T) {
 	if cq.Generation != generation {
 		t.Errorf("the quota was written %d times", cq.Generation-generation)
 	}
+	w.ready(n2, corev1.ConditionTrue, 0)
 	w.ready(n2, corev1.ConditionUnknown, plan.Grace-2*time.Second)
 	w.until("it is gone for longer, which no event reports", w.has(cq, "4"))
 	w.ready(n2, corev1.ConditionTrue, 0)

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// Annotation, on a ClusterQueue or on a Cohort without a parent, makes nominalQuota follow the nodes of its flavors. Its value is a share of
+// Annotation makes nominalQuota of a ClusterQueue, or of a Cohort without a parent, follow the nodes of its flavors. Its value is a share of
 // their allocatable resources, a whole percentage from 1% to 100%.
 const Annotation = "berth.dev/quota-from-nodes"
 

@@ -18,7 +18,7 @@ import (
 // Condition of a pod that is deleted by force, and its reason, which is that of the event too.
 const (
 	Condition corev1.PodConditionType = "KueueFailureRecovery"
-	Reason                            = "KueueForcefullyDeleted"
+	Reason    string                  = "KueueForcefullyDeleted"
 )
 
 // allowed is the one value of the annotation that allows the deletion by force.
