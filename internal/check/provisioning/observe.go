@@ -46,7 +46,7 @@ func (p *provisioner) configOf(ctx context.Context, of *kueue.AdmissionCheck) (c
 		return nil, why, nil
 	}
 	config = &kueue.ProvisioningRequestConfig{}
-	err = p.client.Get(ctx, client.ObjectKey{Name: name}, config, client.UnsafeDisableDeepCopy)
+	err = p.cache.Get(ctx, client.ObjectKey{Name: name}, config, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return nil, "ProvisioningRequestConfig " + name + " does not exist", nil
 	}
@@ -92,7 +92,7 @@ func (p *provisioner) observeFlavors(ctx context.Context, f *plan.Facts) error {
 	for _, a := range f.Workload.Status.Admission.PodSetAssignments {
 		for _, name := range a.Flavors {
 			flavor := &kueue.ResourceFlavor{}
-			err := p.client.Get(ctx, client.ObjectKey{Name: string(name)}, flavor, client.UnsafeDisableDeepCopy)
+			err := p.cache.Get(ctx, client.ObjectKey{Name: string(name)}, flavor, client.UnsafeDisableDeepCopy)
 			if client.IgnoreNotFound(err) != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ func (p *provisioner) requests(ctx context.Context, wl *kueue.Workload, version 
 	list := &unstructured.UnstructuredList{}
 	gvk := request(version).GroupVersionKind()
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	err = p.client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{byOwner: string(wl.UID)}, client.UnsafeDisableDeepCopy)
+	err = p.cache.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{byOwner: string(wl.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func isRequest(o client.Object) bool {
 func (p *provisioner) templates(ctx context.Context, wl *kueue.Workload, own check.Own) (out []*metav1.PartialObjectMetadata, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodTemplateList"))
-	err = p.client.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{byWorkload: string(wl.UID)}, client.UnsafeDisableDeepCopy)
+	err = p.cache.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{byWorkload: string(wl.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, err
 	}

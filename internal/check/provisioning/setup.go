@@ -56,7 +56,7 @@ const (
 // provisioner is the check.
 type provisioner struct {
 	Options
-	client client.Client
+	cache client.Reader
 
 	mu sync.Mutex
 	// version of the API that is served, "" before. byCRD: a CRD serves it, and no other API server.
@@ -73,7 +73,7 @@ type provisioner struct {
 
 // Setup adds the controllers to the manager. The one of Workloads starts once the API server serves ProvisioningRequests.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	p := &provisioner{Options: o, client: mgr.GetClient()}
+	p := &provisioner{Options: o, cache: mgr.GetCache()}
 	served := make(chan event.GenericEvent, 1)
 	activity := &check.Activity{Controller: kueue.ProvisioningRequestControllerName, Active: p.active}
 	err := activity.Setup(mgr, "provisioning_admissioncheck", func(b *builder.Builder) {
@@ -179,16 +179,16 @@ var isCRD = predicate.NewPredicateFuncs(func(o client.Object) bool { return o.Ge
 // workloadOf returns the Workload of a PodTemplate that was deleted: another attempt may wait for its name.
 func (p *provisioner) workloadOf(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 	uid := types.UID(o.GetAnnotations()[plan.WorkloadUIDAnnotation])
-	return reconcile.Matching(ctx, p.client, &kueue.WorkloadList{}, "Workloads", func(w *kueue.Workload) bool { return w.UID == uid },
+	return reconcile.Matching(ctx, p.cache, &kueue.WorkloadList{}, "Workloads", func(w *kueue.Workload) bool { return w.UID == uid },
 		client.InNamespace(o.GetNamespace()))
 }
 
 func (p *provisioner) allChecks(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-	return check.Of(ctx, p.client, kueue.ProvisioningRequestControllerName, func(*kueue.AdmissionCheck) bool { return true })
+	return check.Of(ctx, p.cache, kueue.ProvisioningRequestControllerName, func(*kueue.AdmissionCheck) bool { return true })
 }
 
 func (p *provisioner) checksOfConfig(ctx context.Context, config client.Object) []ctrlreconcile.Request {
-	return check.Of(ctx, p.client, kueue.ProvisioningRequestControllerName, func(c *kueue.AdmissionCheck) bool {
+	return check.Of(ctx, p.cache, kueue.ProvisioningRequestControllerName, func(c *kueue.AdmissionCheck) bool {
 		return c.Spec.Parameters != nil && c.Spec.Parameters.Name == config.GetName()
 	})
 }
@@ -201,7 +201,7 @@ func (p *provisioner) served(ctx context.Context) (string, error) {
 	if version == "" || !byCRD {
 		return version, nil
 	}
-	err := p.client.Get(ctx, client.ObjectKey{Name: crdName}, crd())
+	err := p.cache.Get(ctx, client.ObjectKey{Name: crdName}, crd())
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}

@@ -337,6 +337,7 @@ func (a *Autoscaler) node(name, group string) *corev1.Node {
 		capacity[corev1.ResourcePods] = resource.MustParse("110")
 	}
 	out.Status.Capacity, out.Status.Allocatable = capacity, capacity
+	out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}}
 	return out
 }
 

@@ -1,0 +1,266 @@
+package provisioning
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	plan "github.com/berth-project/berth/internal/check/plan/provisioning"
+	"github.com/berth-project/berth/internal/embedded/autoscaler"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(embeddedtest.Main(m))
+}
+
+// world is a namespace with a check and a manager of its own.
+type world struct {
+	*testing.T
+	c               client.Client
+	namespace, name string // name is of the check and of its configuration
+	deletes         bool
+	mortal          *embeddedtest.Mortal
+	revive          func()
+}
+
+var installing sync.Mutex // of the CRDs, which the first world does
+
+func newWorld(t *testing.T, mortal *embeddedtest.Mortal, deletes bool) *world {
+	t.Helper()
+	installing.Lock()
+	defer installing.Unlock()
+	w := &world{T: t, c: embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme), deletes: deletes, mortal: mortal}
+	err := w.c.Create(t.Context(), rawCRD(t))
+	if client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "provisioning-"}}
+	w.create(ns)
+	w.namespace, w.name = ns.Name, ns.Name
+	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: w.name}}
+	config.Spec.ProvisioningClassName = "class"
+	w.create(config)
+	w.create(&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.AdmissionCheckSpec{
+		ControllerName: kueue.ProvisioningRequestControllerName,
+		Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: w.name},
+	}})
+	w.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "p"}}})
+	w.start()
+	return w
+}
+
+func rawCRD(t *testing.T) client.Object {
+	t.Helper()
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(autoscaler.CRD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: tree}
+}
+
+func (w *world) create(o client.Object) {
+	w.Helper()
+	if err := w.c.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// start starts a manager. The first one is mortal, and a second one follows it.
+func (w *world) start() {
+	w.Helper()
+	run := func(cfg *rest.Config) {
+		mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+			Scheme: w.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
+			Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+		})
+		if err == nil {
+			err = Setup(w.Context(), mgr, Options{DeleteOnEviction: w.deletes, Workers: 2, Now: time.Now, Log: logr.Discard()})
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+		embeddedtest.Run(w.T, mgr)
+	}
+	mortal := rest.CopyConfig(embeddedtest.Config(w.T))
+	mortal.Wrap(w.mortal.Wrap)
+	run(mortal)
+	w.revive = func() { run(embeddedtest.Config(w.T)) }
+}
+
+// until waits, and starts another manager once the first one is dead.
+func (w *world) until(what string, check func() error) {
+	w.Helper()
+	wait.Until(w.T, what, func() error {
+		w.mortal.Revive(w.revive)
+		return check()
+	})
+}
+
+func (w *world) get(name string) *kueue.Workload {
+	w.Helper()
+	out := &kueue.Workload{}
+	if err := w.c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, out); err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+// transition changes the status of the Workload as the other controllers do.
+func (w *world) transition(name string, change func(*kueue.Workload)) {
+	w.Helper()
+	wl := w.get(name)
+	embeddedtest.EditStatus(w.T, w.c, wl, change)
+}
+
+func (w *world) reserve(name string) {
+	w.Helper()
+	w.transition(name, func(wl *kueue.Workload) {
+		admission := &kueue.Admission{ClusterQueue: "q", PodSetAssignments: []kueue.PodSetAssignment{{
+			Name: "main", Count: new(int32(2)), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": kueue.ResourceFlavorReference(w.name)},
+		}}}
+		lifecycle.Machine{}.Reserve(wl, admission, []kueue.AdmissionCheckReference{kueue.AdmissionCheckReference(w.name)}, metav1.Now())
+	})
+}
+
+func (w *world) state(name string, want kueue.CheckState) {
+	w.Helper()
+	w.until(fmt.Sprintf("the check is %s", want), func() error {
+		if got := w.get(name).Status.AdmissionChecks[0]; got.State != want {
+			return fmt.Errorf("it is %s: %s", got.State, got.Message)
+		}
+		return nil
+	})
+}
+
+// answer waits for a request, and sets conditions.
+func (w *world) answer(name string, conditions ...string) {
+	w.Helper()
+	w.until("request "+name, func() error {
+		r := request("v1")
+		if err := w.c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, r); err != nil {
+			return err
+		}
+		if r.GetDeletionTimestamp() != nil {
+			return errors.New("it is being deleted")
+		}
+		var list []any
+		for _, c := range conditions {
+			list = append(list, map[string]any{
+				"type": c, "status": "True", "reason": "Test", "message": "as asked", "lastTransitionTime": "2026-01-01T00:00:00Z",
+			})
+		}
+		if err := unstructured.SetNestedSlice(r.Object, list, "status", "conditions"); err != nil {
+			return err
+		}
+		return w.c.Status().Update(w.Context(), r)
+	})
+}
+
+func (w *world) gone(name string) {
+	w.Helper()
+	w.until(name+" is gone", func() error {
+		err := w.c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, request("v1"))
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+}
+
+// evict takes the quota of a Workload back, as the job does once its pods have ended.
+func (w *world) evict(name, reason string) {
+	w.Helper()
+	w.transition(name, func(wl *kueue.Workload) { lifecycle.Machine{}.Evict(wl, reason, "", "as asked", metav1.Now()) })
+	w.transition(name, func(wl *kueue.Workload) { lifecycle.Machine{}.Release(wl, false, metav1.Now()) })
+}
+
+// A whole life of a Workload: provisioned, preempted, failed, provisioned again, finished. Whatever write the manager is killed at, it ends
+// the same, and no object is left without a use.
+func TestInterruptedAtEveryWrite(t *testing.T) {
+	embeddedtest.AtEveryWrite(t, 15, func(t *testing.T, m *embeddedtest.Mortal) {
+		w := newWorld(t, m, true)
+		wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wl"}}
+		wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "any"}},
+		}}}}
+		w.create(wl)
+		first, second := plan.RequestName("wl", w.name, 1), plan.RequestName("wl", w.name, 2)
+		w.until("the check is active", func() error {
+			check := &kueue.AdmissionCheck{}
+			if err := w.c.Get(t.Context(), client.ObjectKey{Name: w.name}, check); err != nil {
+				return err
+			}
+			if !apimeta.IsStatusConditionTrue(check.Status.Conditions, kueue.AdmissionCheckActive) {
+				return fmt.Errorf("%+v", check.Status.Conditions)
+			}
+			return nil
+		})
+
+		w.reserve("wl")
+		w.answer(first, plan.Accepted, plan.Provisioned)
+		w.state("wl", kueue.CheckStateReady)
+		if u := w.get("wl").Status.AdmissionChecks[0].PodSetUpdates; len(u) != 1 || u[0].Annotations[plan.ConsumeAnnotation] != first {
+			t.Errorf("the pods get %+v", u)
+		}
+		w.evict("wl", kueue.ReasonPreempted)
+		w.gone(first)
+
+		w.reserve("wl")
+		w.answer(first, plan.Failed)
+		w.state("wl", kueue.CheckStateRetry)
+		w.evict("wl", kueue.ReasonAdmissionCheck)
+		w.reserve("wl") // maybe before the manager has seen the eviction
+		w.answer(second, plan.Accepted, plan.Provisioned)
+		w.gone(first)
+		w.state("wl", kueue.CheckStateReady)
+		w.until("the PodTemplate belongs to the request", func() error {
+			template := &corev1.PodTemplate{}
+			if err := w.c.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: plan.TemplateName(second, "main")}, template); err != nil {
+				return err
+			}
+			if owner := metav1.GetControllerOf(template); owner == nil || owner.Kind != plan.Kind || template.Template.Spec.NodeSelector["pool"] != "p" {
+				return fmt.Errorf("%+v", template)
+			}
+			return nil
+		})
+		w.transition("wl", func(wl *kueue.Workload) { lifecycle.Machine{}.Finish(wl, kueue.ReasonSucceeded, "done", metav1.Now()) })
+		w.gone(second)
+		w.until("no PodTemplate of the Workload alone is left", func() error {
+			var list corev1.PodTemplateList
+			if err := w.c.List(t.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+				return err
+			}
+			for i := range list.Items {
+				if metav1.IsControlledBy(&list.Items[i], wl) {
+					return fmt.Errorf("%s is left", list.Items[i].Name)
+				}
+			}
+			return nil
+		})
+		if n := w.get("wl").Status.AdmissionChecks[0].RetryCount; n == nil || *n != 1 {
+			t.Errorf("retryCount %v", n)
+		}
+	})
+}
