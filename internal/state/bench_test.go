@@ -2,13 +2,16 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"testing"
+	"time"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -266,6 +269,49 @@ func BenchmarkEdit(b *testing.B) {
 				y.s.Apply(SetQueue(y.queue(int(y.now)%queues, resource.Amount(10+int(y.now)/queues%2), preempt.Policy{})))
 			}
 			b.ReportAllocs()
+		})
+	}
+}
+
+// BenchmarkSampleUsage is a sample of 10,000 LocalQueues of 100 ClusterQueues, with the read model: once an interval. Each has an
+// admitted workload, or none has used anything.
+func BenchmarkSampleUsage(b *testing.B) {
+	for name, busy := range map[string]bool{"busy": true, "idle": false} {
+		b.Run(name, func(b *testing.B) {
+			const queues, each = 100, 100
+			s := New(Options{Options: cycle.Defaults(), Sharing: &sharing.Rates{HalfLife: workload.Instant(time.Hour), Interval: workload.Instant(time.Second)}})
+			s.Record(1000)
+			y := yard{s: s}
+			s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+			s.Apply(SetNamespace{Name: "team"})
+			for i := range queues {
+				def := y.queue(i, each, preempt.Policy{})
+				def.UsageBased = true
+				s.Apply(SetQueue(def))
+				for k := range each {
+					lq := fmt.Sprintf("lq%d-%d", i, k)
+					s.Apply(SetLocalQueue(LocalQueue{Namespace: "team", Name: lq, Queue: def.Name}))
+					if !busy {
+						continue
+					}
+					s.Apply(SetWorkload(Workload{
+						UID: lq, Namespace: "team", Name: lq, Version: 1, LocalQueue: lq, Reserved: true, Admitted: true, Queue: def.Name, ReservedAt: 1,
+						PodSets: gpus(1), Held: []Held{{PodSet: "main", Flavor: "f", Resource: "gpu", Amount: 1}},
+					}))
+				}
+			}
+			now := workload.Instant(time.Second)
+			for range 3 {
+				s.Apply(SampleUsage{Now: now, Max: math.MaxInt})
+				now += workload.Instant(time.Second)
+			}
+			s.Publish()
+			for b.Loop() {
+				s.Apply(SampleUsage{Now: now, Max: math.MaxInt})
+				s.Publish()
+				s.Touched()
+				now += workload.Instant(time.Second)
+			}
 		})
 	}
 }

@@ -255,6 +255,9 @@ func (s *State) settleUsage(r *record, def *Workload) {
 	case def.Admitted && !def.Evicting:
 		s.countTouched() // the usage before it is admitted
 		l := r.lq
+		if !l.account.queued { // its usage has been zero until the last sample
+			l.account.At = max(l.account.At, s.accounts.sampled)
+		}
 		l.account.SettlePenalty(s.options.Sharing, s.accounts.clock, l.figures.usage(), r.uid())
 		s.line(l, s.accounts.sampled)
 		s.weigh(l)

@@ -14,7 +14,7 @@ const (
 	// samplesPerEvent bounds the samples of one event: they take less than a millisecond.
 	samplesPerEvent = 1024
 	// eventsPerInterval is how often in an interval the LocalQueues that are due are sampled, each of them once.
-	eventsPerInterval = 8
+	eventsPerInterval = 16
 	// The time between two such events.
 	leastTick, mostTick = 20 * time.Millisecond, time.Second
 )
