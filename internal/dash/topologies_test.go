@@ -136,8 +136,7 @@ func (s *socket) follow(what string, is func(document) bool) document {
 	}
 }
 
-// The map of a topology shows racks with counts, a pending gang with what each rack lacks, and names workloads only to those who
-// may list them.
+// The map of a topology shows racks with counts, and for a pending gang how much each rack lacks; hosts have their occupants.
 func TestTopologyMap(t *testing.T) {
 	w, _ := topologyWorld(t)
 	admin := w.administrator()
@@ -173,7 +172,7 @@ func TestTopologyMap(t *testing.T) {
 	}
 }
 
-// Who may not read topologies sees no map, who may not list nodes no hosts, and nobody the names of what they may not list.
+// A map takes the right to read topologies, hosts that to list nodes, and a workload that to read it.
 func TestTopologyAccess(t *testing.T) {
 	w, _ := topologyWorld(t)
 	viewer := w.viewer()

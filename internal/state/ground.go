@@ -113,7 +113,7 @@ func placementsOf(h *flavor.Holding) (placed []PodSetPlacement) {
 }
 
 // PlacesSince calls change with events that turn the nodes, the flavors with a topology and the workloads with places of an
-// earlier Model, or of none, into those of this one: SetFlavor, DeleteFlavor, SetNode, DeleteNode, SetForeign, and SetWorkload
+// earlier Model, or of none, into the ones of this Model: SetFlavor, DeleteFlavor, SetNode, DeleteNode, SetForeign, and SetWorkload
 // and DeleteWorkload of workloads that hold quota and have places, with their names, queues, pod sets and places only. Beside a
 // SetWorkload comes what the workload uses of nodes. It costs in proportion to the changes.
 func (m *Model) PlacesSince(before *Model, change func(Event, ledger.Part)) {
@@ -144,7 +144,7 @@ func (m *Model) PlacesSince(before *Model, change func(Event, ledger.Part)) {
 	m.occupantsSince(before, change)
 }
 
-// occupantsSince is PlacesSince for workloads. Those that left come first, as a workload may have changed its queue.
+// occupantsSince is PlacesSince for workloads. Deletions come first, as a workload may have changed its queue.
 func (m *Model) occupantsSince(before *Model, change func(Event, ledger.Part)) {
 	type occupant struct {
 		*entry
@@ -201,7 +201,7 @@ func (m *Model) PlacedFlavors(queue string) (names []string) {
 // Resources returns the names of resources, by number. Not to be modified.
 func (m *Model) Resources() []string { return *m.resources }
 
-// ResourcesOf returns, sorted, the resources of which any ClusterQueue has quota of a flavor.
+// ResourcesOf returns, sorted, the resources that any ClusterQueue lists for a flavor.
 func (m *Model) ResourcesOf(name string) (resources []string) {
 	for q := range m.queues.all() {
 		for _, g := range q.Groups {

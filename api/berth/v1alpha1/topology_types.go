@@ -64,7 +64,7 @@ type LevelResource struct {
 	ResourceUsage `json:",inline"`
 	// LargestFree is what is free in the one domain that has most.
 	LargestFree resource.Quantity `json:"largestFree"`
-	// FragmentationPercent is how far that is below what it would be if all that is free were packed together: 0 to 100.
+	// FragmentationPercent is how far that is below the amount with all free capacity packed together: 0 to 100.
 	FragmentationPercent int32 `json:"fragmentationPercent"`
 }
 
