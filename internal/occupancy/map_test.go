@@ -2,10 +2,12 @@ package occupancy
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
@@ -172,6 +174,10 @@ func TestFragmentation(t *testing.T) {
 func TestFollow(t *testing.T) {
 	draw := embeddedtest.Random(t)
 	for world := range 20 {
+// A reader that follows each model equals a reader of the last model alone.
+func TestFollow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := drawer{t}
 		w := newWorld()
 		follows := New(w.Publish, new(topology.DefaultGates()))
 		for i := range 60 {
@@ -199,7 +205,13 @@ func TestFollow(t *testing.T) {
 			New(w.Publish, new(topology.DefaultGates())).Read(func(r *Reader) { want = show(r) })
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("world %d, event %d (-anew +followed):\n%s", world, i, diff)
+				t.Fatalf("event %d (-anew +followed):\n%s", i, diff)
 			}
 		}
-	}
+	})
 }
+
+// drawer draws numbers.
+type drawer struct{ *rapid.T }
+
+func (d drawer) IntN(n int) int { return rapid.IntRange(0, n-1).Draw(d.T, "number") }

@@ -145,6 +145,7 @@ func (m *Model) PlacesSince(before *Model, change func(Event, ledger.Part)) {
 }
 
 // occupantsSince is PlacesSince for workloads. The ones that left come first, as a workload may have changed its queue.
+// occupantsSince is PlacesSince for workloads. Deletions come first, as a workload may have changed its queue.
 func (m *Model) occupantsSince(before *Model, change func(Event, ledger.Part)) {
 	type occupant struct {
 		*entry
@@ -202,6 +203,7 @@ func (m *Model) PlacedFlavors(queue string) (names []string) {
 func (m *Model) Resources() []string { return *m.resources }
 
 // ResourcesOf returns, sorted, the resources of which any ClusterQueue has a quota in a flavor.
+// ResourcesOf returns, sorted, the resources that any ClusterQueue lists for a flavor.
 func (m *Model) ResourcesOf(name string) (resources []string) {
 	for q := range m.queues.all() {
 		for _, g := range q.Groups {

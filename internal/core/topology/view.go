@@ -131,17 +131,11 @@ func (s *Space) Leaves(flavor string, of []resource.ID, visit func(*Leaf)) {
 	if !ok || t.lowest() < 0 {
 		return
 	}
-	t.number()
-	all := t.levels[t.lowest()].All
-	var ids []int32
-	for id := range all {
-		if all[id].live {
-			ids = append(ids, int32(id))
-		}
-	}
-	slices.SortFunc(ids, func(a, b int32) int { return cmp.Compare(all[a].order, all[b].order) })
 	out := Leaf{Capacity: make([]resource.Amount, len(of)), Used: make([]resource.Amount, len(of))}
-	for _, id := range ids {
+	for _, r := range of {
+		s.column(r)
+	}
+	t.eachLeaf(0, t.roots, func(id int32) {
 		l := &t.leaves[id]
 		out.Path, out.Nodes, out.NotReady, out.Cordoned = l.path, int(l.active), 0, 0
 		for _, slot := range l.nodes {
@@ -154,13 +148,21 @@ func (s *Space) Leaves(flavor string, of []resource.ID, visit func(*Leaf)) {
 		}
 		capacity, used := row(t.capacity, id, s.stride), row(s.used, l.account, s.stride)
 		for i, r := range of {
-			c := s.column(r)
-			if c >= len(capacity) { // the column is new, and wider than before
-				capacity, used = row(t.capacity, id, s.stride), row(s.used, l.account, s.stride)
-			}
+			c := s.columnOf[r]
 			out.Capacity[i], out.Used[i] = capacity[c], used[c]
 		}
 		visit(&out)
+	})
+}
+
+// eachLeaf visits the leaves below domains of a level, in the order of their values.
+func (t *tree) eachLeaf(l int, ids []int32, visit func(id int32)) {
+	for _, id := range ids {
+		if l == t.lowest() {
+			visit(id)
+		} else {
+			t.eachLeaf(l+1, t.levels[l].All[id].kids, visit)
+		}
 	}
 }
 
