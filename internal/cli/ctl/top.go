@@ -25,9 +25,13 @@ const topHelp = `Shows how much of every quota is in use: cohorts with the Clust
   berth top clusterqueue gpus
   berth top cohort -r nvidia.com/gpu
   berth top flavor
+  berth top --fair
 
 In the bar, █ is used by what runs, and ▒ is reserved for what is about to run; what goes beyond QUOTA is borrowed. The line of a cohort
-is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.`
+is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.
+
+With --fair: the LocalQueues of each ClusterQueue that is shared by past usage, in the order in which their Workloads are admitted, as of their
+statuses. USAGE is what the manager orders by, if resources have the weights of its configuration here as well (--weight).`
 
 // top is the command line of `berth top`.
 type top struct {
@@ -53,6 +57,7 @@ func (t *tool) newTop() *cobra.Command {
 	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cluster.Cohort, (*top).cohorts)
 	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", cluster.ResourceFlavor, (*top).flavors)
 	flavors.Aliases = append([]string{"flavors", cluster.ResourceFlavor.Name}, cluster.ResourceFlavor.Aliases...)
+	new(fairTop).add(t, cmd)
 	cmd.AddCommand(queues, cohorts, flavors)
 	return cmd
 }

@@ -115,7 +115,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	if f.Lead != nil {
 		select {
 		case <-f.Lead:
-			f.sample() // what was admitted before counts before the first decision
+			f.sample() // earlier admissions count before the first decision
 			f.Engine.Open()
 			f.sampleUsage(ctx)
 		case <-ctx.Done():
