@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"hash/fnv"
 	"math"
 	"slices"
 	"strings"
@@ -126,9 +125,11 @@ func (s *State) begin(l *localQueue) {
 
 // phase returns a part of an interval, which differs between LocalQueues.
 func phase(n Name, interval workload.Instant) workload.Instant {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(n.Namespace + "/" + n.Name))
-	return workload.Instant(h.Sum64() % uint64(max(1, interval)))
+	h := uint64(14695981039346656037) // FNV-1a
+	for _, c := range []byte(n.Namespace + "/" + n.Name) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return workload.Instant(h % uint64(max(1, interval)))
 }
 
 // line puts an account in line for its next sample.
@@ -200,11 +201,11 @@ func (s *State) restand(l *localQueue) {
 	l.account.view = nil
 	s.see(&l.seen)
 	s.read.see(&l.seen)
-	l.standing = standingOf(l.account.Value(s.options.Sharing, l.def.usageWeight()))
+	l.standing = standingOf(l.account.Value(s.options.Sharing, l.def.UsageWeight()))
 }
 
-// usageWeight returns the number by which usage is divided.
-func (l *LocalQueue) usageWeight() float64 {
+// UsageWeight returns the number by which usage is divided.
+func (l *LocalQueue) UsageWeight() float64 {
 	if l.Weight < 0 {
 		return 0
 	}
@@ -277,7 +278,7 @@ func (l *localQueue) usage(rates *sharing.Rates) *sharing.Usage {
 		return nil
 	}
 	if a := &l.account; a.view == nil {
-		a.view = &sharing.Usage{Consumed: a.Consumed, At: a.At, Value: a.Value(rates, l.def.usageWeight()), Penalties: a.Penalties()}
+		a.view = &sharing.Usage{Consumed: a.Consumed, At: a.At, Value: a.Value(rates, l.def.UsageWeight()), Penalties: a.Penalties()}
 	}
 	return l.account.view
 }
@@ -347,4 +348,29 @@ func (s *State) restoreUsage(m *sharing.Memory) {
 		}
 		s.weigh(l)
 	}
+}
+
+// BehindByUsage returns the past usage of the LocalQueue of a pending workload, and the LocalQueues whose pending workloads come before
+// it because they have used less, in their order; nil for a workload outside of UsageBased ClusterQueues. It costs a pass over them.
+func (s *State) BehindByUsage(uid string) (own *sharing.Usage, before []Name) {
+	r := s.records[uid]
+	if r == nil || !r.waitsToBeAdmitted() || s.options.Sharing == nil || r.lq.ranked == nil {
+		return nil, nil
+	}
+	s.countTouched()
+	for v := range r.lq.ranked.lines.inOrder.all() {
+		if v.standing >= r.lq.standing {
+			break
+		}
+		before = append(before, v.lq.name)
+	}
+	return r.lq.usage(s.options.Sharing), before
+}
+
+// PastUsage returns the past usage of a LocalQueue, nil without any.
+func (s *State) PastUsage(n Name) *sharing.Usage {
+	if l := s.localQueues[n]; l != nil {
+		return l.usage(s.options.Sharing)
+	}
+	return nil
 }

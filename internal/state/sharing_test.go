@@ -226,7 +226,7 @@ func gpus(n int) []PodSet {
 	return []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: resource.Amount(n)}}}}
 }
 
-// TestSharingTwin: the accounts are those of the specification, whatever happens in whatever order, and after a restore. A replay of the
+// TestSharingTwin: the accounts are as the specification says, whatever happens in whatever order, and after a restore. A replay of the
 // record ends with the same accounts.
 func TestSharingTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -252,5 +252,28 @@ func replayed(t *rapid.T, s *State) {
 	}
 	if diff := gocmp.Diff(s.Checkpoint().Snapshot().Usage, again.Checkpoint().Snapshot().Usage); diff != "" {
 		t.Fatalf("accounts after a replay (-live +replayed):\n%s", diff)
+	}
+}
+
+// TestBehindByUsage: the LocalQueues that come first have pending workloads and have used less.
+func TestBehindByUsage(t *testing.T) {
+	w := newUsageWorld()
+	w.s.Apply(DeleteQueue(w.queue.Name))
+	w.queue.Groups[0].Flavors[0].Resources[0].Nominal = 2
+	w.s.Apply(SetQueue(w.queue))
+	for i, lq := range []string{"c", "a", "b", "a"} {
+		w.s.submitTo(Name{"team", lq}, fmt.Sprint(lq, i), int64(9-i), workload.Instant(i+1), 2)
+	}
+	w.s.Step(w.now, 1000) // c0 is admitted, and owes
+	w.s.submitTo(Name{"team", "c"}, "late", 9, 9, 2)
+	w.s.Step(w.now, 1000)
+	own, before := w.s.BehindByUsage("late")
+	if diff := gocmp.Diff([]Name{{"team", "a"}, {"team", "b"}}, before); diff != "" || own == nil || own.Value <= w.s.PastUsage(before[0]).Value {
+		t.Errorf("behind, with %+v (-want +got):\n%s", own, diff)
+	}
+	for _, uid := range []string{"a1", "c0", "nobody"} {
+		if _, before := w.s.BehindByUsage(uid); len(before) > 0 {
+			t.Errorf("%s is behind %v", uid, before)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package visibility
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -119,11 +120,30 @@ func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string)
 		}
 		slices.Sort(out.hidden)
 		describe(&out.Explanation, attempt.Naming(visible))
+		describe(&out.Explanation, look.Naming(visible))
+		out.Text += behind(st, string(w.UID), visible)
 		if place >= 0 {
 			out.PositionInClusterQueue = new(int32(place))
 		}
 		return out
 	})
+}
+
+// behind tells which LocalQueues come first because they have used less, "" for none. LocalQueues of other tenants have no name.
+func behind(st *state.State, uid string, visible func(namespace string) bool) string {
+	own, before := st.BehindByUsage(uid)
+	if len(before) == 0 {
+		return ""
+	}
+	first, least := "another LocalQueue", st.PastUsage(before[0])
+	if visible(before[0].Namespace) {
+		first = "LocalQueue " + before[0].Namespace + "/" + before[0].Name
+	}
+	text := fmt.Sprintf("  behind %s because that has used less: %.4g, and this one %.4g (admission fair sharing comes before priority)\n", first, least.Value, own.Value)
+	if more := len(before) - 1; more > 0 {
+		text += fmt.Sprintf("  behind %d more LocalQueues that have used less\n", more)
+	}
+	return text
 }
 
 // describe converts a decision trace to the API's form.

@@ -114,7 +114,7 @@ func TestAdmissionFairSharingDecays(t *testing.T) {
 	w.used("q", 0)
 }
 
-// TestAdmissionFairSharingKilled: the manager dies at one of its writes, and its successor counts each admission once.
+// TestAdmissionFairSharingKilled: the manager dies at one of its writes, and the next one counts each admission once.
 func TestAdmissionFairSharingKilled(t *testing.T) {
 	for at := 1; at <= 6; at++ {
 		t.Run(fmt.Sprintf("at write %d", at), func(t *testing.T) {

@@ -26,6 +26,7 @@ const topHelp = `Shows how much of every quota is in use: cohorts with the Clust
   berth top clusterqueue gpus
   berth top cohort -r nvidia.com/gpu
   berth top flavor
+  berth top --fair
 
   berth top --topology                   # what is free in each rack
   berth top --topology gpus --hosts -r nvidia.com/gpu
@@ -39,6 +40,9 @@ is what is free in one domain; a gang that has to stay together gets no more tha
 be if all that is free were packed together. NODES that do not count are not ready, cordoned, or without a label of the topology.
 A second table has the pods in use, by their requests, with the biggest gang of further ones that fits into one domain of each level: there
 node selectors, affinity and taints count as well. Names of topologies may follow. The answer is the manager's.`
+
+With --fair: the LocalQueues of each ClusterQueue that is shared by past usage, in the order in which their Workloads are admitted, as of their
+statuses. USAGE is what the manager orders by, if resources have the weights of its configuration here as well (--weight).`
 
 // top is the command line of `berth top`.
 type top struct {
@@ -59,6 +63,7 @@ func (t *tool) newTop() *cobra.Command {
 	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cluster.Cohort, (*top).cohorts)
 	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", cluster.ResourceFlavor, (*top).flavors)
 	flavors.Aliases = append([]string{"flavors", cluster.ResourceFlavor.Name}, cluster.ResourceFlavor.Aliases...)
+	new(fairTop).add(t, cmd)
 	cmd.AddCommand(queues, cohorts, flavors)
 	return cmd
 }

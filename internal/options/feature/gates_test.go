@@ -74,7 +74,6 @@ func TestGateProperties(t *testing.T) {
 
 // unbuilt are gates that some code reads although their feature does not exist: its configuration is only parsed and checked.
 var unbuilt = []Gate{
-	AdmissionFairSharing,
 	KueueDRAIntegrationPartitionableDevices, KueueDRAIntegrationConsumableCapacity,
 }
 

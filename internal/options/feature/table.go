@@ -50,7 +50,7 @@ var (
 	// Fair sharing.
 	FairSharingPreemptWithinNominal   = gate("FairSharingPreemptWithinNominal", Beta, on|acted)   // preempt freely within nominal quota
 	FairSharingPrioritizeNonBorrowing = gate("FairSharingPrioritizeNonBorrowing", Beta, on|acted) // entries that need not borrow come first
-	AdmissionFairSharing              = gate("AdmissionFairSharing", Beta, on)                    // order by past usage
+	AdmissionFairSharing              = gate("AdmissionFairSharing", Beta, on|acted)              // order by past usage
 
 	// Topology.
 	TopologyAwareScheduling                     = gate("TopologyAwareScheduling", Beta, on|acted)                                                                        // place pods close to each other
