@@ -136,8 +136,6 @@ func (s *socket) follow(what string, is func(document) bool) document {
 	}
 }
 
-// may list them (RBAC).
-// may list them.
 // The map of a topology shows racks with counts, and for a pending gang how much each rack lacks; hosts have their occupants.
 func TestTopologyMap(t *testing.T) {
 	w, _ := topologyWorld(t)
@@ -174,7 +172,6 @@ func TestTopologyMap(t *testing.T) {
 	}
 }
 
-// A user who may not read topologies sees no map, one who may not list nodes no hosts, and no user the names of workloads without the right to list them.
 // A map takes the right to read topologies, hosts that to list nodes, and a workload that to read it.
 func TestTopologyAccess(t *testing.T) {
 	w, _ := topologyWorld(t)

@@ -27,7 +27,6 @@ type Map struct {
 	r  *Reader
 }
 
-// New returns a Map of the models that model returns. gates are the gates of the engine; nil is without topologies.
 // New returns a Map of the models that model returns. gates are the engine's; nil is without topologies.
 func New(model func() *state.Model, gates *topology.Gates) *Map {
 	if gates == nil {
@@ -173,8 +172,6 @@ func leafOf(flavor string, levels, values []string) string {
 	return flavor + "\x00" + strings.Join(values, "/")
 }
 
-// Flavor is a flavor with a topology. Resources are the resources of which any ClusterQueue has a quota in it or, without one, all
-// that its nodes have.
 // Flavor is a flavor with a topology. Resources are the ones that any ClusterQueue lists for it; without such a
 // ClusterQueue, all resources of its nodes.
 type Flavor struct {
@@ -216,8 +213,6 @@ func (r *Reader) allocatable(name string) (out []string) {
 	return out
 }
 
-// Nodes counts nodes of a flavor: the nodes that count as capacity, and the other ones, each by the first cause. Unlabeled ones
-// lack a level of the topology, and are in no domain.
 // Nodes counts nodes of a flavor: the ones that count as capacity, and the others by the first cause. Unlabeled ones lack a
 // level of the topology, and are in no domain.
 type Nodes struct{ Counted, NotReady, Cordoned, Unlabeled int }
@@ -281,7 +276,6 @@ type Fill struct {
 	LargestFree, LargestCapacity resource.Amount // of the domain that has most
 }
 
-// Fragmentation is how far the largest free amount in one domain is below the largest possible one, with all free capacity packed
 // Fragmentation is how far the largest free amount in one domain is below the amount with all free capacity packed
 // together: from 0, where one domain has all that it could, to 1.
 func (f *Fill) Fragmentation() float64 {

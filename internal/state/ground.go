@@ -144,7 +144,6 @@ func (m *Model) PlacesSince(before *Model, change func(Event, ledger.Part)) {
 	m.occupantsSince(before, change)
 }
 
-// occupantsSince is PlacesSince for workloads. The ones that left come first, as a workload may have changed its queue.
 // occupantsSince is PlacesSince for workloads. Deletions come first, as a workload may have changed its queue.
 func (m *Model) occupantsSince(before *Model, change func(Event, ledger.Part)) {
 	type occupant struct {
@@ -202,7 +201,6 @@ func (m *Model) PlacedFlavors(queue string) (names []string) {
 // Resources returns the names of resources, by number. Not to be modified.
 func (m *Model) Resources() []string { return *m.resources }
 
-// ResourcesOf returns, sorted, the resources of which any ClusterQueue has a quota in a flavor.
 // ResourcesOf returns, sorted, the resources that any ClusterQueue lists for a flavor.
 func (m *Model) ResourcesOf(name string) (resources []string) {
 	for q := range m.queues.all() {

@@ -120,7 +120,6 @@ func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string)
 		}
 		slices.Sort(out.hidden)
 		describe(&out.Explanation, attempt.Naming(visible))
-		describe(&out.Explanation, look.Naming(visible))
 		out.Text += behind(st, string(w.UID), visible)
 		if place >= 0 {
 			out.PositionInClusterQueue = new(int32(place))

@@ -64,7 +64,6 @@ type LevelResource struct {
 	ResourceUsage `json:",inline"`
 	// LargestFree is what is free in the one domain that has most.
 	LargestFree resource.Quantity `json:"largestFree"`
-	// FragmentationPercent is how far LargestFree is below the largest possible one, with all free capacity packed together: 0 to 100.
 	// FragmentationPercent is how far that is below the amount with all free capacity packed together: 0 to 100.
 	FragmentationPercent int32 `json:"fragmentationPercent"`
 }

@@ -39,7 +39,7 @@ is the sum of all in and below it, with the quota that the cohort itself adds. R
 is what is free in one domain; a gang that has to stay together gets no more than that. FRAGMENTED is how far LARGEST is below what it would
 be if all that is free were packed together. NODES that do not count are not ready, cordoned, or without a label of the topology.
 A second table has the pods in use, by their requests, with the biggest gang of further ones that fits into one domain of each level: there
-node selectors, affinity and taints count as well. Names of topologies may follow. The answer is the manager's.`
+node selectors, affinity and taints count as well. Names of topologies may follow. The answer is the manager's.
 
 With --fair: the LocalQueues of each ClusterQueue that is shared by past usage, in the order in which their Workloads are admitted, as of their
 statuses. USAGE is what the manager orders by, if resources have the weights of its configuration here as well (--weight).`

@@ -45,7 +45,6 @@ func (p *Placer) RoomFor(podSets []workload.PodSet, g flavor.PlaceGroup) (Room, 
 	return p.Room(asked(podSets, []flavor.PlaceGroup{g}))
 }
 
-// LargestOf returns, by level, the domains that hold most pods of the requests of a pod set, whatever places it asks for.
 // LargestOf returns, by level, the domains that hold most pods with the requests of a pod set, whatever places it asks for.
 func (p *Placer) LargestOf(ps *workload.PodSet, f *flavor.Flavor) ([]LevelFit, *Failure) {
 	pod := *ps

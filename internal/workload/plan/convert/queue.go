@@ -90,7 +90,6 @@ func PastUsage(lq *kueue.LocalQueue) (state.SetUsage, bool) {
 	return out, true
 }
 
-// PastUsageStatus is the inverse of PastUsage: each resource of the quotas of the ClusterQueue is listed, also without usage.
 // PastUsageStatus is the inverse of PastUsage: each resource of the ClusterQueue is listed, also without usage.
 func PastUsageStatus(groups []kueue.ResourceGroup, u *sharing.Usage) *kueue.AdmissionFairSharingStatus {
 	out := &kueue.AdmissionFairSharingStatus{ConsumedResources: corev1.ResourceList{}, LastUpdate: metav1.Unix(0, int64(u.At)).Rfc3339Copy()}
