@@ -35,16 +35,18 @@ func (d *decider) dispatch() bool {
 			d.remove(c)
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
 			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy()})
-		case c.Copy != nil && !lifecycle.IsReserved(c.Copy) && !isGated(c.Copy) && isGated(d.newCopy()):
-			d.remove(c) // an earlier run had chosen this cluster already, so that its copy preempts without being asked to
-			d.requeueAfter(deferred)
-		case slices.Contains(d.leaving, c.Name):
+		case d.lacksGate(c) || slices.Contains(d.leaving, c.Name):
 			d.remove(c) // nothing to do if it was removed before
 			d.requeueAfter(deferred)
 		}
 	}
 	d.report()
 	return true
+}
+
+// lacksGate reports whether an earlier run had chosen the cluster already, so that its copy preempts without being asked to.
+func (d *decider) lacksGate(c *Cluster) bool {
+	return c.Copy != nil && !lifecycle.IsReserved(c.Copy) && !isGated(c.Copy) && isGated(d.newCopy())
 }
 
 // nominations returns the clusters that may have a copy, updated unless an external dispatcher decides.
