@@ -44,9 +44,10 @@ func (d *decider) dispatch() bool {
 	return true
 }
 
-// lacksGate reports whether an earlier run had chosen the cluster already, so that its copy preempts without being asked to.
+// lacksGate reports whether a waiting copy was created again without its gate, before the Workload was evicted and got quota again: it
+// would preempt although no gate was opened. Copies whose worker cluster does not store gates stay.
 func (d *decider) lacksGate(c *Cluster) bool {
-	return c.Copy != nil && !lifecycle.IsReserved(c.Copy) && !isGated(c.Copy) && isGated(d.newCopy())
+	return d.Orchestrated && c.Copy != nil && c.Copy.Annotations[WithoutGateAnnotation] != "" && !lifecycle.IsReserved(c.Copy)
 }
 
 // nominations returns the clusters that may have a copy, updated unless an external dispatcher decides.
