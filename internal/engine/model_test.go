@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/berth-project/berth/internal/state"
 )
@@ -74,7 +73,7 @@ func checkMoment(t *testing.T, m *state.Model) {
 
 // A turn is in the model when its events are answered for, and before its queues are touched.
 func TestModelIsPublishedBeforeTouched(t *testing.T) {
-	e := New(state.New(state.Options{}), time.Now)
+	e := slowEngine(0) // a turn that takes no time applies all events
 	before, touched := e.Model(), false
 	e.OnTouched(func(queues []state.Name, _ []string) {
 		touched = true

@@ -284,7 +284,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (ctrl.Result, e
 	}
 	why, err := r.ignored(ctx, w.d, o)
 	if err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err) // the namespace is deleted, or comes later and with it the object (ofNamespace)
+		return ctrl.Result{}, client.IgnoreNotFound(err) // without its namespace: deleted with it, or enqueued again by ofNamespace
 	}
 	known := string(o.GetUID()) + why
 	if why == "" {

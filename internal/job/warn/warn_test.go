@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,8 +52,9 @@ func TestNamespaceIsLate(t *testing.T) {
 	if err := Setup(ctx, mgr, o); err != nil {
 		t.Fatal(err)
 	}
-	stop := embeddedtest.Run(t, mgr)
-	defer stop()
+	embeddedtest.Run(t, mgr)
+	arrive := sync.OnceFunc(func() { close(arrives) })
+	t.Cleanup(arrive) // before the manager is stopped, which waits for its caches
 	c, err := client.New(mgr.GetConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +78,7 @@ func TestNamespaceIsLate(t *testing.T) {
 		}
 		return nil
 	})
-	close(arrives)
+	arrive()
 	wait.Until(t, "the Job has its event", func() error {
 		var events eventsv1.EventList
 		if err := c.List(ctx, &events, client.InNamespace("late")); err != nil {

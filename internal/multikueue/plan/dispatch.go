@@ -36,6 +36,8 @@ const (
 	ManagerUIDAnnotation = annotationPrefix + "manager-uid"
 	// OriginUIDAnnotation, on a copy, is the UID of the local Workload.
 	OriginUIDAnnotation = annotationPrefix + "origin-uid"
+	// WithoutGateAnnotation, on a copy, says that it was created again on the chosen cluster, without the gate of MultiKueue.
+	WithoutGateAnnotation = annotationPrefix + "without-preemption-gate"
 	// RoundStartAnnotation, on the local Workload, is when the last round of nominations began, in RFC 3339.
 	RoundStartAnnotation = annotationPrefix + "nomination-round-start"
 	// GateOpenedAnnotation, on the local Workload, is the cluster whose preemption gate was opened last, a space, and when, in RFC 3339.

@@ -1,7 +1,6 @@
 package plan_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,15 +14,14 @@ import (
 
 // asking and open are copies that have been blocked on their gate, or had it opened, for a while.
 func asking(ago time.Duration) *kueue.Workload {
+	gated := func(w *kueue.Workload) {
+		w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
+	}
 	return copyOf(reserved(), gated, condition(kueue.WorkloadBlockedOnPreemptionGates, -ago, kueue.ReasonPreemptionGated))
 }
 
-func gated(w *kueue.Workload) {
-	w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
-}
-
 func open(ago time.Duration) *kueue.Workload {
-	return copyOf(reserved(), gated, func(w *kueue.Workload) {
+	return copyOf(reserved(), func(w *kueue.Workload) {
 		w.Status.PreemptionGates = []kueue.PreemptionGateState{{
 			Name: kueue.MultiKueuePreemptionGate, Position: kueue.PreemptionGateOpen, LastTransitionTime: metav1.NewTime(t0.Add(-ago)),
 		}}
@@ -48,7 +46,7 @@ func TestGatesStayClosed(t *testing.T) {
 		want     string
 	}{
 		"it is evicted":                        {reserved(localEvicted), []plan.Cluster{up("w1", asking(time.Minute))}, "8:"},
-		"a cluster that is not ours":           {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(all, gated)), unlisted(up("w9", asking(time.Minute)))}, "9: remove w9, after 30s"},
+		"a cluster that is not ours":           {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(all)), unlisted(up("w9", asking(time.Minute)))}, "9: remove w9, after 30s"},
 		"another does not answer for a moment": {opened("w1", time.Hour), []plan.Cluster{slow, up("w2", asking(time.Minute))}, "9: after 2s"},
 		"another gets its copy just now":       {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", asking(time.Minute))}, "9: after 2s"},
 		"another that is not nominated does not answer": {
@@ -64,7 +62,7 @@ func TestGatesStayClosed(t *testing.T) {
 			opened("w3", time.Minute), []plan.Cluster{down("w1", time.Minute), up("w2", asking(time.Minute))}, "9: annotate, copy status w2, status [w2], after 30s",
 		},
 		"it could not be told": {
-			opened("w2", time.Minute), []plan.Cluster{up("w1", copyOf(all, gated)), up("w2", asking(time.Minute))}, "9: annotate, copy status w2, after 30s",
+			opened("w2", time.Minute), []plan.Cluster{up("w1", copyOf(all)), up("w2", asking(time.Minute))}, "9: annotate, copy status w2, after 30s",
 		},
 		"the later one counts": {
 			all, []plan.Cluster{up("w1", open(10*time.Second)), up("w2", open(6*time.Minute)), up("w3", asking(time.Minute))}, "9: after 30s",
@@ -135,21 +133,30 @@ func TestWhereNot(t *testing.T) {
 	}
 }
 
-// TestCopyWithoutGate: the copy that was created again on the chosen cluster needs no gate. Once its Workload is dispatched anew it is
-// replaced: it would preempt at once.
+// TestCopyWithoutGate: a copy that was created again on the chosen cluster needs no gate there. When its Workload is dispatched anew it is
+// replaced, unless it has a quota reservation already. Other copies stay, also on a worker cluster that does not store gates.
 func TestCopyWithoutGate(t *testing.T) {
-	cfg := config()
-	local := reserved()
-	local.Status.NominatedClusterNames = []string{"w1"}
-	o := &plan.Observed{
-		Local: local, Check: "mk", Clusters: []plan.Cluster{up("w1", copyOf(reserved()))}, Now: t0,
-		Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
-	}
-	for orchestrated, want := range map[bool]bool{true: true, false: false} {
-		cfg.Orchestrated = orchestrated
-		removed := slices.ContainsFunc(plan.Decide(cfg, o).Steps, func(s plan.Step) bool { return s.Do == plan.RemoveCopy })
-		if removed != want {
-			t.Errorf("orchestrated %v: removed %v", orchestrated, removed)
+	again := func(w *kueue.Workload) { w.Annotations[plan.WithoutGateAnnotation] = "true" }
+	for name, tc := range map[string]struct {
+		copied       *kueue.Workload
+		orchestrated bool
+		want         string
+	}{
+		"it waits":                 {copyOf(reserved(), again), true, "9: remove w1, after 2s"},
+		"no gates are used":        {copyOf(reserved(), again), false, "9: after 30s"},
+		"it has quota":             {copyOf(reserved(), again, condition(kueue.WorkloadQuotaReserved, 0, "")), true, "9: after 30s"},
+		"the gate was not stored":  {copyOf(reserved()), true, "9: after 30s"},
+		"it is blocked by a gate":  {asking(time.Minute), true, "9: annotate, copy status w1, after 30s"},
+		"its gate has been opened": {open(time.Minute), true, "9: after 30s"},
+	} {
+		cfg := config()
+		cfg.Orchestrated, cfg.PreemptionTimeout = tc.orchestrated, 5*time.Minute
+		o := &plan.Observed{
+			Local: reserved(nominated("w1")), Check: "mk", Clusters: []plan.Cluster{up("w1", tc.copied)}, Now: t0,
+			Job: plan.JobFacts{Adapter: true, Managed: true},
+		}
+		if got := text(o, plan.Decide(cfg, o)); got != tc.want {
+			t.Errorf("%s\ngot  %s\nwant %s", name, got, tc.want)
 		}
 	}
 }

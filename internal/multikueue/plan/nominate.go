@@ -35,16 +35,19 @@ func (d *decider) dispatch() bool {
 			d.remove(c)
 		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
 			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy()})
-		case c.Copy != nil && !lifecycle.IsReserved(c.Copy) && !isGated(c.Copy) && isGated(d.newCopy()):
-			d.remove(c) // an earlier run had chosen this cluster already, so that its copy preempts without being asked to
-			d.requeueAfter(deferred)
-		case slices.Contains(d.leaving, c.Name):
+		case d.lacksGate(c) || slices.Contains(d.leaving, c.Name):
 			d.remove(c) // nothing to do if it was removed before
 			d.requeueAfter(deferred)
 		}
 	}
 	d.report()
 	return true
+}
+
+// lacksGate reports whether a waiting copy was created again without its gate, before the Workload was evicted and got quota again: it
+// would preempt although no gate was opened. Copies whose worker cluster does not store gates stay.
+func (d *decider) lacksGate(c *Cluster) bool {
+	return d.Orchestrated && c.Copy != nil && c.Copy.Annotations[WithoutGateAnnotation] != "" && !lifecycle.IsReserved(c.Copy)
 }
 
 // nominations returns the clusters that may have a copy, updated unless an external dispatcher decides.

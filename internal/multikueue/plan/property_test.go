@@ -278,10 +278,13 @@ func (h *hub) carryOut(s plan.Step) error {
 }
 
 // notForNothing is an invariant: a running job is not removed from its cluster while its Workload may run there, even if the cluster name is
-// not written yet, or another cluster has admitted its copy since. Without its copy, which users of the cluster may delete, it holds no quota
-// there.
+// not written yet, or another cluster has admitted its copy since. A job whose copy users of its cluster deleted has no quota there, until a
+// new copy is admitted.
 func (h *hub) notForNothing(w *worker) {
-	if h.local == nil || !w.runs() || w.stopping || w.remote == nil || lifecycle.IsFinished(h.local) || lifecycle.IsEvicted(h.local) || !lifecycle.IsReserved(h.local) {
+	if h.local == nil || !w.runs() || w.stopping || lifecycle.IsFinished(h.local) || lifecycle.IsEvicted(h.local) || !lifecycle.IsReserved(h.local) {
+		return
+	}
+	if w.remote == nil || !lifecycle.IsAdmitted(w.remote) {
 		return
 	}
 	elsewhere := slices.ContainsFunc(h.workers, func(other *worker) bool { return other != w && other.connected && other.job })

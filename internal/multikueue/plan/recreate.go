@@ -123,6 +123,7 @@ func (d *decider) recreate(c *Cluster, last recreation) {
 	d.noteRecreation(c.Name, last.count+1, "")
 	next := d.newCopy()
 	next.Spec.PreemptionGates = slices.Clone(d.w.Spec.PreemptionGates)
+	next.Annotations[WithoutGateAnnotation] = "true"
 	note := fmt.Sprintf("The copy of the workload was deleted on %q, and is created there again", c.Name)
 	d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: next, Events: []lifecycle.Event{{Warning: true, Reason: EventReason, Note: note}}})
 	d.reportRecreation(c, "was deleted there, and is created again")

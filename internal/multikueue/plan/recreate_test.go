@@ -113,6 +113,7 @@ func TestCreatedAgain(t *testing.T) {
 		t.Errorf("noted %q, want %q", got, want)
 	}
 	if _, has := copied.Workload.Annotations[plan.RecreatedAnnotation]; has || len(copied.Workload.Spec.PreemptionGates) > 0 ||
+		copied.Workload.Annotations[plan.WithoutGateAnnotation] == "" ||
 		!strings.HasPrefix(copied.Events[0].Note, `The copy of the workload was deleted on "w1", and is created there again`) {
 		t.Errorf("the copy: %+v, events %v", copied.Workload, copied.Events)
 	}

@@ -122,6 +122,7 @@ func TestStory(t *testing.T) {
 		"the victim returns":          {5, fourth, fifth, true, "sweep-c runs again, in rack b2-r2."},
 		"the victim is not back yet":  {5, fourth, third[:4], false, ""},
 		"the victim is in two racks":  {5, fourth, append(second[:3:3], "sweep-c: b2-r2-h01 b2-r2-h02 b1-r2-h04"), true, "the pods of sweep-c are in 2 racks"},
+		"the Workload is not gone":    {5, fourth, append(fifth[:4:4], "urgent:"), false, ""},
 		"the node still has old pods": {5, fourth, append(fifth[:4:4], "urgent: b2-r2-h04-"), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
