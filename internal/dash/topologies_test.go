@@ -227,12 +227,8 @@ func TestTopologyOccupants(t *testing.T) {
 	w.may(viewer, "/ws/topology/"+w.red+"/domains?within=r1")
 	for rack, want := range map[string]string{"r0": "train", "r1": ""} {
 		d := w.dial(viewer, "/ws/topology/"+w.red+"/domains?delta=true&within="+rack).document()
-		host := "r0/r0-h0"
-		if rack == "r1" {
-			host = "r1/r1-h0"
-			if d.at("items", host, "others") != 4.0 {
-				t.Errorf("on %s are %v", host, d.at("items", host))
-			}
+		if host := d.at("items", "r1/r1-h0"); rack == "r1" && d.at("items", "r1/r1-h0", "others") != 4.0 {
+			t.Errorf("on r1-h0 are %v", host)
 		}
 		text := fmt.Sprint(d)
 		if strings.Contains(text, "secret") || strings.Contains(text, w.blue) || !strings.Contains(text, want) {

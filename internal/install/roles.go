@@ -87,22 +87,20 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 		what, group, resource string
 		verbs                 []string
 		user                  bool
+		view                  builtIn
 	}{
-		{"pending-workloads-cq", visibility, "clusterqueues/pendingworkloads", viewVerbs, false},
-		{"pending-workloads-lq", visibility, "localqueues/pendingworkloads", viewVerbs, true},
+		{"pending-workloads-cq", visibility, "clusterqueues/pendingworkloads", viewVerbs, false, viewEditAdmin},
+		{"pending-workloads-lq", visibility, "localqueues/pendingworkloads", viewVerbs, true, viewEditAdmin},
 		// A user that may read a Workload may ask for its explanation.
-		{"explanation", berthv1alpha1.GroupVersion.Group, "workloads/explanation", []string{"get"}, true},
+		{"explanation", berthv1alpha1.GroupVersion.Group, "workloads/explanation", []string{"get"}, true, viewEditAdmin},
+		// The use of nodes is for administrators.
+		{"topology-usage", berthv1alpha1.GroupVersion.Group, "topologies/usage", []string{"get"}, false, noBuiltIn},
 	} {
 		role := clusterRole("kueue-"+p.what+"-viewer-role",
 			rbacv1.PolicyRule{APIGroups: []string{p.group}, Resources: []string{p.resource}, Verbs: p.verbs})
-		grant(role, true, p.user, viewEditAdmin)
+		grant(role, true, p.user, p.view)
 		roles = append(roles, role)
 	}
-	// The use of nodes is for administrators.
-	usage := clusterRole("kueue-topology-usage-viewer-role",
-		rbacv1.PolicyRule{APIGroups: []string{berthv1alpha1.GroupVersion.Group}, Resources: []string{"topologies/usage"}, Verbs: []string{"get"}})
-	grant(usage, true, false, noBuiltIn)
-	roles = append(roles, usage)
 	label := clusterRole("kueue-queue-label-viewer-role", rbacv1.PolicyRule{
 		APIGroups: []string{admissionv1.GroupName}, Resources: []string{"validatingadmissionpolicies"}, ResourceNames: []string{webhook.QueueLabelPolicyName},
 		Verbs: []string{"get"},

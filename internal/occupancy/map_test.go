@@ -14,7 +14,6 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
-	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/state"
 )
 

@@ -92,9 +92,7 @@ func (s *State) entryOf(r *record) entry {
 	}
 	here := to != nil && r.in == to.q
 	e.hold(r, here)
-	if e.holds != noQueue {
-		e.occupied = s.occupiedBy(r)
-	}
+	e.occupied = s.occupiedBy(r)
 	if to != nil && !r.lq.def.Stopped && r.def.rests() {
 		e.waits, e.flags = to.q.Index, e.flags|resting
 		if r.in == nil {

@@ -88,7 +88,7 @@ func (o *occupied) same(p *occupied) bool {
 
 // occupiedBy returns the places of a record that holds quota, nil for none.
 func (s *State) occupiedBy(r *record) *occupied {
-	if s.places == nil {
+	if s.places == nil || r.in == nil || !r.wl.Reserved {
 		return nil
 	}
 	uses := r.wl.Usage.Part(s.places.Key)

@@ -33,6 +33,7 @@ type endpoint struct {
 	sub, subKind         string
 	schema               string // of the subresource, in schemas
 	paged                bool   // it takes offset and limit
+	hosts                bool   // it takes hosts
 	read                 func(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 }
 
@@ -60,7 +61,7 @@ var groups = []group{
 			},
 			{
 				name: "topologies", singular: "topology", kind: "Topology",
-				sub: "usage", subKind: "TopologyUsage", schema: usageSchema, read: topologyUsage,
+				sub: "usage", subKind: "TopologyUsage", schema: usageSchema, hosts: true, read: topologyUsage,
 			},
 		},
 	},

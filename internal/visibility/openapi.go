@@ -235,6 +235,9 @@ func (d dialect) add(g *group, version string, paths, definitions doc) {
 				d.parameter("limit", "query", "integer", "Size of the page: 1000 by default, at most 100000."),
 				d.parameter("offset", "query", "integer", "How many to skip."))
 		}
+		if r.hosts {
+			params = append(params, d.parameter("hosts", "query", "string", "If true, each host is listed."))
+		}
 		params = append(params, d.parameter("pretty", "query", "string", "If true, the answer is indented."))
 		get := doc{
 			"operationId": "read" + camel(g.name) + camel(version) + scope + r.kind + camel(r.sub), "tags": []any{camel(g.name) + "_" + version},
@@ -294,7 +297,7 @@ func (d dialect) object(prefix string, o object) doc {
 func (d dialect) field(prefix string, p property) doc {
 	of := doc{"type": p.kind}
 	switch p.kind {
-	case "string", "integer":
+	case "string", "integer", "boolean":
 		if p.format != "" {
 			of["format"] = p.format
 		}

@@ -29,7 +29,7 @@ const topHelp = `Shows how much of every quota is in use: cohorts with the Clust
   berth top --fair
 
   berth top --topology                   # what is free in each rack
-  berth top --topology gpus --hosts -r nvidia.com/gpu
+  berth top --topology --hosts -r nvidia.com/gpu
 
 In the bar, █ is used by what runs, and ▒ is reserved for what is about to run; what goes beyond QUOTA is borrowed. The line of a cohort
 is the sum of all in and below it, with the quota that the cohort itself adds. RESERVED is ADMITTED and what is about to be.
@@ -39,7 +39,7 @@ is the sum of all in and below it, with the quota that the cohort itself adds. R
 is what is free in one domain; a gang that has to stay together gets no more than that. FRAGMENTED is how far LARGEST is below what it would
 be if all that is free were packed together. NODES that do not count are not ready, cordoned, or without a label of the topology.
 A second table has the pods in use, by their requests, with the biggest gang of further ones that fits into one domain of each level: there
-node selectors, affinity and taints count as well. Names of topologies may follow. The answer is the manager's.
+node selectors, affinity and taints count as well. Names of topologies may follow, as in --topology gpus. The answer is the manager's.
 
 With --fair: the LocalQueues of each ClusterQueue that is shared by past usage, in the order in which their Workloads are admitted, as of their
 statuses. USAGE is what the manager orders by, if resources have the weights of its configuration here as well (--weight).`
