@@ -406,7 +406,7 @@ func placedLater(w *world) {
 		w.t.Errorf("the assignment is %+v", a)
 	}
 	w.scales(&autoscaler.Autoscaler{
-		NodeCapacity: corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("10")}, Labels: map[string]string{"world": w.name},
+		MarkReady: true, NodeCapacity: corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("10")}, Labels: map[string]string{"world": w.name},
 	})
 	w.until(wl, "Admitted=False/PendingDelayedTopologyRequests")
 	var nodes corev1.NodeList

@@ -78,6 +78,8 @@ type Autoscaler struct {
 	Delay time.Duration
 	// NodeCapacity is the size of each node; nil makes no nodes, for an API server alone.
 	NodeCapacity corev1.ResourceList
+	// MarkReady creates nodes that are ready, for an API server alone; otherwise the control plane simulates them.
+	MarkReady bool
 	// Namespace, unless empty, is the one whose requests are answered.
 	Namespace string
 	// Labels are on each node besides.
@@ -337,7 +339,9 @@ func (a *Autoscaler) node(name, group string) *corev1.Node {
 		capacity[corev1.ResourcePods] = resource.MustParse("110")
 	}
 	out.Status.Capacity, out.Status.Allocatable = capacity, capacity
-	out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}}
+	if a.MarkReady {
+		out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}}
+	}
 	return out
 }
 
