@@ -15,6 +15,7 @@ var statusWriters = map[string]string{
 	"ClusterQueue, LocalQueue, Cohort":    "internal/queue/controller/pace.go",
 	"ClusterQueue: QuotaAutomation":       "internal/multikueue/controller/quota.go",
 	"AdmissionCheck":                      "internal/check/active.go",
+	"ProvisioningRequest: the stand-in":   "internal/embedded/autoscaler/autoscaler.go",
 	"MultiKueueCluster":                   "internal/multikueue/worker/clusters.go",
 	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
 	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",

@@ -362,7 +362,7 @@ func ownManager(w *world) {
 			continue
 		}
 		found = true
-		if text := string(m.FieldsV1.Raw); !strings.Contains(text, nodes) || strings.Contains(text, other) || strings.Contains(text, "f:conditions") {
+		if text := m.FieldsV1.GetRawString(); !strings.Contains(text, nodes) || strings.Contains(text, other) || strings.Contains(text, "f:conditions") {
 			w.t.Errorf("it owns %s", text)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	_ "embed"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +49,7 @@ const (
 )
 
 const (
-	// GroupLabel, on a node, names the request that it was made for, as the detail GroupDetail of that request does.
+	// GroupLabel is a label of nodes: the request that they were made for, as its detail GroupDetail names it.
 	GroupLabel = "berth.dev/node-group"
 	// GroupDetail is the key of the name in status.provisioningClassDetails.
 	GroupDetail = "NodeGroup"
@@ -331,9 +332,7 @@ func (a *Autoscaler) node(name, group string) *corev1.Node {
 		},
 		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
-	for key, value := range a.Labels {
-		out.Labels[key] = value
-	}
+	maps.Copy(out.Labels, a.Labels)
 	capacity := a.NodeCapacity.DeepCopy()
 	if _, has := capacity[corev1.ResourcePods]; !has {
 		capacity[corev1.ResourcePods] = resource.MustParse("110")

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded/autoscaler"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 const (
@@ -154,10 +155,7 @@ func observe(o order, pods []corev1.Pod, workloads []kueue.Workload, jobs []batc
 	out := job{name: o.name}
 	for i := range jobs {
 		if jobs[i].Name == o.name {
-			out.submitted = true
-			for _, c := range jobs[i].Status.Conditions {
-				out.complete = out.complete || c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
-			}
+			out.submitted, out.complete = true, jobs[i].Status.CompletionTime != nil
 		}
 	}
 	for i := range pods {
@@ -172,7 +170,7 @@ func observe(o order, pods []corev1.Pod, workloads []kueue.Workload, jobs []batc
 		if len(wl.OwnerReferences) == 0 || wl.OwnerReferences[0].Name != o.name {
 			continue
 		}
-		out.inactive = wl.Spec.Active != nil && !*wl.Spec.Active
+		out.inactive = !lifecycle.IsActive(wl)
 		out.reserved = apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadQuotaReserved)
 		for _, c := range wl.Status.AdmissionChecks {
 			out.check, out.message = string(c.State), c.Message
