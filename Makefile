@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-kuberay \
-	demo demo-topology generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go need-cc
+	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -47,6 +47,9 @@ demo: build ## two teams share 32 GPUs on a real control plane, in a minute (ARG
 
 demo-topology: build ## gangs that need a rack each on 16 nodes in 4 racks, and a node that fails (ARGS='--keep' leaves it up)
 	@bin/berth demo topology $(ARGS)
+
+demo-autoscale: build ## jobs that wait for nodes of a cluster autoscaler, and nodes that come and go
+	@bin/berth demo autoscale
 
 check: fmt-check lint laws generated tidy-check ## all that needs no control plane: format, lint, laws, generated files, go.mod
 

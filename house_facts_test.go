@@ -9,21 +9,21 @@ import (
 
 // statusWriters are the facts that Berth writes into the status of API objects, and the one file that writes each.
 var statusWriters = map[string]string{
-	"Workload":                                     "internal/reconcile/workloadstatus.go",
-	"Workload: copies on worker clusters":          "internal/multikueue/controller/carryout.go",
-	"a job's own status":                           "internal/job/controller/write.go",
-	"ClusterQueue, LocalQueue, Cohort":             "internal/queue/controller/pace.go",
-	"ClusterQueue: QuotaAutomation":                "internal/multikueue/controller/quota.go",
-	"ClusterQueue: QuotaFromNodes":                 "internal/placement/nodequota/nodequota.go",
-	"AdmissionCheck":                               "internal/check/active.go",
-	"MultiKueueCluster":                            "internal/multikueue/worker/clusters.go",
-	"JobSet, and the start of its Jobs":            "internal/jobset/controller/carryout.go",
-	"Pod: DisruptionTarget":                        "internal/jobset/controller/repair.go",
-	"ProvisioningRequest (a simulated autoscaler)": "internal/embedded/autoscaler/autoscaler.go",
-	"Pod: TerminatedByKueue":                       "internal/placement/health/pods.go",
-	"Pod: KueueFailureRecovery":                    "internal/placement/recovery/recovery.go",
-	"TrainJob":                                     "internal/training/controller/status.go",
-	"CustomResourceDefinition: versions":           "internal/admission/conversion/rewrite/rewrite.go",
+	"Workload":                            "internal/reconcile/workloadstatus.go",
+	"Workload: copies on worker clusters": "internal/multikueue/controller/carryout.go",
+	"a job's own status":                  "internal/job/controller/write.go",
+	"ClusterQueue, LocalQueue, Cohort":    "internal/queue/controller/pace.go",
+	"ClusterQueue: QuotaAutomation":       "internal/multikueue/controller/quota.go",
+	"ClusterQueue: QuotaFromNodes":        "internal/placement/nodequota/nodequota.go",
+	"AdmissionCheck":                      "internal/check/active.go",
+	"MultiKueueCluster":                   "internal/multikueue/worker/clusters.go",
+	"JobSet, and the start of its Jobs":   "internal/jobset/controller/carryout.go",
+	"Pod: DisruptionTarget":               "internal/jobset/controller/repair.go",
+	"ProvisioningRequest: the stand-in":   "internal/embedded/autoscaler/autoscaler.go",
+	"Pod: TerminatedByKueue":              "internal/placement/health/pods.go",
+	"Pod: KueueFailureRecovery":           "internal/placement/recovery/recovery.go",
+	"TrainJob":                            "internal/training/controller/status.go",
+	"CustomResourceDefinition: versions":  "internal/admission/conversion/rewrite/rewrite.go",
 }
 
 // transitions are the transitions of a Workload (lifecycle.Machine), and the rooms that carry out each, beside lifecycle itself.

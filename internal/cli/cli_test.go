@@ -223,7 +223,8 @@ func TestFlags(t *testing.T) {
 		"install": "kubeconfig webhook-url print",
 		"demo":    "keep",
 
-		"demo topology": "keep",
+		"demo topology":  "keep",
+		"demo autoscale": "",
 
 		"version": "client",
 		"explain": "output kubeconfig context namespace",

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-project/berth/internal/cli/demo"
+	"github.com/berth-project/berth/internal/cli/demo/autoscale"
 	"github.com/berth-project/berth/internal/cli/demo/racks"
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded/simnode"
@@ -26,7 +27,13 @@ other team's GPUs, and which are preempted to give them back. Afterwards everyth
   berth demo
   berth demo --keep      leaves the cluster up to look around
 
-"berth demo topology" shows placement in racks and blocks.`
+"berth demo topology" shows placement in racks and blocks, "berth demo autoscale" jobs that wait for new nodes.`
+
+const autoscaleDemoHelp = `Shows an admission check that asks a cluster autoscaler for nodes, in less than a minute. The cluster has no nodes: a job reserves
+quota and waits, nodes come, it runs, they go. Of another job the first attempt fails, and a third one loses its nodes while it runs. The
+autoscaler is a stand-in that runs with the demo. Afterwards everything is stopped and removed.
+
+  berth demo autoscale`
 
 const topologyDemoHelp = `Shows placement by topology in less than a minute: 16 nodes in 4 racks, and gangs of pods that need a rack each. One of high
 priority preempts another, because the idle nodes are in different racks; then a node fails, and only its pod moves. Each node is drawn with
@@ -55,8 +62,20 @@ func newDemo(version string) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the cluster up, and print what to try next")
-	cmd.AddCommand(newTopologyDemo(version))
+	cmd.AddCommand(newTopologyDemo(version), newAutoscaleDemo(version))
 	return cmd
+}
+
+func newAutoscaleDemo(version string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "autoscale",
+		Short: "jobs that wait for nodes of a cluster autoscaler",
+		Long:  autoscaleDemoHelp,
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return aDemo{play: autoscale.Run}.run(cmd.Context(), cmd.OutOrStdout(), version, false)
+		},
+	}
 }
 
 func newTopologyDemo(version string) *cobra.Command {

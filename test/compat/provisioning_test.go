@@ -30,7 +30,7 @@ import (
 // the manager has started. The conditions of the requests are set by the test, or by the stand-in.
 func TestProvisioning(t *testing.T) {
 	counted := newSaboteur()
-	running(t, "", through(counted.wrap))
+	m := running(t, "", through(counted.wrap))
 	first := newWorld(t)
 	early := first.provisioning("early", nil)
 	first.checkIs(early, "Active=False/ProvisioningRequestsNotServed")
@@ -81,9 +81,18 @@ func TestProvisioning(t *testing.T) {
 		"20 §6.24 a name that is taken":                                               nameIsTaken,
 		"20 §4.18 a wrong reference":                                                  badReference,
 		"20 §4.23 the entry has its own manager":                                      ownManager,
-		"20 §7.38 placed after the nodes are there":                                   placedLater,
+		"20 §7.38 placed after the nodes are there":                                   func(w *world) { placedLater(w, func() {}) },
 		"20 §4.18 random schedules with late, failing, revoked and expiring capacity": func(w *world) { randomly(w, pick(8, 40)) },
 	})
+	t.Run("20 §7.39 a restart while the placement is delayed", func(t *testing.T) {
+		placedLater(newWorld(t), func() {
+			if err := m.end(); err != nil {
+				t.Fatal(err)
+			}
+			running(t, "")
+		})
+	})
+	running(t, "")
 	crd := autoscaler.CRD()
 	first.must(first.c.Delete(first.ctx(), crd))
 	first.checkIs(early, "Active=False/ProvisioningRequestsNotServed")
@@ -362,7 +371,7 @@ func ownManager(w *world) {
 			continue
 		}
 		found = true
-		if text := string(m.FieldsV1.Raw); !strings.Contains(text, nodes) || strings.Contains(text, other) || strings.Contains(text, "f:conditions") {
+		if text := m.FieldsV1.GetRawString(); !strings.Contains(text, nodes) || strings.Contains(text, other) || strings.Contains(text, "f:conditions") {
 			w.t.Errorf("it owns %s", text)
 		}
 	}
@@ -383,8 +392,8 @@ func (w *world) scales(a *autoscaler.Autoscaler) {
 	w.t.Cleanup(func() { stop(); <-ended })
 }
 
-// placedLater: quota first, then nodes, then places on these nodes.
-func placedLater(w *world) {
+// placedLater: quota first, then nodes, then places on these nodes. meanwhile is called when the nodes are there and take no pods yet.
+func placedLater(w *world, meanwhile func()) {
 	const host = corev1.LabelHostname
 	topology := &kueue.Topology{ObjectMeta: w.meta("hosts"), Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: host}}}}
 	w.create(topology)
@@ -406,7 +415,7 @@ func placedLater(w *world) {
 		w.t.Errorf("the assignment is %+v", a)
 	}
 	w.scales(&autoscaler.Autoscaler{
-		NodeCapacity: corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("10")}, Labels: map[string]string{"world": w.name},
+		MarkReady: true, NodeCapacity: corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("10")}, Labels: map[string]string{"world": w.name},
 	})
 	w.until(wl, "Admitted=False/PendingDelayedTopologyRequests")
 	var nodes corev1.NodeList
@@ -414,6 +423,7 @@ func placedLater(w *world) {
 		w.must(w.c.List(w.ctx(), &nodes, client.MatchingLabels{"world": w.name}))
 		return equal(len(nodes.Items), 2)
 	})
+	meanwhile()
 	for i := range nodes.Items { // as the node controller does
 		edit(w, &nodes.Items[i], func(n *corev1.Node) { n.Spec.Taints = nil })
 	}

@@ -6,14 +6,22 @@
 //	example.com/cost-center: ask-later   asks again after the seconds of example.com/ask-after (default 60)
 //	example.com/cost-center: none        rejected: the Workload is deactivated
 //
-// and waits without it. This is everything that the controller of a check has to do: it sets the check's condition Active, reads
-// Workloads that hold quota, answers in status.admissionChecks, and never writes the same answer twice.
+// and waits without it. It is built like the checks inside Berth (internal/check), and needs nothing of Berth but its API types. Two
+// functions decide, and neither reads or writes:
+//
+//	active   whether an AdmissionCheck is usable: its condition Active
+//	plan     the entry of the check in a Workload that holds quota
+//
+// A third one, cleanup, would name the objects that a Workload does not need any more; this check creates none. The two controllers read,
+// carry the decisions out, and repeat that after every event, so that they may be interrupted anywhere. They change entries of this check
+// only, never add one, and never write the same answer twice.
 package examplecheck
 
 import (
 	"context"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,11 +64,7 @@ func (r *checks) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, nil
 	}
 	before := check.DeepCopy()
-	changed := apimeta.SetStatusCondition(&check.Status.Conditions, metav1.Condition{
-		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: kueue.ReasonActive,
-		Message: "Cost centers are checked", ObservedGeneration: check.Generation,
-	})
-	if !changed {
+	if !apimeta.SetStatusCondition(&check.Status.Conditions, active(&check)) {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{}, r.Status().Patch(ctx, &check, client.MergeFrom(before), fieldOwner)
@@ -76,23 +80,20 @@ func (r *workloads) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if err := r.Get(ctx, req.NamespacedName, &wl); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(wl.Status.Conditions, condition) }
-	if !is(kueue.WorkloadQuotaReserved) || is(kueue.WorkloadEvicted) || is(kueue.WorkloadFinished) {
+	if !holds(&wl) {
 		return ctrl.Result{}, nil // quota first; evicted Workloads get no answer
 	}
 	before := wl.DeepCopy()
-	changed := false
-	for i := range wl.Status.AdmissionChecks {
-		state := &wl.Status.AdmissionChecks[i]
-		ours, err := r.ours(ctx, state.Name)
+	for i, entry := range wl.Status.AdmissionChecks {
+		ours, err := r.ours(ctx, entry.Name)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		if ours && state.State == kueue.CheckStatePending {
-			changed = answer(&wl, state) || changed
+		if ours {
+			wl.Status.AdmissionChecks[i] = plan(before, entry, metav1.Now())
 		}
 	}
-	if !changed {
+	if equality.Semantic.DeepEqual(before.Status, wl.Status) {
 		return ctrl.Result{}, nil
 	}
 	// With the lock no other writer's update is overwritten: a conflict comes back here with it.
@@ -109,27 +110,43 @@ func (r *workloads) ours(ctx context.Context, name kueue.AdmissionCheckReference
 	return check.Spec.ControllerName == ControllerName, nil
 }
 
-// answer decides, and reports whether there is a decision.
-func answer(wl *kueue.Workload, state *kueue.AdmissionCheckState) bool {
-	switch center := wl.Annotations[costCenter]; center {
-	case "":
-		return false // it waits for the annotation
+// active decides the condition Active of an AdmissionCheck: this one needs no parameters.
+func active(check *kueue.AdmissionCheck) metav1.Condition {
+	return metav1.Condition{
+		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: kueue.ReasonActive,
+		Message: "Cost centers are checked", ObservedGeneration: check.Generation,
+	}
+}
+
+// holds reports whether a Workload has a quota reservation that checks decide about.
+func holds(wl *kueue.Workload) bool {
+	is := func(condition string) bool { return apimeta.IsStatusConditionTrue(wl.Status.Conditions, condition) }
+	return is(kueue.WorkloadQuotaReserved) && !is(kueue.WorkloadEvicted) && !is(kueue.WorkloadFinished)
+}
+
+// plan decides about a Workload, and returns the entry of the check as it is to be. Only Pending is answered.
+func plan(wl *kueue.Workload, entry kueue.AdmissionCheckState, now metav1.Time) kueue.AdmissionCheckState {
+	center := wl.Annotations[costCenter]
+	if entry.State != kueue.CheckStatePending || center == "" {
+		return entry // it waits for the annotation
+	}
+	entry.LastTransitionTime = now
+	switch center {
 	case "none":
-		state.State, state.Message = kueue.CheckStateRejected, "Nobody pays for this workload"
+		entry.State, entry.Message = kueue.CheckStateRejected, "Nobody pays for this workload"
 	case "ask-later":
 		seconds, err := strconv.ParseInt(wl.Annotations[askAfter], 10, 32)
 		if err != nil || seconds < 0 {
 			seconds = 60
 		}
-		state.State, state.Message = kueue.CheckStateRetry, "The cost center is not known yet"
-		state.RequeueAfterSeconds = new(int32(seconds))
+		entry.State, entry.Message = kueue.CheckStateRetry, "The cost center is not known yet"
+		entry.RequeueAfterSeconds = new(int32(seconds))
 	default:
-		state.State, state.Message = kueue.CheckStateReady, "Paid by cost center "+center
-		state.PodSetUpdates = nil
+		entry.State, entry.Message = kueue.CheckStateReady, "Paid by cost center "+center
+		entry.PodSetUpdates = nil
 		for _, ps := range wl.Spec.PodSets {
-			state.PodSetUpdates = append(state.PodSetUpdates, kueue.PodSetUpdate{Name: ps.Name, Labels: map[string]string{costCenter: center}})
+			entry.PodSetUpdates = append(entry.PodSetUpdates, kueue.PodSetUpdate{Name: ps.Name, Labels: map[string]string{costCenter: center}})
 		}
 	}
-	state.LastTransitionTime = metav1.Now()
-	return true
+	return entry
 }

@@ -10,15 +10,18 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -59,6 +62,14 @@ func newWorld(t *testing.T, mortal *embeddedtest.Mortal, deletes bool) *world {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "provisioning-"}}
 	w.create(ns)
 	w.namespace, w.name = ns.Name, ns.Name
+	w.makeCheck()
+	w.start()
+	return w
+}
+
+// makeCheck makes a check, its configuration and a flavor.
+func (w *world) makeCheck() {
+	w.Helper()
 	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: w.name}}
 	config.Spec.ProvisioningClassName = "class"
 	w.create(config)
@@ -67,8 +78,14 @@ func newWorld(t *testing.T, mortal *embeddedtest.Mortal, deletes bool) *world {
 		Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: w.name},
 	}})
 	w.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "p"}}})
-	w.start()
-	return w
+}
+
+func (w *world) workload() *kueue.Workload {
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wl"}}
+	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "any"}},
+	}}}}
+	return wl
 }
 
 func rawCRD(t *testing.T) client.Object {
@@ -201,10 +218,7 @@ func (w *world) evict(name, reason string) {
 func TestInterruptedAtEveryWrite(t *testing.T) {
 	embeddedtest.AtEveryWrite(t, 15, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newWorld(t, m, true)
-		wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wl"}}
-		wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "any"}},
-		}}}}
+		wl := w.workload()
 		w.create(wl)
 		first, second := plan.RequestName("wl", w.name, 1), plan.RequestName("wl", w.name, 2)
 		w.until("the check is active", func() error {
@@ -262,5 +276,45 @@ func TestInterruptedAtEveryWrite(t *testing.T) {
 		if n := w.get("wl").Status.AdmissionChecks[0].RetryCount; n == nil || *n != 1 {
 			t.Errorf("retryCount %v", n)
 		}
+	})
+}
+
+// An autoscaler that serves v1beta1 alone is asked in that version.
+func TestOldVersion(t *testing.T) {
+	t.Parallel()
+	cfg := embeddedtest.Exclusive(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kueue.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crd := autoscaler.CRD()
+	crd.Spec.Versions = crd.Spec.Versions[1:]
+	crd.Spec.Versions[0].Storage = true
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, c: c, namespace: "default", name: "old", mortal: &embeddedtest.Mortal{}}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	})
+	if err == nil {
+		err = Setup(t.Context(), mgr, Options{Now: time.Now, Log: logr.Discard()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	embeddedtest.Run(t, mgr)
+	w.makeCheck()
+	w.create(w.workload())
+	w.reserve("wl")
+	wait.Until(t, "the request", func() error {
+		return c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: plan.RequestName("wl", "old", 1)}, request("v1beta1"))
 	})
 }

@@ -22,6 +22,8 @@ import (
 type Cluster struct {
 	// Topology and NodeCapacity of the simulated nodes, as in embedded.Config.
 	Topology, NodeCapacity string
+	// NoNodes starts without nodes.
+	NoNodes bool
 	// Intercept, if set, sees all requests of the manager to the API server.
 	Intercept transport.WrapperFunc
 }
@@ -52,7 +54,7 @@ func Play(ctx context.Context, cfg Config, cluster Cluster, show func(context.Co
 	ready, ended := make(chan local.Record, 1), make(chan error, 1)
 	go func() {
 		ended <- local.Run(running, local.Config{
-			Plane:   embedded.Config{Dir: cfg.Dir, Topology: cluster.Topology, NodeCapacity: cluster.NodeCapacity, Stderr: progress},
+			Plane:   embedded.Config{Dir: cfg.Dir, Topology: cluster.Topology, NodeCapacity: cluster.NodeCapacity, NoNodes: cluster.NoNodes, Stderr: progress},
 			Version: cfg.Version, Options: options.Default(), Groups: groups, Log: log,
 			Intercept: cluster.Intercept, OnReady: func(r local.Record) { ready <- r },
 		})

@@ -14,6 +14,7 @@ import (
 	_ "embed"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +49,7 @@ const (
 )
 
 const (
-	// GroupLabel, on a node, names the request that it was made for, as the detail GroupDetail of that request does.
+	// GroupLabel is a label of nodes: the request that they were made for, as its detail GroupDetail names it.
 	GroupLabel = "berth.dev/node-group"
 	// GroupDetail is the key of the name in status.provisioningClassDetails.
 	GroupDetail = "NodeGroup"
@@ -78,6 +79,8 @@ type Autoscaler struct {
 	Delay time.Duration
 	// NodeCapacity is the size of each node; nil makes no nodes, for an API server alone.
 	NodeCapacity corev1.ResourceList
+	// MarkReady creates nodes that are ready, for an API server alone; otherwise the control plane simulates them.
+	MarkReady bool
 	// Namespace, unless empty, is the one whose requests are answered.
 	Namespace string
 	// Labels are on each node besides.
@@ -329,15 +332,15 @@ func (a *Autoscaler) node(name, group string) *corev1.Node {
 		},
 		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
-	for key, value := range a.Labels {
-		out.Labels[key] = value
-	}
+	maps.Copy(out.Labels, a.Labels)
 	capacity := a.NodeCapacity.DeepCopy()
 	if _, has := capacity[corev1.ResourcePods]; !has {
 		capacity[corev1.ResourcePods] = resource.MustParse("110")
 	}
 	out.Status.Capacity, out.Status.Allocatable = capacity, capacity
-	out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}}
+	if a.MarkReady {
+		out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn"}}
+	}
 	return out
 }
 

@@ -261,18 +261,10 @@ func (f *Facts) Cleanup() (out []plan.Write) {
 		return nil
 	}
 	needed, names := map[types.UID]bool{}, map[string]bool{}
-	for i := range f.Checks {
-		c := &f.Checks[i]
-		if all || c.Config == nil {
-			continue
-		}
-		if r, _ := f.current(c); r != nil {
-			needed[r.UID] = true
-		}
-		names[RequestName(w.Name, c.Check.Name, f.nextAttempt(c, f.entry(c.Check.Name)))] = true
+	if !all {
+		needed, names = f.needed()
 	}
 	for _, r := range f.Requests {
-		names[r.Name] = names[r.Name] || needed[r.UID]
 		if !needed[r.UID] && r.DeletionTimestamp == nil {
 			out = append(out, plan.Write{Verb: plan.Delete, Object: r.stored})
 		}
@@ -284,6 +276,22 @@ func (f *Facts) Cleanup() (out []plan.Write) {
 	}
 	slices.SortFunc(out, func(a, b plan.Write) int { return strings.Compare(a.Object.GetName(), b.Object.GetName()) })
 	return out
+}
+
+// needed returns the requests that decide about checks, by UID, and the names of these and of the next ones.
+func (f *Facts) needed() (requests map[types.UID]bool, names map[string]bool) {
+	requests, names = map[types.UID]bool{}, map[string]bool{}
+	for i := range f.Checks {
+		c := &f.Checks[i]
+		if c.Config == nil {
+			continue
+		}
+		if r, _ := f.current(c); r != nil {
+			requests[r.UID], names[r.Name] = true, true
+		}
+		names[RequestName(f.Workload.Name, c.Check.Name, f.nextAttempt(c, f.entry(c.Check.Name)))] = true
+	}
+	return requests, names
 }
 
 func (f *Facts) entry(check string) kueue.AdmissionCheckState {

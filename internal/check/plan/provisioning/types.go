@@ -56,7 +56,7 @@ type fields struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              RequestSpec   `json:"spec"`
-	Status            RequestStatus `json:"status,omitempty"`
+	Status            RequestStatus `json:"status,omitzero"`
 }
 
 // RequestSpec is what is asked for.
