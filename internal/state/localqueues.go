@@ -89,6 +89,7 @@ func (e SetNamespace) apply(s *State) {
 		return
 	}
 	n.labels, n.exists = e.Labels, true
+	s.read.noteNamespace(e.Name)
 	s.reevaluateNamespace(e.Name)
 }
 
@@ -97,6 +98,7 @@ func (e DeleteNamespace) apply(s *State) {
 	number, known := s.namespaces[name]
 	if known && s.spaces.All[number].exists {
 		s.spaces.All[number] = space{classes: s.spaces.All[number].classes}
+		s.read.noteNamespace(name)
 		s.sweepSpace(name)
 		s.reevaluateNamespace(name)
 	}

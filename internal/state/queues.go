@@ -299,6 +299,7 @@ func (e DeleteQueue) apply(s *State) {
 	}
 	s.reshare = true
 	s.read.see(&have.seen)
+	s.read.dropLooks(have)
 	held := slices.Collect(have.q.Holders().All())
 	line := s.world.RemoveQueue(have.q)
 	s.hang(have.q.Node, have.def.Cohort, "")

@@ -220,6 +220,9 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 		if d.Look.Verdict == trace.Admitted {
 			rec.got = d.Admitted
 		}
+		if rec.in != nil && rec.said.waits() {
+			s.read.noteLook(s.byIndex[rec.in.Index], d.Look)
+		}
 		s.touch(rec)
 		for _, v := range d.Evict {
 			s.flight.touch(s.byNumber.All[v.Workload.Record])
@@ -244,7 +247,10 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 
 // say records the last decision about a workload. Equal decisions share their memory.
 func (s *State) say(r *record, it said) {
-	if l := s.lastSaid; l == nil || l.verdict != it.verdict || l.reason != it.reason || l.note != it.note || len(l.victims)+len(it.victims) > 0 {
+	if r.said.plain(&it) {
+		return
+	}
+	if !s.lastSaid.plain(&it) {
 		kept := it
 		s.lastSaid = &kept
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // Counts are the workloads of a queue. spec: 10 §4.4.
@@ -105,7 +106,7 @@ func (s *State) Look(uid string) *trace.Look {
 	}
 	switch {
 	case r.in != nil && r.wl.Reserved:
-		return s.holding(r)
+		return lookOfHeld(r.wl, r.in.Name, s.heldBy(r))
 	case r.passed:
 		look.Verdict, look.Reason, look.Note = trace.Waits, trace.WaitingForQuota, "a later slice of its job has quota, and may take its place for good"
 		return look
@@ -124,20 +125,20 @@ func (s *State) Look(uid string) *trace.Look {
 	return look
 }
 
-// holding is the record of a reservation.
-func (s *State) holding(r *record) *trace.Look {
-	look := &trace.Look{
-		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted, Table: s.world.Table,
-	}
-	for _, h := range s.heldBy(r) {
+// lookOfHeld is the record of a reservation in a queue, which is by pod set.
+func lookOfHeld(wl *workload.Workload, queue string, held []Held) *trace.Look {
+	names := make([]resource.Pair, len(held))
+	look := &trace.Look{Workload: wl.Key, UID: wl.UID, Queue: queue, Priority: wl.Priority, Verdict: trace.Admitted}
+	for i, h := range held {
 		last := len(look.PodSets) - 1
 		if last < 0 || look.PodSets[last].Name != h.PodSet {
 			look.PodSets = append(look.PodSets, trace.PodSet{Name: h.PodSet})
 			last++
 		}
-		c := trace.Choice{Amount: h.Amount, FR: s.world.Table.FR(h.Flavor, h.Resource), Mode: trace.Held}
-		look.PodSets[last].Resources = append(look.PodSets[last].Resources, c)
+		names[i] = resource.Pair{Flavor: h.Flavor, Resource: h.Resource}
+		look.PodSets[last].Resources = append(look.PodSets[last].Resources, trace.Choice{Amount: h.Amount, FR: resource.FR(i), Mode: trace.Held})
 	}
+	look.Table = resource.NamesOf(names)
 	return look
 }
 

@@ -46,7 +46,7 @@ func TestReservedNote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.look != nil {
-				tc.look.Table = table
+				tc.look.Table = table.Frozen()
 			}
 			if got := reservedNote(tc.w, engine.Decision{Queue: "cq", Look: tc.look}, metav1.NewTime(created.Add(100*time.Second))); got != tc.want {
 				t.Errorf("note\n%s, want\n%s", got, tc.want)
