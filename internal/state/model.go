@@ -61,7 +61,6 @@ type cohortView struct {
 func compareQueues(a, b *queueView) int           { return strings.Compare(a.Name, b.Name) }
 func compareLocalQueues(a, b *localQueueView) int { return a.Name.compare(b.Name) }
 func compareCohorts(a, b *cohortView) int         { return strings.Compare(a.name, b.name) }
-func compareNamespaces(a, b *Namespace) int       { return strings.Compare(a.Name, b.Name) }
 func compareClasses(a, b *entry) int              { return cmp.Compare(a.wl.Class, b.wl.Class) }
 
 func (m *Model) queue(name string) *queueView {

@@ -23,7 +23,6 @@ type publisher struct {
 	stale   []*seen         // queues and LocalQueues whose view may differ
 	cohorts map[string]bool // cohorts whose view may differ: true if their tree was edited
 	classes []classNote
-	spaces  []string // namespaces that may have changed
 	traces  traces
 }
 
@@ -33,7 +32,7 @@ type classNote struct{ queue, class int32 }
 // published is the part of a queue that its views consist of.
 type published struct {
 	figures
-	def     *Queue         // a copy of the definition; nil if that has changed
+	def     *Queue         // a copy of the definition
 	view    *queueView     // the last one
 	line    sorted[*entry] // the pending workloads, in the order of the queue, unless it is UsageBased
 	lines   lineViews
@@ -105,7 +104,7 @@ func (s *State) Publish() *Model {
 		s.beginPublishing()
 	}
 	p := s.read
-	if len(p.touched)+len(p.stale)+len(p.cohorts)+len(p.classes)+len(p.spaces)+len(p.traces.noted) == 0 && !s.flight.hasNews() {
+	if len(p.touched)+len(p.stale)+len(p.cohorts)+len(p.classes)+len(p.traces.noted) == 0 && p.model.namespaces == s.defined.namespaces && !s.flight.hasNews() {
 		return p.model
 	}
 	s.world.ApplyEdits()
@@ -133,7 +132,7 @@ func (s *State) Publish() *Model {
 		s.publishCohort(&next, name, edited)
 	}
 	clear(p.cohorts)
-	s.publishNamespaces(&next)
+	next.namespaces = s.defined.namespaces
 	p.traces.publish(&next, len(s.queues))
 	next.flight = s.flight.publish(&next)
 	if next != *p.model {
@@ -158,9 +157,6 @@ func (s *State) beginPublishing() {
 	}
 	for name := range s.cohorts { //berth:unordered likewise
 		s.read.edit(name)
-	}
-	for name := range s.namespaces { //berth:unordered likewise
-		s.read.spaces = append(s.read.spaces, name)
 	}
 }
 
@@ -267,34 +263,11 @@ func (s *State) staleTrees() {
 	}
 }
 
-// noteNamespace notes that a namespace may have changed.
-func (p *publisher) noteNamespace(name string) {
-	if p != nil {
-		p.spaces = append(p.spaces, name)
-	}
-}
-
-func (s *State) publishNamespaces(m *Model) {
-	for _, name := range s.read.spaces {
-		number, known := s.namespaces[name]
-		if n := (&Namespace{Name: name}); known && s.spaces.All[number].exists {
-			n.Labels = s.spaces.All[number].labels
-			m.namespaces = m.namespaces.put(n, compareNamespaces)
-		} else {
-			m.namespaces = m.namespaces.drop(n, compareNamespaces)
-		}
-	}
-	s.read.spaces = s.read.spaces[:0]
-}
-
 func (s *State) publishQueue(m *Model, name string) {
 	q := s.queues[name]
 	if q == nil {
 		m.queues = m.queues.drop(&queueView{Queue: &Queue{Name: name}}, compareQueues)
 		return
-	}
-	if q.published.def == nil {
-		q.published.def = new(q.def)
 	}
 	root := s.world.Quota.Root(q.q.Node)
 	v := queueView{

@@ -147,7 +147,7 @@ func (s *State) setDefinition(r *record, def *definition) {
 		s.removeReplacing(r)
 	}
 	r.def = def
-	s.defined = def
+	s.applied = def
 	s.leaveShape(before.shape)
 	if def.rests() {
 		r.lq.resting++

@@ -23,6 +23,7 @@ import (
 type State struct {
 	options     Options
 	world       *cycle.World
+	defined     catalog
 	flavors     map[string]*flavor.Flavor
 	cohorts     map[string]*cohort
 	queues      map[string]*queue
@@ -52,7 +53,7 @@ type State struct {
 
 	flight  *recorder
 	begun   *Checkpoint // the one that is not complete, or nil
-	defined *definition // of the event being applied, nil for none
+	applied *definition // of the workload of the event being applied, nil for none
 }
 
 // Name names a LocalQueue, or a ClusterQueue when it has no namespace.
