@@ -24,6 +24,7 @@ import (
 type State struct {
 	options     Options
 	world       *cycle.World
+	defined     catalog
 	flavors     map[string]*flavor.Flavor
 	cohorts     map[string]*cohort
 	queues      map[string]*queue
@@ -54,7 +55,7 @@ type State struct {
 
 	flight  *recorder
 	begun   *Checkpoint // the one that is not complete, or nil
-	defined *definition // of the event being applied, nil for none
+	applied *definition // of the workload of the event being applied, nil for none
 }
 
 // Name names a LocalQueue, or a ClusterQueue when it has no namespace.
@@ -227,6 +228,9 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 		if d.Attempt.Verdict == trace.Admitted {
 			rec.got = d.Admitted
 		}
+		if rec.in != nil && rec.said.waits() {
+			s.read.noteAttempt(s.byIndex[rec.in.Index], d.Attempt)
+		}
 		s.touch(rec)
 		for _, v := range d.Evict {
 			s.flight.touch(s.byNumber.All[v.Workload.Record])
@@ -251,7 +255,10 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 
 // say records the last decision about a workload. Equal decisions share their memory.
 func (s *State) say(r *record, it said) {
-	if l := s.lastSaid; l == nil || l.verdict != it.verdict || l.reason != it.reason || l.note != it.note || len(l.victims)+len(it.victims) > 0 {
+	if r.said.plain(&it) {
+		return
+	}
+	if !s.lastSaid.plain(&it) {
 		kept := it
 		s.lastSaid = &kept
 	}

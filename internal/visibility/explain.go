@@ -30,14 +30,13 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	if w == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: berthv1alpha1.GroupVersion.Group, Resource: "workloads"}, a.name)
 	}
-	found, err := s.told(ctx, a, w)
+	found, err := s.told(ctx, w)
 	if err != nil {
 		return nil, err
 	}
 	out := &berthv1alpha1.Explanation{LocalQueue: string(w.Spec.QueueName)}
 	if found != nil {
-		copied := found.Explanation
-		out = &copied
+		out = new(s.explain(ctx, a, found))
 		out.LocalQueue = string(w.Spec.QueueName)
 	} else if w.Spec.Priority != nil {
 		out.Priority = int64(*w.Spec.Priority)
@@ -55,24 +54,52 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	return out, nil
 }
 
-// told is an answer of the engine about a Workload.
+// told is the last decision about a Workload.
 type told struct {
-	berthv1alpha1.Explanation
-	hidden []string // namespaces of victims whose names are left out, sorted
+	attempt *trace.Attempt
+	place   int // in line from 0, −1 for none
 }
 
-// told asks the engine about a Workload; nil if the engine does not know it. Callers that may list Workloads in a victim's namespace get
-// the victim's name.
-func (s *Server) told(ctx context.Context, a *ask, w *kueue.Workload) (*told, error) {
-	found, err := s.tell(ctx, w, nil)
-	if err != nil || found == nil || len(found.hidden) == 0 {
-		return found, err
+// told returns the last decision about a Workload, nil if the engine does not know it. It is the published one if its trace is kept; if not,
+// the engine evaluates the Workload now.
+func (s *Server) told(ctx context.Context, w *kueue.Workload) (*told, error) {
+	model := s.Model()
+	queue, _ := model.PointsTo(w.Namespace, string(w.Spec.QueueName))
+	if w.Status.Admission != nil {
+		queue = string(w.Status.Admission.ClusterQueue)
 	}
-	readable := s.readable(ctx, a.caller, found.hidden)
-	if len(readable) == 0 {
-		return found, nil
+	priority, since := s.Requests.InLine(w)
+	if last, place, found := model.Find(queue, string(w.UID), priority, since); found {
+		if attempt, kept := last.Attempt(); kept {
+			return &told{attempt, place}, nil
+		}
 	}
-	return s.tell(ctx, w, readable)
+	return question(ctx, s, func(st *state.State) *told {
+		attempt, place := st.AttemptNow(string(w.UID))
+		if attempt == nil {
+			return nil
+		}
+		return &told{attempt, place}
+	})
+}
+
+// explain converts a decision to the API's form. Callers that may list Workloads in a victim's namespace get the victim's name.
+func (s *Server) explain(ctx context.Context, a *ask, t *told) (out berthv1alpha1.Explanation) {
+	var others []string // namespaces of victims, but the own one
+	for _, v := range t.attempt.Victims {
+		if namespace, _, _ := strings.Cut(v.Key, "/"); namespace != a.namespace && !slices.Contains(others, namespace) {
+			others = append(others, namespace)
+		}
+	}
+	if len(others) > 0 {
+		slices.Sort(others)
+		others = s.readable(ctx, a.caller, others)
+	}
+	describe(&out, t.attempt.Naming(func(namespace string) bool { return namespace == a.namespace || slices.Contains(others, namespace) }))
+	if t.place >= 0 {
+		out.PositionInClusterQueue = new(int32(t.place))
+	}
+	return out
 }
 
 // maxReviews bounds the namespaces that are authorized for one explanation. Victims in further ones stay unnamed.
@@ -102,30 +129,6 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 	return out
 }
 
-// tell asks the engine about a Workload, with the names of victims in its own and in readable namespaces. The text is made in the
-// engine's goroutine, which can look up the names of flavors.
-func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string) (*told, error) {
-	return question(ctx, s, func(st *state.State) *told {
-		attempt, place := st.AttemptNow(string(w.UID))
-		if attempt == nil {
-			return nil
-		}
-		out := &told{}
-		visible := func(namespace string) bool { return namespace == w.Namespace || slices.Contains(readable, namespace) }
-		for _, v := range attempt.Victims {
-			if namespace, _, _ := strings.Cut(v.Key, "/"); !visible(namespace) && !slices.Contains(out.hidden, namespace) {
-				out.hidden = append(out.hidden, namespace)
-			}
-		}
-		slices.Sort(out.hidden)
-		describe(&out.Explanation, attempt.Naming(visible))
-		if place >= 0 {
-			out.PositionInClusterQueue = new(int32(place))
-		}
-		return out
-	})
-}
-
 // describe converts a decision trace to the API's form.
 func describe(out *berthv1alpha1.Explanation, attempt *trace.Attempt) {
 	out.Text, out.ClusterQueue, out.Priority = attempt.String(), attempt.Queue, attempt.Priority
@@ -146,11 +149,9 @@ func describe(out *berthv1alpha1.Explanation, attempt *trace.Attempt) {
 		namespace, name, _ := strings.Cut(v.Key, "/")
 		out.Preempts = append(out.Preempts, berthv1alpha1.Victim{Namespace: namespace, Name: name, ClusterQueue: v.Queue, Reason: v.Reason})
 	}
-	for _, fr := range attempt.WakesOn {
-		p := attempt.Table.Pair(fr)
-		out.WakesOn = append(out.WakesOn, p.Flavor+"/"+p.Resource)
+	if len(attempt.WakesOn) > 0 {
+		out.WakesOn = attempt.Wakes()
 	}
-	slices.Sort(out.WakesOn)
 }
 
 func shortfall(r *trace.Refusal) berthv1alpha1.Shortfall {
