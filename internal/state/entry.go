@@ -169,12 +169,10 @@ func (e *entry) same(o *entry) bool {
 // updateEntry replaces the entry of a record number, which may have no record or another one now.
 func (s *State) updateEntry(number int32) {
 	p := s.read
-	for int(number) >= len(p.entries) {
-		p.entries = append(p.entries, nil)
-	}
-	old := p.entries[number]
+	at := p.entries.reach(number)
+	old := *at
 	var e *entry
-	if r := s.byNumber.All[number]; r != nil {
+	if r := s.byNumber.record(number); r != nil {
 		r.noted = false
 		if r.wl != nil && r.lq != nil {
 			now := s.entryOf(r)
@@ -192,7 +190,7 @@ func (s *State) updateEntry(number int32) {
 	if e != nil {
 		s.count(e, 1)
 	}
-	p.entries[number] = e
+	*at = e
 	s.moveInLines(old, e)
 }
 

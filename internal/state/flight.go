@@ -80,7 +80,7 @@ func (f *recorder) update(s *State) {
 		return
 	}
 	for _, number := range f.touched {
-		r := s.byNumber.All[number]
+		r := s.byNumber.record(number)
 		if r != nil {
 			r.unrecorded = false
 		}
@@ -178,7 +178,7 @@ func (f *recorder) noteUnsettled(s *State) {
 	}
 	for _, wl := range s.world.Unsettled() {
 		if wl.Retractions > 0 {
-			f.touch(s.byNumber.All[wl.Record])
+			f.touch(s.byNumber.record(wl.Record))
 		}
 	}
 }

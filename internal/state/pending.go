@@ -132,7 +132,7 @@ func (s *State) AttemptNow(uid string) (attempt *trace.Attempt, place int) {
 		return s.Attempt(uid), -1
 	}
 	m := s.Publish()
-	q, e := m.queue(r.in.Name), s.read.entries[r.first.Record]
+	q, e := m.queue(r.in.Name), *s.read.entries.at(r.first.Record)
 	place = q.place(e)
 	last, known := m.last(q, e)
 	if !known || last.reason == trace.PendingEvaluation && last.of == "" {

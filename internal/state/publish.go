@@ -18,7 +18,7 @@ import (
 // A nil publisher notes nothing.
 type publisher struct {
 	model   *Model
-	entries []*entry        // by record number; nil for a workload in no figure
+	entries pieces[*entry]  // by record number; nil for a workload in no figure
 	touched []int32         // record numbers, with repeats
 	stale   []*seen         // queues and LocalQueues whose view may differ
 	cohorts map[string]bool // cohorts whose view may differ: true if their tree was edited
@@ -91,7 +91,7 @@ func (s *State) watch(q *queue) {
 	q.q.Pending.Watch(func(w *workload.Workload) {
 		s.read.noteClass(q, w.Class)
 		s.read.see(&q.seen)
-		if r := s.byNumber.All[w.Record]; r != nil {
+		if r := s.byNumber.record(w.Record); r != nil {
 			s.read.touch(r)
 		}
 	})
@@ -219,13 +219,13 @@ func (q *queue) evaluated(class int32) *entry {
 // evaluatedEntry returns an entry with the decision that made a class inadmissible, given the workload that was evaluated. It is that of
 // the workload unless that has left the line: then the published one of the class is kept, if it is about the same evaluation.
 func (s *State) evaluatedEntry(q *queue, class int32, by *workload.Workload) *entry {
-	r := s.byNumber.All[by.Record]
+	r := s.byNumber.record(by.Record)
 	if r == nil || r.uid() != by.UID {
 		r = nil
 	}
 	if r != nil && r.wl == by && by.Class == class {
-		if e := s.read.entries[by.Record]; e != nil && e.said == r.said {
-			return e
+		if e := s.read.entries.at(by.Record); e != nil && *e != nil && (*e).said == r.said {
+			return *e
 		}
 	}
 	if old := q.evaluated(class); old != nil && old.wl.UID == by.UID && (r == nil || old.said == r.said) {
@@ -290,7 +290,7 @@ func (s *State) publishQueue(m *Model, name string) {
 		sums: q.figures.publish(), line: q.line, held: q.held, classes: q.classes, lines: q.lines.inOrder,
 	}
 	if v.first != nil {
-		v.firstLine = q.lines.of[s.byNumber.All[v.first.Record].lq]
+		v.firstLine = q.lines.of[s.byNumber.record(v.first.Record).lq]
 	}
 	if q.def.Cohort != "" && root != quota.None {
 		v.root = s.world.Quota.Name(root)

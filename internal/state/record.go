@@ -231,7 +231,7 @@ func (e DeleteWorkload) apply(s *State) {
 	delete(s.orphans[r.def.Queue], uid)
 	delete(s.records, uid)
 	delete(s.second, uid)
-	s.byNumber.Drop(r.first.Record)
+	s.byNumber.drop(r.first.Record)
 	if name := r.name(); s.names[name] == r {
 		delete(s.names, name)
 	}

@@ -228,7 +228,7 @@ func (s *State) usageOf(w *workload.Workload) []sharing.Request {
 
 // assume is told by a cycle of an admission in a UsageBased queue, or that one is retracted. It returns the standing of the line from now on.
 func (s *State) assume(w *workload.Workload, admitted bool) (order.Standing, bool) {
-	r := s.byNumber.All[w.Record]
+	r := s.byNumber.record(w.Record)
 	l := r.lq
 	if s.options.Sharing == nil || l.ranked == nil {
 		return 0, false
@@ -301,7 +301,7 @@ func (s *State) forgetUsage(l *localQueue) {
 
 // heldStanding returns the standing of the LocalQueue of a workload with a reservation, by which a UsageBased queue chooses victims.
 func (s *State) heldStanding(w *workload.Workload) order.Standing {
-	if r := s.byNumber.All[w.Record]; r != nil && r.lq != nil && r.lq.exists {
+	if r := s.byNumber.record(w.Record); r != nil && r.lq != nil && r.lq.exists {
 		return r.lq.standing
 	}
 	return 0

@@ -186,7 +186,7 @@ func Restore(from *Snapshot) (*State, error) {
 // newRestored makes a State of a snapshot, for n workloads, which follow.
 func newRestored(from *Snapshot, n int) *State {
 	s := New(from.Options)
-	s.records, s.byNumber.All = make(map[string]*record, n), make([]*record, 0, n)
+	s.records = make(map[string]*record, n)
 	for _, name := range from.Resources {
 		s.world.Table.ID(name)
 	}
