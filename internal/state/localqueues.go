@@ -15,7 +15,7 @@ func (e SetLocalQueue) apply(s *State) {
 	}
 	s.lead(l, false)
 	l.def, l.exists = def, true
-	keep(&s.defined.localQueues, &def, true, compareQueuesOf)
+	keepDefinition(&s.defined.localQueues, &def, true, compareQueuesOf)
 	s.lead(l, true)
 	s.rank(l)
 	s.see(&l.seen)
@@ -30,8 +30,8 @@ func (e DeleteLocalQueue) apply(s *State) {
 	}
 	s.lead(l, false)
 	l.exists, l.standing = false, 0
-	keep(&s.defined.localQueues, &l.def, false, compareQueuesOf)
-	keep(&s.defined.usages, &SetUsage{Namespace: e.Namespace, Name: e.Name}, false, compareUsages)
+	keepDefinition(&s.defined.localQueues, &l.def, false, compareQueuesOf)
+	keepDefinition(&s.defined.usages, &SetUsage{Namespace: e.Namespace, Name: e.Name}, false, compareUsages)
 	s.rank(l)
 	s.see(&l.seen)
 	s.read.define(l)
@@ -92,7 +92,7 @@ func (e SetNamespace) apply(s *State) {
 		return
 	}
 	n.labels, n.exists = e.Labels, true
-	keep(&s.defined.namespaces, &Namespace{e.Name, e.Labels}, true, compareNamespaces)
+	keepDefinition(&s.defined.namespaces, &Namespace{e.Name, e.Labels}, true, compareNamespaces)
 	s.reevaluateNamespace(e.Name)
 }
 
@@ -101,7 +101,7 @@ func (e DeleteNamespace) apply(s *State) {
 	number, known := s.namespaces[name]
 	if known && s.spaces.All[number].exists {
 		s.spaces.All[number] = space{classes: s.spaces.All[number].classes}
-		keep(&s.defined.namespaces, &Namespace{Name: name}, false, compareNamespaces)
+		keepDefinition(&s.defined.namespaces, &Namespace{Name: name}, false, compareNamespaces)
 		s.sweepSpace(name)
 		s.reevaluateNamespace(name)
 	}

@@ -16,7 +16,7 @@ func (e SetUsage) apply(s *State) {
 		return
 	}
 	l.standing = e.Standing
-	keep(&s.defined.usages, &e, e.Standing != 0, compareUsages)
+	keepDefinition(&s.defined.usages, &e, e.Standing != 0, compareUsages)
 	s.rank(l)
 }
 
