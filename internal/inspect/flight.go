@@ -16,7 +16,7 @@ const FlightEvents = 5000
 
 // Flight serves the last events and decisions of the engine, up to its last turn, for berth replay.
 func Flight(e *engine.Engine) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var from *state.Snapshot
 		var events []state.Event
 		if record := e.Model().Record(); record != nil {

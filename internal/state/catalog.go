@@ -28,8 +28,8 @@ func compareDefined(a, b *Cohort) int        { return strings.Compare(a.Name, b.
 func compareIndexes(a, b *definedQueue) int  { return cmp.Compare(a.index, b.index) }
 func compareQueuesOf(a, b *LocalQueue) int   { return a.key().compare(b.key()) }
 
-// keep adds a definition, or removes it.
-func keep[T any](in *sorted[*T], def *T, exists bool, compare func(a, b *T) int) {
+// keepDefinition adds a definition, or removes it.
+func keepDefinition[T any](in *sorted[*T], def *T, exists bool, compare func(a, b *T) int) {
 	if exists {
 		*in = in.put(def, compare)
 	} else {
@@ -37,8 +37,8 @@ func keep[T any](in *sorted[*T], def *T, exists bool, compare func(a, b *T) int)
 	}
 }
 
-// values returns copies of the definitions, in their order, nil for none.
-func values[T any](of sorted[*T]) []T {
+// definitions returns copies of the definitions, in their order, nil for none.
+func definitions[T any](of sorted[*T]) []T {
 	if of.Len() == 0 {
 		return nil
 	}

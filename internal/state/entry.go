@@ -119,13 +119,7 @@ func (s *State) entryOf(r *record) entry {
 		}
 	}
 	if here && !r.wl.Reserved {
-		e.waits, e.flags, e.said = to.q.Index, e.flags|inLine, r.said
-		if r.def.Told {
-			e.flags |= told
-		}
-		if to.q.Pending.IsAlone(r.wl) {
-			e.flags |= alone
-		}
+		e.queue(r, to)
 	}
 	if here && r.assumed() && !r.def.Reserved {
 		e.waits = to.q.Index
@@ -134,6 +128,17 @@ func (s *State) entryOf(r *record) entry {
 		e.flags |= lined
 	}
 	return e
+}
+
+// queue makes it the entry of a workload in the line of a queue.
+func (e *entry) queue(r *record, to *queue) {
+	e.waits, e.flags, e.said = to.q.Index, e.flags|inLine, r.said
+	if r.def.Told {
+		e.flags |= told
+	}
+	if to.q.Pending.IsAlone(r.wl) {
+		e.flags |= alone
+	}
 }
 
 // hold sets what the entry adds to the figures of the queue of its reservation, if there is one. here: its LocalQueue leads to that queue.

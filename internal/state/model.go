@@ -37,10 +37,22 @@ type queueView struct {
 	resting, reserved, admitted int32
 	sums                        *sums
 	line, held                  sorted[*entry]
-	classes                     sorted[*entry]     // the inadmissible ones, as the workloads that were evaluated
+	classes                     sorted[failed]     // the inadmissible ones
 	first                       *workload.Workload // the prioritized workload, or nil
 	lines                       sorted[*lineView]  // the LocalQueue lines of a UsageBased one, whose workloads are not in line
 	firstLine                   *lineView          // the one of the prioritized workload, or nil
+}
+
+// failed is an inadmissible class, with the workload whose evaluation made it so.
+type failed struct {
+	class int32
+	by    *entry
+}
+
+// evaluated returns the workload whose evaluation made a class inadmissible, nil if it is not.
+func evaluated(classes sorted[failed], class int32) *entry {
+	f, _, _ := classes.find(func(f failed) int { return cmp.Compare(f.class, class) })
+	return f.by
 }
 
 // localQueueView is a LocalQueue in a Model. Its figures count its workloads in the ClusterQueue that it points to.
@@ -64,7 +76,7 @@ type cohortView struct {
 func compareQueues(a, b *queueView) int           { return strings.Compare(a.Name, b.Name) }
 func compareLocalQueues(a, b *localQueueView) int { return a.Name.compare(b.Name) }
 func compareCohorts(a, b *cohortView) int         { return strings.Compare(a.name, b.name) }
-func compareClasses(a, b *entry) int              { return cmp.Compare(a.wl.Class, b.wl.Class) }
+func compareClasses(a, b failed) int              { return cmp.Compare(a.class, b.class) }
 
 func (m *Model) queue(name string) *queueView {
 	q, _, _ := m.queues.find(func(q *queueView) int { return strings.Compare(q.Name, name) })
@@ -181,6 +193,5 @@ func (q *queueView) isActive(e *entry) bool {
 // evaluated returns the workload whose evaluation made the class of a workload in line inadmissible, which may have left the line
 // since; nil if the class is active.
 func (q *queueView) evaluated(e *entry) *entry {
-	by, _, _ := q.classes.find(func(by *entry) int { return compareClasses(by, e) })
-	return by
+	return evaluated(q.classes, e.wl.Class)
 }

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/quota"
@@ -38,7 +37,7 @@ type published struct {
 	line     sorted[*entry] // the pending workloads, in the order of the queue, unless it is UsageBased
 	lines    lineViews
 	held     sorted[*entry]   // the workloads with a reservation
-	classes  sorted[*entry]   // the inadmissible ones, see queueView
+	classes  sorted[failed]   // the inadmissible ones
 	notes    int              // about them, since the last Publish
 	attempts []*trace.Attempt // of evaluations since the last Publish, the last one at the end
 	gone     bool             // it was deleted
@@ -183,8 +182,10 @@ func (s *State) updateClasses() {
 		switch q := s.byIndex[n.queue]; {
 		case q.notes == 0: // made anew
 		case q.notes > manyClasses && q.notes > q.classes.Len()/4:
-			classes := make([]*entry, 0, q.classes.Len())
-			q.q.Pending.EachInadmissible(func(class int32, by *workload.Workload) { classes = append(classes, s.evaluatedEntry(q, class, by)) })
+			classes := make([]failed, 0, q.classes.Len())
+			q.q.Pending.EachInadmissible(func(class int32, by *workload.Workload) {
+				classes = append(classes, failed{class, s.evaluatedEntry(q, class, by)})
+			})
 			slices.SortFunc(classes, compareClasses)
 			q.classes, q.notes = sortedOf(classes), 0
 		default:
@@ -198,22 +199,16 @@ func (s *State) updateClasses() {
 }
 
 func (s *State) updateClass(q *queue, class int32) {
-	old := q.evaluated(class)
+	old := evaluated(q.classes, class)
 	by := q.q.Pending.Evaluated(class)
 	switch {
 	case by == nil && old != nil:
-		q.classes = q.classes.drop(old, compareClasses)
+		q.classes = q.classes.drop(failed{class: class}, compareClasses)
 	case by != nil:
 		if e := s.evaluatedEntry(q, class, by); e != old {
-			q.classes = q.classes.put(e, compareClasses)
+			q.classes = q.classes.put(failed{class, e}, compareClasses)
 		}
 	}
-}
-
-// evaluated returns the entry of a class among the inadmissible ones, or nil.
-func (q *queue) evaluated(class int32) *entry {
-	e, _, _ := q.classes.find(func(by *entry) int { return cmp.Compare(by.wl.Class, class) })
-	return e
 }
 
 // evaluatedEntry returns an entry with the decision that made a class inadmissible, given the workload that was evaluated. It is that of
@@ -223,18 +218,15 @@ func (s *State) evaluatedEntry(q *queue, class int32, by *workload.Workload) *en
 	if r == nil || r.uid() != by.UID {
 		r = nil
 	}
-	if r != nil && r.wl == by && by.Class == class {
+	if r != nil && r.wl == by {
 		if e := s.read.entries.at(by.Record); e != nil && *e != nil && (*e).said == r.said {
 			return *e
 		}
 	}
-	if old := q.evaluated(class); old != nil && old.wl.UID == by.UID && (r == nil || old.said == r.said) {
+	if old := evaluated(q.classes, class); old != nil && old.wl.UID == by.UID && (r == nil || old.said == r.said) {
 		return old
 	}
 	e := &entry{wl: by, waits: noQueue}
-	if by.Class != class { // of a snapshot, which names it by UID only
-		e.wl = &workload.Workload{UID: by.UID, Class: class}
-	}
 	if r != nil {
 		e.said = r.said
 	}

@@ -27,7 +27,7 @@ func (s *State) setFlavor(f flavor.Flavor) {
 		return
 	}
 	*have = f
-	keep(&s.defined.flavors, &f, !f.Missing, compareFlavors)
+	keepDefinition(&s.defined.flavors, &f, !f.Missing, compareFlavors)
 	s.setTree(have)
 	var nodes []quota.Node
 	using := s.using(f.Name)
@@ -135,7 +135,7 @@ func (e SetCohort) apply(s *State) {
 	was := c.parent()
 	s.hang(c.node, was, def.Parent)
 	c.def = &def
-	keep(&s.defined.cohorts, &def, true, compareDefined)
+	keepDefinition(&s.defined.cohorts, &def, true, compareDefined)
 	s.editCohort(c, &def, was)
 }
 
@@ -148,7 +148,7 @@ func (e DeleteCohort) apply(s *State) {
 	was := c.parent()
 	s.hang(c.node, was, "")
 	c.def = nil
-	keep(&s.defined.cohorts, &Cohort{Name: name}, false, compareDefined)
+	keepDefinition(&s.defined.cohorts, &Cohort{Name: name}, false, compareDefined)
 	s.editCohort(c, &Cohort{}, was)
 	s.sweep(name)
 }
@@ -256,7 +256,7 @@ func (e SetQueue) apply(s *State) {
 	s.read.edit(def.Cohort)
 	was, wasUsageBased := q.Closed, have.def.UsageBased
 	have.def, have.published.def = def, new(def)
-	keep(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
+	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
@@ -304,7 +304,7 @@ func (e DeleteQueue) apply(s *State) {
 	s.reshare = true
 	s.read.see(&have.seen)
 	s.read.dropAttempts(have)
-	keep(&s.defined.queues, &definedQueue{index: have.q.Index}, false, compareIndexes)
+	keepDefinition(&s.defined.queues, &definedQueue{index: have.q.Index}, false, compareIndexes)
 	held := slices.Collect(have.q.Holders().All())
 	line := s.world.RemoveQueue(have.q)
 	s.hang(have.q.Node, have.def.Cohort, "")

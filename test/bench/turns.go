@@ -166,14 +166,9 @@ func (y *yard) replace() []state.Event {
 // it takes beside; and what the recorder keeps beside that world after so many events that its record is full. The wide figures are of
 // a world with 10,000 queues and as many pending workloads.
 func (b *bench) copies() error {
-	wide, err := newYard(cycle.Defaults(), preempt.Policy{}, 10_000, many)
-	if err != nil {
+	if err := b.wideCheckpoints(); err != nil {
 		return err
 	}
-	if err := b.checkpoints("snapshot.wide_", wide, false); err != nil {
-		return err
-	}
-	wide = nil
 	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
 	if err != nil {
 		return err
@@ -194,6 +189,14 @@ func (b *bench) copies() error {
 	runtime.KeepAlive(y)
 	runtime.KeepAlive(c)
 	return nil
+}
+
+func (b *bench) wideCheckpoints() error {
+	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 10_000, many)
+	if err != nil {
+		return err
+	}
+	return b.checkpoints("snapshot.wide_", y, false)
 }
 
 // checkpoints measures the checkpoints of a world between events, and forks of them.
