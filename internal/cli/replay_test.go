@@ -35,7 +35,7 @@ func flight(t *testing.T) string {
 	}
 	s.Step(1, 100)
 	var b bytes.Buffer
-	from, events := s.Recorded().Contents()
+	from, events := s.Publish().Record().Contents()
 	if err := sim.WriteRecord(&b, from, events); err != nil {
 		t.Fatal(err)
 	}

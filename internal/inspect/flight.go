@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/berth-project/berth/internal/engine"
@@ -15,17 +14,12 @@ const FlightPath = "/debug/flight-record"
 // FlightEvents is the least number of events in the record.
 const FlightEvents = 5000
 
-// Flight serves the last events and decisions of the engine, for berth replay.
+// Flight serves the last events and decisions of the engine, up to its last turn, for berth replay.
 func Flight(e *engine.Engine) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := e.Read(r.Context(), func(s *state.State) any { return s.Recorded() })
-		if err != nil {
-			unanswered(w, err)
-			return
-		}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var from *state.Snapshot
 		var events []state.Event
-		if record, _ := answer.(*state.Record); record != nil {
+		if record := e.Model().Record(); record != nil {
 			from, events = record.Contents()
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
@@ -33,14 +27,4 @@ func Flight(e *engine.Engine) http.Handler {
 			panic(http.ErrAbortHandler) // the answer is incomplete: the client must notice
 		}
 	})
-}
-
-// unanswered reports that the engine does not answer, or is busy.
-func unanswered(w http.ResponseWriter, err error) {
-	if errors.Is(err, engine.ErrBusy) {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, err.Error(), http.StatusTooManyRequests)
-		return
-	}
-	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }

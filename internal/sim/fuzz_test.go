@@ -117,7 +117,7 @@ func TestMixtures(t *testing.T) {
 			t.Fatalf("could be, and is not, %s\nits last attempt was %v\n%s\n\n%s", attempt, p.s.Attempt(attempt.UID), p.s.Dump(), strings.Join(played, "\n"))
 		}
 		var record bytes.Buffer
-		from, events := p.s.Recorded().Contents()
+		from, events := p.s.Publish().Record().Contents()
 		if err := WriteRecord(&record, from, events); err != nil {
 			t.Fatal(err)
 		}

@@ -201,7 +201,7 @@ func TestRecordOfNodes(t *testing.T) {
 		}
 	}
 	var record bytes.Buffer
-	from, events := p.s.Recorded().Contents()
+	from, events := p.s.Publish().Record().Contents()
 	if err := WriteRecord(&record, from, events); err != nil {
 		t.Fatal(err)
 	}

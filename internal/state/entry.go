@@ -11,16 +11,32 @@ import (
 // entry is what a workload adds to the figures of its queues. It is immutable; of wl only the fields that State.intern sets are read
 // by others than the engine.
 type entry struct {
-	wl           *workload.Workload
-	lq           *localQueue // others read its name only
-	created      workload.Instant
-	usage        *resource.Vector // of its reservation
-	occupied     *occupied        // its places; nil for none
-	waits, holds int32            // the queues of its place in line and of its reservation; noQueue for none
+	wl       *workload.Workload
+	lq       *localQueue // others read its name only
+	created  workload.Instant
+	held     *holding  // its reservation, nil for none
+	occupied *occupied // its places, nil for none
+	said     *said     // the last decision about it while it is in line, or nil
+	waits    int32     // the queue of its place in line; noQueue for none
 	flags
 }
 
+// holding is a reservation in an entry.
+type holding struct {
+	queue int32
+	usage resource.Vector
+	held  []Held // as it was written, nil until then
+}
+
 const noQueue = -1
+
+// holds returns the queue of its reservation, noQueue for none.
+func (e *entry) holds() int32 {
+	if e.held == nil {
+		return noQueue
+	}
+	return e.held.queue
+}
 
 type flags uint8
 
@@ -32,6 +48,7 @@ const (
 	admitted                    // it is admitted
 	own                         // its LocalQueue leads to the queue of its reservation
 	lined                       // it is pending in the line of its LocalQueue, see lineViews
+	told                        // its status contains that it waits
 )
 
 func (f flags) has(o flags) bool { return f&o != 0 }
@@ -85,7 +102,7 @@ func compareEntries(a, b *entry) int { return order.Compare(a.wl, b.wl) }
 
 // entryOf returns the entry of a record.
 func (s *State) entryOf(r *record) entry {
-	e := entry{wl: r.wl, lq: r.lq, created: r.def.Created, waits: noQueue, holds: noQueue}
+	e := entry{wl: r.wl, lq: r.lq, created: r.def.Created, waits: noQueue}
 	var to *queue // where its LocalQueue leads to
 	if r.lq.exists {
 		to = s.queues[r.lq.def.Queue]
@@ -100,10 +117,7 @@ func (s *State) entryOf(r *record) entry {
 		}
 	}
 	if here && !r.wl.Reserved {
-		e.waits, e.flags = to.q.Index, e.flags|inLine
-		if to.q.Pending.IsAlone(r.wl) {
-			e.flags |= alone
-		}
+		e.queue(r, to)
 	}
 	if here && r.assumed() && !r.def.Reserved {
 		e.waits = to.q.Index
@@ -114,12 +128,26 @@ func (s *State) entryOf(r *record) entry {
 	return e
 }
 
+// queue makes it the entry of a workload in the line of a queue.
+func (e *entry) queue(r *record, to *queue) {
+	e.waits, e.flags, e.said = to.q.Index, e.flags|inLine, r.said
+	if r.def.Told {
+		e.flags |= told
+	}
+	if to.q.Pending.IsAlone(r.wl) {
+		e.flags |= alone
+	}
+}
+
 // hold sets what the entry adds to the figures of the queue of its reservation, if there is one. here: its LocalQueue leads to that queue.
 func (e *entry) hold(r *record, here bool) {
 	if r.in == nil || !r.wl.Reserved {
 		return
 	}
-	e.holds, e.usage = r.in.Index, &r.wl.Usage.Quota
+	e.held = &holding{queue: r.in.Index, usage: r.wl.Usage.Quota} // that of a workload is replaced
+	if r.def.Reserved && !r.assumed() {
+		e.held.held = r.def.Held
+	}
 	if r.def.Admitted {
 		e.flags |= admitted
 	}
@@ -134,35 +162,30 @@ func (e *entry) same(o *entry) bool {
 	if e.occupied.same(o.occupied) {
 		plain.occupied = e.occupied
 	}
-	if e.usage == nil || o.usage == nil {
+	if e.held == nil || o.held == nil {
 		return *e == plain
 	}
-	plain.usage = e.usage
-	return *e == plain && slices.Equal(*e.usage, *o.usage)
+	plain.held = e.held
+	return *e == plain && e.held.queue == o.held.queue && slices.Equal(e.held.usage, o.held.usage) && slices.Equal(e.held.held, o.held.held)
 }
 
 // updateEntry replaces the entry of a record number, which may have no record or another one now.
 func (s *State) updateEntry(number int32) {
 	p := s.read
-	for int(number) >= len(p.entries) {
-		p.entries = append(p.entries, nil)
-	}
-	old := p.entries[number]
+	at := p.entries.reach(number)
+	old := *at
 	var e *entry
-	if r := s.byNumber.All[number]; r != nil {
+	if r := s.byNumber.record(number); r != nil {
 		r.noted = false
 		if r.wl != nil && r.lq != nil {
 			now := s.entryOf(r)
 			if old != nil && old.same(&now) {
 				return
 			}
-			if now.waits != noQueue || now.holds != noQueue {
+			if now.waits != noQueue || now.held != nil {
 				e = new(now)
 			}
 		}
-	}
-	if e != nil && e.usage != nil {
-		e.usage = new(*e.usage) // that of a workload is replaced
 	}
 	if old != nil {
 		s.count(old, -1)
@@ -170,7 +193,7 @@ func (s *State) updateEntry(number int32) {
 	if e != nil {
 		s.count(e, 1)
 	}
-	p.entries[number] = e
+	*at = e
 	s.moveInLines(old, e)
 }
 
@@ -181,8 +204,8 @@ func (s *State) moveInLines(old, e *entry) {
 		if old.waits != noQueue && !(same && old.waitsIn(e)) {
 			s.byIndex[old.waits].dropWaiting(old)
 		}
-		if old.holds != noQueue && !(same && old.holds == e.holds) {
-			from := s.byIndex[old.holds]
+		if old.held != nil && !(same && old.holds() == e.holds()) {
+			from := s.byIndex[old.holds()]
 			from.held = from.held.drop(old, compareEntries)
 		}
 	}
@@ -192,8 +215,8 @@ func (s *State) moveInLines(old, e *entry) {
 	if e.waits != noQueue {
 		s.byIndex[e.waits].addWaiting(e)
 	}
-	if e.holds != noQueue {
-		to := s.byIndex[e.holds]
+	if e.held != nil {
+		to := s.byIndex[e.holds()]
 		to.held = to.held.put(e, compareEntries)
 	}
 }
@@ -221,8 +244,8 @@ func (s *State) count(e *entry, sign int32) {
 			q.figures.ask(e.wl, sign)
 		}
 	}
-	if e.holds != noQueue {
-		q := s.byIndex[e.holds]
+	if e.held != nil {
+		q := s.byIndex[e.holds()]
 		s.read.see(&q.seen)
 		q.figures.hold(s.world.Table, e, sign)
 		if e.has(own) {
@@ -275,11 +298,11 @@ func (f *figures) hold(names *resource.Table, e *entry, sign int32) {
 	if e.has(admitted) {
 		f.admitted += sign
 	}
-	if len(*e.usage) == 0 {
+	if len(e.held.usage) == 0 {
 		return
 	}
 	to := f.writable()
-	for _, u := range *e.usage {
+	for _, u := range e.held.usage {
 		i, known := slices.BinarySearchFunc(to.held, u.FR, func(t tally, fr resource.FR) int { return int(t.fr) - int(fr) })
 		if !known {
 			to.held = slices.Insert(to.held, i, tally{Pair: names.Ref(u.FR), fr: u.FR})

@@ -82,10 +82,10 @@ func (s *State) Apply(e Event) (r cycle.Result) {
 	if step, ok := e.(Step); ok {
 		return s.Step(step.Now, step.Budget)
 	}
-	s.defined = nil
+	s.applied = nil
 	e.apply(s)
-	if s.defined != nil {
-		s.flight.note(s.defined)
+	if s.applied != nil {
+		s.flight.note(s.applied)
 	} else {
 		s.flight.note(e)
 	}

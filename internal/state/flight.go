@@ -1,7 +1,6 @@
 package state
 
 import (
-	"math"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -26,12 +25,14 @@ type recorder struct {
 	last, older leg
 	records     pages
 	touched     []int32 // numbers of records that may differ from their checkpoints, with repeats
+	published   *Record
 }
 
-// leg is a part of the record: a checkpoint, and the events after it.
+// leg is a part of the record: a checkpoint, and the events after it. A copy of it stays as it is: nothing that it shows is written to.
 type leg struct {
 	from   *Checkpoint
-	events [][]noted // in pieces, so that none is ever copied
+	full   [][]noted // in pieces, so that none is ever copied
+	last   []noted   // the piece that is not full
 	number int       // of events
 }
 
@@ -42,12 +43,13 @@ type noted any
 const piece = 1024
 
 func (l *leg) note(n noted) {
-	last := len(l.events) - 1
-	if l.number%piece == 0 {
-		l.events = append(l.events, make([]noted, 0, piece))
-		last++
+	if len(l.last) == cap(l.last) {
+		if l.last != nil {
+			l.full = append(l.full, l.last)
+		}
+		l.last = make([]noted, 0, piece)
 	}
-	l.events[last] = append(l.events[last], n)
+	l.last = append(l.last, n)
 	l.number++
 }
 
@@ -78,7 +80,7 @@ func (f *recorder) update(s *State) {
 		return
 	}
 	for _, number := range f.touched {
-		r := s.byNumber.All[number]
+		r := s.byNumber.record(number)
 		if r != nil {
 			r.unrecorded = false
 		}
@@ -124,37 +126,49 @@ func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.
 
 // Record is the events of a State since a moment.
 type Record struct {
-	from      *Checkpoint
-	events    [][]noted
-	resources []string
+	older, last leg
+	resources   []string
 }
 
-// Recorded returns the record, nil without State.Record. It costs next to nothing, unless a checkpoint is not complete.
-func (s *State) Recorded() *Record {
-	f := s.flight
-	s.ContinueCheckpoint(math.MaxInt)
-	switch {
-	case f == nil:
-		return nil
-	case f.older.from == nil:
-		return &Record{f.last.from, slices.Clone(f.last.events), s.world.Table.Names()}
-	}
-	return &Record{f.older.from, slices.Concat(f.older.events, f.last.events), s.world.Table.Names()}
+// hasNews reports whether anything was recorded since the last call of publish.
+func (f *recorder) hasNews() bool {
+	return f != nil && (f.published == nil || f.published.last.number != f.last.number || f.published.last.from != f.last.from)
 }
+
+// publish returns the record for a Model, nil without a recorder.
+func (f *recorder) publish(in *Model) *Record {
+	if f.hasNews() {
+		f.published = &Record{f.older, f.last, *in.resources}
+	}
+	if f == nil {
+		return nil
+	}
+	return f.published
+}
+
+// Record returns the events that led to the Model, nil if they are not recorded. See State.Record.
+func (m *Model) Record() *Record { return m.flight }
 
 // Contents returns a Snapshot, and the events since. It may be called in any goroutine, while the State changes.
 func (r *Record) Contents() (from *Snapshot, events []Event) {
-	for _, piece := range r.events {
-		for _, n := range piece {
-			switch n := n.(type) {
-			case *definition:
-				events = append(events, SetWorkload(n.workload(r.resources)))
-			case Event:
-				events = append(events, n)
+	checkpoint := r.last.from
+	legs := []leg{r.last}
+	if r.older.from != nil { // then that of the last one may not be complete
+		checkpoint, legs = r.older.from, []leg{r.older, r.last}
+	}
+	for _, l := range legs {
+		for _, piece := range append(slices.Clip(l.full), l.last) {
+			for _, n := range piece {
+				switch n := n.(type) {
+				case *definition:
+					events = append(events, SetWorkload(n.workload(r.resources)))
+				case Event:
+					events = append(events, n)
+				}
 			}
 		}
 	}
-	return r.from.Snapshot(), events
+	return checkpoint.Snapshot(), events
 }
 
 // noteUnsettled notes workloads whose admission was retracted in this step: there need not be a decision about them.
@@ -164,7 +178,7 @@ func (f *recorder) noteUnsettled(s *State) {
 	}
 	for _, wl := range s.world.Unsettled() {
 		if wl.Retractions > 0 {
-			f.touch(s.byNumber.All[wl.Record])
+			f.touch(s.byNumber.record(wl.Record))
 		}
 	}
 }

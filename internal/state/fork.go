@@ -41,7 +41,7 @@ func (c *Checkpoint) Fork() (*State, error) {
 // byLocalQueue returns the checkpoints of the records of each LocalQueue: one after another they find the data of their queue in the
 // processor's cache.
 func (c *Checkpoint) byLocalQueue() (all [][]*workloadCheckpoint) {
-	numbers := make(map[*Name]int, len(c.localQueues))
+	numbers := make(map[*Name]int, c.defined.localQueues.Len())
 	for w := range c.records() {
 		n, known := numbers[w.def.localQueue]
 		if !known {

@@ -18,6 +18,7 @@ func (e SetLocalQueue) apply(s *State) {
 		s.wake(l)
 	}
 	l.def, l.exists = def, true
+	keepDefinition(&s.defined.localQueues, &def, true, compareQueuesOf)
 	s.lead(l, true)
 	s.weigh(l)
 	s.read.define(l)
@@ -31,6 +32,7 @@ func (e DeleteLocalQueue) apply(s *State) {
 	}
 	s.lead(l, false)
 	l.exists = false
+	keepDefinition(&s.defined.localQueues, &l.def, false, compareQueuesOf)
 	s.forgetUsage(l)
 	s.rank(l)
 	s.see(&l.seen)
@@ -92,6 +94,7 @@ func (e SetNamespace) apply(s *State) {
 		return
 	}
 	n.labels, n.exists = e.Labels, true
+	keepDefinition(&s.defined.namespaces, &Namespace{e.Name, e.Labels}, true, compareNamespaces)
 	s.reevaluateNamespace(e.Name)
 }
 
@@ -100,6 +103,7 @@ func (e DeleteNamespace) apply(s *State) {
 	number, known := s.namespaces[name]
 	if known && s.spaces.All[number].exists {
 		s.spaces.All[number] = space{classes: s.spaces.All[number].classes}
+		keepDefinition(&s.defined.namespaces, &Namespace{Name: name}, false, compareNamespaces)
 		s.sweepSpace(name)
 		s.reevaluateNamespace(name)
 	}

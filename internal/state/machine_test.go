@@ -614,7 +614,7 @@ func reread(t *rapid.T, s *Snapshot) *State {
 
 // replay runs the record of the flight again.
 func (m *machine) replay(t *rapid.T) {
-	from, events := m.s.Recorded().Contents()
+	from, events := m.s.Publish().Record().Contents()
 	again := reread(t, from)
 	for i := range events {
 		r := again.Apply(events[i])

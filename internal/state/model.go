@@ -16,7 +16,10 @@ type Model struct {
 	queues      sorted[*queueView]
 	localQueues sorted[*localQueueView] // the existing ones
 	cohorts     sorted[*cohortView]     // the defined or named ones
+	namespaces  sorted[*Namespace]      // the existing ones
 	resources   *[]string               // the names of resource.IDs
+	traces      *[]*tracePage           // of the last evaluations, by Queue.Index
+	flight      *Record                 // nil without a recorder
 	fair        bool                    // there is fair sharing
 	ground
 }
@@ -24,24 +27,39 @@ type Model struct {
 // queueView is a ClusterQueue in a Model.
 type queueView struct {
 	*Queue
-	root             string // of its cohort tree, "" without one and below a cycle
-	inactive, closed bool   // its definition closes it; no workload can be admitted
-	share            quota.Share
+	root     string // of its cohort tree, "" without one and below a cycle
+	index    int32  // cycle.Queue.Index
+	inactive string // why it admits no workload as its definition says, "" if it does
+	closed   bool   // no workload can be admitted
+	share    quota.Share
 
 	active, inadmissible        int32 // in line
 	resting, reserved, admitted int32
 	sums                        *sums
 	line, held                  sorted[*entry]
-	classes                     sorted[int32]      // the inadmissible ones
+	classes                     sorted[failed]     // the inadmissible ones
 	first                       *workload.Workload // the prioritized workload, or nil
 	lines                       sorted[*lineView]  // the LocalQueue lines of a UsageBased one, whose workloads are not in line
 	firstLine                   *lineView          // the one of the prioritized workload, or nil
+}
+
+// failed is an inadmissible class, with the workload whose evaluation made it so.
+type failed struct {
+	class int32
+	by    *entry
+}
+
+// evaluated returns the workload whose evaluation made a class inadmissible, nil if it is not.
+func evaluated(classes sorted[failed], class int32) *entry {
+	f, _, _ := classes.find(func(f failed) int { return cmp.Compare(f.class, class) })
+	return f.by
 }
 
 // localQueueView is a LocalQueue in a Model. Its figures count its workloads in the ClusterQueue that it points to.
 type localQueueView struct {
 	Name
 	queue                               string
+	stopped                             bool
 	inLine, resting, reserved, admitted int32
 	sums                                *sums
 	usage                               *sharing.Usage // nil without admission fair sharing
@@ -58,6 +76,7 @@ type cohortView struct {
 func compareQueues(a, b *queueView) int           { return strings.Compare(a.Name, b.Name) }
 func compareLocalQueues(a, b *localQueueView) int { return a.Name.compare(b.Name) }
 func compareCohorts(a, b *cohortView) int         { return strings.Compare(a.name, b.name) }
+func compareClasses(a, b failed) int              { return cmp.Compare(a.class, b.class) }
 
 func (m *Model) queue(name string) *queueView {
 	q, _, _ := m.queues.find(func(q *queueView) int { return strings.Compare(q.Name, name) })
@@ -81,7 +100,7 @@ func (m *Model) Queue(name string) (View, bool) {
 		return View{}, false
 	}
 	v := View{Counts: Counts{int(q.active), int(q.inadmissible + q.resting), int(q.reserved), int(q.admitted)}}
-	if q.inactive {
+	if q.inactive != "" {
 		v.Active, v.Inadmissible = 0, v.Active+v.Inadmissible
 	}
 	if m.fair {
@@ -168,9 +187,11 @@ func (m *Model) PointsTo(namespace, localQueue string) (queue string, ok bool) {
 
 // isActive reports whether a workload is in line and is evaluated when it is the head.
 func (q *queueView) isActive(e *entry) bool {
-	if q.closed || !e.has(inLine) || e.has(alone) {
-		return false
-	}
-	_, _, inadmissible := q.classes.find(func(class int32) int { return cmp.Compare(class, e.wl.Class) })
-	return !inadmissible
+	return !q.closed && e.has(inLine) && !e.has(alone) && q.evaluated(e) == nil
+}
+
+// evaluated returns the workload whose evaluation made the class of a workload in line inadmissible, which may have left the line
+// since; nil if the class is active.
+func (q *queueView) evaluated(e *entry) *entry {
+	return evaluated(q.classes, e.wl.Class)
 }

@@ -56,6 +56,7 @@ func (m *machine) checkModel(t *rapid.T) {
 		equal("cohort is defined "+name, isDefined, known)
 	}
 	m.checkGround(t, got)
+	m.checkReasons(t, got)
 	if again := m.s.Publish(); again != got {
 		t.Fatal("without an event the model is another one")
 	}
@@ -63,6 +64,30 @@ func (m *machine) checkModel(t *rapid.T) {
 		equal("a model of before", k.shows, k.Model.dump())
 	}
 	m.kept = append(m.kept[max(0, len(m.kept)-2):], keptModel{got, got.dump()})
+}
+
+// checkReasons: the published reasons and traces belong to the last decisions.
+func (m *machine) checkReasons(t *rapid.T, got *Model) {
+	said := map[string]bool{}
+	for last := range got.Lasts() {
+		r := m.s.records[last.UID()]
+		if want, sure := m.s.slowReason(r); sure && last.Reason() != want {
+			t.Fatalf("%s waits for %s, the model says %s", r.wl.Key, want, last.Reason())
+		}
+		found, _, is := got.Find(r.in.Name, last.UID(), r.wl.Priority, r.wl.Since)
+		if !is || found.Reason() != last.Reason() {
+			t.Fatalf("%s waits for %s, and is found: %v %v", r.wl.Key, last.Reason(), is, found.Reason())
+		}
+		if attempt, kept := last.Attempt(); kept && (attempt.UID != last.UID() || attempt.Reason != last.Reason() || attempt.Verdict != last.verdict) {
+			t.Fatalf("%s waits for %s, its trace says\n%s", r.wl.Key, last.Reason(), attempt)
+		}
+		said[last.UID()] = true
+	}
+	for uid, r := range m.s.records {
+		if want, sure := m.s.slowReason(r); sure && want != "" && !said[uid] {
+			t.Fatalf("%s waits for %s, the model says nothing", r.wl.Key, want)
+		}
+	}
 }
 
 func (m *machine) checkLine(t *rapid.T, q *queue, got *Model) {

@@ -93,8 +93,8 @@ func (p *pages) checkpointOf(r *record) workloadCheckpoint {
 // copyRecords makes the checkpoints of all records.
 func (s *State) copyRecords() pages {
 	var p pages
-	for number, r := range s.byNumber.All {
-		p.set(int32(number), p.checkpointOf(r))
+	for number := range s.byNumber.len {
+		p.set(number, p.checkpointOf(s.byNumber.record(number)))
 	}
 	return p
 }

@@ -124,25 +124,24 @@ func (l PendingList) Page(in *Name, offset, limit int64) []Placed {
 	return page
 }
 
-// AttemptNow is Attempt for the visibility API: of a workload without a decision, as on a replica
-// that does not decide, it returns the outcome of an evaluation now. It also returns the place
-// in line from 0, −1 for none.
+// AttemptNow evaluates a workload in line now, and decides nothing: it returns the last decision about it with present figures, and its place
+// in line from 0. Of other workloads it returns Attempt, and −1. It is for questions that Model.Last does not answer.
 func (s *State) AttemptNow(uid string) (attempt *trace.Attempt, place int) {
 	r := s.records[uid]
 	if r == nil || r.in == nil || r.wl.Reserved {
 		return s.Attempt(uid), -1
 	}
-	place = s.Publish().queue(r.in.Name).place(s.read.entries[r.first.Record])
-	if r.said != nil {
-		return s.Attempt(uid), place
+	m := s.Publish()
+	q, e := m.queue(r.in.Name), *s.read.entries.at(r.first.Record)
+	place = q.place(e)
+	last, known := m.last(q, e)
+	if !known || last.reason == trace.PendingEvaluation && last.of == "" {
+		last.said = said{verdict: trace.Waits, reason: trace.PendingEvaluation, note: fmt.Sprintf("number %d in line of ClusterQueue %s", place+1, q.Name)}
 	}
-	note := fmt.Sprintf("number %d in line of ClusterQueue %s", place+1, r.in.Name)
-	attempt = &trace.Attempt{Workload: r.wl.Key, UID: uid, Queue: r.in.Name, Priority: r.wl.Priority}
-	if r.in.Closed == "" {
+	attempt = &trace.Attempt{Workload: r.wl.Key, UID: uid, Queue: q.Name, Priority: r.wl.Priority}
+	if q.inactive == "" {
 		attempt = s.world.Explain(r.wl)
-	} else {
-		note += ", which is inactive: " + r.in.Closed
 	}
-	attempt.Verdict, attempt.Reason, attempt.Note = trace.Waits, trace.PendingEvaluation, note
+	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims = last.verdict, last.reason, last.note, last.victims
 	return attempt, place
 }

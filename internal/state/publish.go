@@ -1,11 +1,11 @@
 package state
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -17,11 +17,12 @@ import (
 // A nil publisher notes nothing.
 type publisher struct {
 	model   *Model
-	entries []*entry        // by record number; nil for a workload in no figure
+	entries pieces[*entry]  // by record number; nil for a workload in no figure
 	touched []int32         // record numbers, with repeats
 	stale   []*seen         // queues and LocalQueues whose view may differ
 	cohorts map[string]bool // cohorts whose view may differ: true if their tree was edited
 	classes []classNote
+	traces  traces
 	ground  // of the next Model
 }
 
@@ -31,13 +32,15 @@ type classNote struct{ queue, class int32 }
 // published is the part of a queue that its views consist of.
 type published struct {
 	figures
-	def     *Queue         // a copy of the definition; nil if that has changed
-	view    *queueView     // the last one
-	line    sorted[*entry] // the pending workloads, in the order of the queue, unless it is UsageBased
-	lines   lineViews
-	held    sorted[*entry] // the workloads with a reservation
-	classes sorted[int32]  // the inadmissible ones
-	notes   int            // about them, since the last Publish
+	def      *Queue         // a copy of the definition
+	view     *queueView     // the last one
+	line     sorted[*entry] // the pending workloads, in the order of the queue, unless it is UsageBased
+	lines    lineViews
+	held     sorted[*entry]   // the workloads with a reservation
+	classes  sorted[failed]   // the inadmissible ones
+	notes    int              // about them, since the last Publish
+	attempts []*trace.Attempt // of evaluations since the last Publish, the last one at the end
+	gone     bool             // it was deleted
 }
 
 func (p *publisher) touch(r *record) {
@@ -87,7 +90,7 @@ func (s *State) watch(q *queue) {
 	q.q.Pending.Watch(func(w *workload.Workload) {
 		s.read.noteClass(q, w.Class)
 		s.read.see(&q.seen)
-		if r := s.byNumber.All[w.Record]; r != nil {
+		if r := s.byNumber.record(w.Record); r != nil {
 			s.read.touch(r)
 		}
 	})
@@ -101,7 +104,8 @@ func (s *State) Publish() *Model {
 		s.beginPublishing()
 	}
 	p := s.read
-	if len(p.touched)+len(p.stale)+len(p.cohorts)+len(p.classes) == 0 && p.ground == p.model.ground {
+	noted := len(p.touched) + len(p.stale) + len(p.cohorts) + len(p.classes) + len(p.traces.noted)
+	if noted == 0 && p.ground == p.model.ground && p.model.namespaces == s.defined.namespaces && !s.flight.hasNews() {
 		return p.model
 	}
 	s.countTouched()
@@ -126,6 +130,9 @@ func (s *State) Publish() *Model {
 		s.publishCohort(&next, name, edited)
 	}
 	clear(p.cohorts)
+	next.namespaces = s.defined.namespaces
+	p.traces.publish(&next, len(s.queues))
+	next.flight = s.flight.publish(&next)
 	if next != *p.model {
 		p.model = &next
 	}
@@ -154,9 +161,7 @@ func (s *State) beginPublishing() {
 	for _, q := range s.queues { //berth:unordered likewise
 		s.watch(q)
 		s.read.see(&q.seen)
-		for _, id := range q.q.Pending.InadmissibleClassIDs() {
-			s.read.noteClass(q, id)
-		}
+		q.q.Pending.EachInadmissible(func(class int32, _ *workload.Workload) { s.read.noteClass(q, class) })
 	}
 	for _, l := range s.localQueues { //berth:unordered likewise
 		s.read.see(&l.seen)
@@ -177,11 +182,14 @@ func (s *State) updateClasses() {
 		switch q := s.byIndex[n.queue]; {
 		case q.notes == 0: // made anew
 		case q.notes > manyClasses && q.notes > q.classes.Len()/4:
-			ids := q.q.Pending.InadmissibleClassIDs()
-			slices.Sort(ids)
-			q.classes, q.notes = sortedOf(ids), 0
+			classes := make([]failed, 0, q.classes.Len())
+			q.q.Pending.EachInadmissible(func(class int32, by *workload.Workload) {
+				classes = append(classes, failed{class, s.evaluatedEntry(q, class, by)})
+			})
+			slices.SortFunc(classes, compareClasses)
+			q.classes, q.notes = sortedOf(classes), 0
 		default:
-			q.updateClass(n.class)
+			s.updateClass(q, n.class)
 		}
 	}
 	for _, n := range p.classes {
@@ -190,14 +198,39 @@ func (s *State) updateClasses() {
 	p.classes = p.classes[:0]
 }
 
-func (q *queue) updateClass(id int32) {
-	_, _, has := q.classes.find(func(class int32) int { return cmp.Compare(class, id) })
-	switch is := q.q.Pending.IsInadmissible(id); {
-	case is && !has:
-		q.classes = q.classes.put(id, cmp.Compare[int32])
-	case has && !is:
-		q.classes = q.classes.drop(id, cmp.Compare[int32])
+func (s *State) updateClass(q *queue, class int32) {
+	old := evaluated(q.classes, class)
+	by := q.q.Pending.Evaluated(class)
+	switch {
+	case by == nil && old != nil:
+		q.classes = q.classes.drop(failed{class: class}, compareClasses)
+	case by != nil:
+		if e := s.evaluatedEntry(q, class, by); e != old {
+			q.classes = q.classes.put(failed{class, e}, compareClasses)
+		}
 	}
+}
+
+// evaluatedEntry returns an entry with the decision that made a class inadmissible, given the workload that was evaluated. It is that of
+// the workload unless that has left the line: then the published one of the class is kept, if it is about the same evaluation.
+func (s *State) evaluatedEntry(q *queue, class int32, by *workload.Workload) *entry {
+	r := s.byNumber.record(by.Record)
+	if r == nil || r.uid() != by.UID {
+		r = nil
+	}
+	if r != nil && r.wl == by {
+		if e := s.read.entries.at(by.Record); e != nil && *e != nil && (*e).said == r.said {
+			return *e
+		}
+	}
+	if old := evaluated(q.classes, class); old != nil && old.wl.UID == by.UID && (r == nil || old.said == r.said) {
+		return old
+	}
+	e := &entry{wl: by, waits: noQueue}
+	if r != nil {
+		e.said = r.said
+	}
+	return e
 }
 
 // staleTrees notes all queues and cohorts in the trees of the edited cohorts.
@@ -241,18 +274,15 @@ func (s *State) publishQueue(m *Model, name string) {
 		m.queues = m.queues.drop(&queueView{Queue: &Queue{Name: name}}, compareQueues)
 		return
 	}
-	if q.published.def == nil {
-		q.published.def = new(q.def)
-	}
 	root := s.world.Quota.Root(q.q.Node)
 	v := queueView{
-		Queue: q.published.def, inactive: q.q.Closed != "", closed: q.q.Closed != "" || root == quota.None, share: s.world.Quota.Share(q.q.Node),
+		Queue: q.published.def, index: q.q.Index, inactive: q.q.Closed, closed: q.q.Closed != "" || root == quota.None, share: s.world.Quota.Share(q.q.Node),
 		active: int32(q.q.Pending.Active()), inadmissible: int32(q.q.Pending.Inadmissible()), first: q.q.Pending.Prioritized(),
 		resting: q.figures.resting, reserved: q.figures.reserved, admitted: q.figures.admitted,
 		sums: q.figures.publish(), line: q.line, held: q.held, classes: q.classes, lines: q.lines.inOrder,
 	}
 	if v.first != nil {
-		v.firstLine = q.lines.of[s.byNumber.All[v.first.Record].lq]
+		v.firstLine = q.lines.of[s.byNumber.record(v.first.Record).lq]
 	}
 	if q.def.Cohort != "" && root != quota.None {
 		v.root = s.world.Quota.Name(root)
@@ -273,7 +303,7 @@ func (s *State) publishLocalQueue(m *Model, name Name) {
 		return
 	}
 	v := localQueueView{
-		Name: name, queue: l.def.Queue, inLine: l.figures.inLine, resting: l.figures.resting,
+		Name: name, queue: l.def.Queue, stopped: l.def.Stopped, inLine: l.figures.inLine, resting: l.figures.resting,
 		reserved: l.figures.reserved, admitted: l.figures.admitted, sums: l.figures.publish(),
 		usage: l.usage(s.options.Sharing),
 	}

@@ -27,6 +27,7 @@ func (s *State) setFlavor(f flavor.Flavor) {
 		return
 	}
 	*have = f
+	keepDefinition(&s.defined.flavors, &f, !f.Missing, compareFlavors)
 	s.setTree(have)
 	var nodes []quota.Node
 	using := s.using(f.Name)
@@ -134,6 +135,7 @@ func (e SetCohort) apply(s *State) {
 	was := c.parent()
 	s.hang(c.node, was, def.Parent)
 	c.def = &def
+	keepDefinition(&s.defined.cohorts, &def, true, compareDefined)
 	s.editCohort(c, &def, was)
 }
 
@@ -146,6 +148,7 @@ func (e DeleteCohort) apply(s *State) {
 	was := c.parent()
 	s.hang(c.node, was, "")
 	c.def = nil
+	keepDefinition(&s.defined.cohorts, &Cohort{Name: name}, false, compareDefined)
 	s.editCohort(c, &Cohort{}, was)
 	s.sweep(name)
 }
@@ -252,7 +255,8 @@ func (e SetQueue) apply(s *State) {
 	s.hang(q.Node, have.def.Cohort, def.Cohort)
 	s.read.edit(def.Cohort)
 	was, wasUsageBased := q.Closed, have.def.UsageBased
-	have.def, have.published.def = def, nil
+	have.def, have.published.def = def, new(def)
+	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
@@ -299,6 +303,8 @@ func (e DeleteQueue) apply(s *State) {
 	}
 	s.reshare = true
 	s.read.see(&have.seen)
+	s.read.dropAttempts(have)
+	keepDefinition(&s.defined.queues, &definedQueue{index: have.q.Index}, false, compareIndexes)
 	held := slices.Collect(have.q.Holders().All())
 	line := s.world.RemoveQueue(have.q)
 	s.hang(have.q.Node, have.def.Cohort, "")

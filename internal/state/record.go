@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -53,6 +52,11 @@ type said struct {
 	reason  trace.Reason
 	note    string
 	victims []trace.Victim
+}
+
+// plain reports whether two decisions are equal and have no victims; nil equals none.
+func (s *said) plain(o *said) bool {
+	return s != nil && s.verdict == o.verdict && s.reason == o.reason && s.note == o.note && len(s.victims)+len(o.victims) == 0
 }
 
 func (e SetWorkload) apply(s *State) {
@@ -144,7 +148,7 @@ func (s *State) setDefinition(r *record, def *definition) {
 		s.removeReplacing(r)
 	}
 	r.def = def
-	s.defined = def
+	s.applied = def
 	s.leaveShape(before.shape)
 	if def.rests() {
 		r.lq.resting++
@@ -227,7 +231,7 @@ func (e DeleteWorkload) apply(s *State) {
 	delete(s.orphans[r.def.Queue], uid)
 	delete(s.records, uid)
 	delete(s.second, uid)
-	s.byNumber.Drop(r.first.Record)
+	s.byNumber.drop(r.first.Record)
 	if name := r.name(); s.names[name] == r {
 		delete(s.names, name)
 	}
@@ -356,23 +360,16 @@ func (s *State) bypass(r *record, q *queue) {
 // route returns the queue of a pending workload, and why it cannot be admitted there whatever
 // quota is free. spec: 10 §4.10.
 func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
-	lq := r.lq
-	name := lq.name.Name
-	if name == "" {
-		return nil, trace.Misconfigured, "it names no LocalQueue; set the label kueue.x-k8s.io/queue-name"
+	var def *LocalQueue
+	if r.lq.exists {
+		def = &r.lq.def
+		q = s.queues[def.Queue]
 	}
-	if !lq.exists {
-		return nil, trace.Misconfigured, fmt.Sprintf("LocalQueue %s doesn't exist in namespace %s; create it or name another", name, lq.name.Namespace)
-	}
-	if lq.def.Stopped {
-		return nil, trace.Suspended, fmt.Sprintf("LocalQueue %s is stopped (stopPolicy)", name)
-	}
-	q = s.queues[lq.def.Queue]
-	if q == nil {
-		return nil, trace.Misconfigured, fmt.Sprintf("ClusterQueue %s, which LocalQueue %s points to, doesn't exist", lq.def.Queue, name)
+	if reason, note = unqueued(r.lq.name, def, q != nil); reason != "" {
+		return nil, reason, note
 	}
 	if q.q.Closed != "" {
-		return q, trace.Suspended, fmt.Sprintf("ClusterQueue %s is inactive: %s", lq.def.Queue, q.q.Closed)
+		return q, trace.Suspended, inactive(q.def.Name, q.q.Closed)
 	}
 	return q, "", ""
 }

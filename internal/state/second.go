@@ -99,7 +99,7 @@ func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision,
 func (s *State) placeLater(r *record) cycle.Decision {
 	attempt := &trace.Attempt{
 		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.def.Queue, Priority: r.def.Priority, Verdict: trace.Waits,
-		Reason: trace.TopologyPlacementFailed, Table: s.world.Table,
+		Reason: trace.TopologyPlacementFailed, Table: s.world.Table.Frozen(),
 	}
 	d := cycle.Decision{Workload: r.wl, Queue: r.def.Queue, Attempt: attempt, SecondPass: true}
 	podSets, placements, why := s.newPlaces(r)

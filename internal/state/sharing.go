@@ -229,7 +229,7 @@ func (s *State) usageOf(w *workload.Workload) []sharing.Request {
 
 // assume is told by a cycle of an admission in a UsageBased queue, or that one is retracted. It returns the standing of the line from now on.
 func (s *State) assume(w *workload.Workload, admitted bool) (order.Standing, bool) {
-	r := s.byNumber.All[w.Record]
+	r := s.byNumber.record(w.Record)
 	l := r.lq
 	if s.options.Sharing == nil || l.ranked == nil {
 		return 0, false
@@ -305,7 +305,7 @@ func (s *State) forgetUsage(l *localQueue) {
 
 // heldStanding returns the standing of the LocalQueue of a workload with a reservation, by which a UsageBased queue chooses victims.
 func (s *State) heldStanding(w *workload.Workload) order.Standing {
-	if r := s.byNumber.All[w.Record]; r != nil && r.lq != nil && r.lq.exists {
+	if r := s.byNumber.record(w.Record); r != nil && r.lq != nil && r.lq.exists {
 		return r.lq.standing
 	}
 	return 0
@@ -350,27 +350,23 @@ func (s *State) restoreUsage(m *sharing.Memory) {
 	}
 }
 
-// BehindByUsage returns the past usage of the LocalQueue of a pending workload, and the LocalQueues whose pending workloads come before
-// it because they have used less, in their order; nil for a workload outside of UsageBased ClusterQueues. It costs a pass over them.
-func (s *State) BehindByUsage(uid string) (own *sharing.Usage, before []Name) {
-	r := s.records[uid]
-	if r == nil || !r.waitsToBeAdmitted() || s.options.Sharing == nil || r.lq.ranked == nil {
-		return nil, nil
+// BehindByUsage returns the LocalQueues of a UsageBased ClusterQueue whose pending workloads come before those of another one because they
+// have used less, in their order. It costs a pass over them.
+func (m *Model) BehindByUsage(queue, namespace, localQueue string) (before []Name) {
+	q := m.queue(queue)
+	if q == nil {
+		return nil
 	}
-	s.countTouched()
-	for v := range r.lq.ranked.lines.inOrder.all() {
-		if v.standing >= r.lq.standing {
-			break
+	var tied []Name // with the standing of the last one
+	last := order.Standing(0)
+	for l := range q.lines.all() {
+		if l.standing != last {
+			before, tied, last = append(before, tied...), nil, l.standing
 		}
-		before = append(before, v.lq.name)
-	}
-	return r.lq.usage(s.options.Sharing), before
-}
-
-// PastUsage returns the past usage of a LocalQueue, nil without any.
-func (s *State) PastUsage(n Name) *sharing.Usage {
-	if l := s.localQueues[n]; l != nil {
-		return l.usage(s.options.Sharing)
+		if (l.lq.name == Name{namespace, localQueue}) {
+			return before
+		}
+		tied = append(tied, l.lq.name)
 	}
 	return nil
 }

@@ -242,7 +242,7 @@ func TestSharingTwin(t *testing.T) {
 
 // replayed compares a State with the replay of its record.
 func replayed(t *rapid.T, s *State) {
-	from, events := s.Recorded().Contents()
+	from, events := s.Publish().Record().Contents()
 	again, err := Restore(from)
 	if err != nil {
 		t.Fatal(err)
@@ -267,13 +267,16 @@ func TestBehindByUsage(t *testing.T) {
 	w.s.Step(w.now, 1000) // c0 is admitted, and owes
 	w.s.submitTo(Name{"team", "c"}, "late", 9, 9, 2)
 	w.s.Step(w.now, 1000)
-	own, before := w.s.BehindByUsage("late")
-	if diff := gocmp.Diff([]Name{{"team", "a"}, {"team", "b"}}, before); diff != "" || own == nil || own.Value <= w.s.PastUsage(before[0]).Value {
-		t.Errorf("behind, with %+v (-want +got):\n%s", own, diff)
+	m := w.s.Publish()
+	if diff := gocmp.Diff([]Name{{"team", "a"}, {"team", "b"}}, m.BehindByUsage(w.queue.Name, "team", "c")); diff != "" {
+		t.Errorf("behind (-want +got):\n%s", diff)
 	}
-	for _, uid := range []string{"a1", "c0", "nobody"} {
-		if _, before := w.s.BehindByUsage(uid); len(before) > 0 {
-			t.Errorf("%s is behind %v", uid, before)
+	if c, a := m.Usage("team", "c"), m.Usage("team", "a"); c.Value <= a.Value {
+		t.Errorf("used %+v, and %+v", c, a)
+	}
+	for _, other := range []string{"a", "b", "nobody"} { // a and b have used the same
+		if before := m.BehindByUsage(w.queue.Name, "team", other); len(before) > 0 {
+			t.Errorf("%s is behind %v", other, before)
 		}
 	}
 }

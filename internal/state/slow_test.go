@@ -6,9 +6,11 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -333,6 +335,33 @@ func (t *slowCollector) cohort(name string, n quota.Node) CohortStatistics {
 	slices.SortFunc(out.Subtree, compareHeld)
 	slices.SortFunc(out.Reserved, compareHeld)
 	return out
+}
+
+// slowReason returns why a workload in line waits, "" for others; not sure if the workload that was evaluated in its place has another
+// decision by now, or is gone.
+func (s *State) slowReason(r *record) (why trace.Reason, sure bool) {
+	if r.in == nil || r.wl.Reserved {
+		return "", true
+	}
+	if _, reason, _ := s.route(r); reason != "" {
+		return reason, true
+	}
+	by := r.in.Pending.Representative(r.wl)
+	if r.said.waits() && r.said.reason != trace.Suspended && (by == nil || r.said.reason != trace.Misconfigured) {
+		return r.said.reason, true
+	}
+	if by != nil {
+		other := s.records[by.UID]
+		if other == nil || other.wl != by || !other.said.waits() {
+			return "", false
+		}
+		return other.said.reason, true
+	}
+	labels, exists := s.world.NamespaceLabels(r.wl)
+	if reason, _, _ := cycle.Misfit(r.in.Name, r.in.Namespaces, r.wl, labels, exists); reason != "" {
+		return reason, true
+	}
+	return trace.PendingEvaluation, true
 }
 
 // waiting lists the pending workloads of a queue in their order, by a pass and a sort.

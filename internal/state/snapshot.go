@@ -51,24 +51,20 @@ type WorkloadMemory struct {
 
 // Checkpoint is a State at one moment: copies of what changes, and references to what does not.
 type Checkpoint struct {
-	options     Options
-	resources   []string
-	pairs       []resource.Pair
-	namespaces  []Namespace
-	flavors     []flavor.Flavor
-	cohorts     []Cohort
-	queues      []Queue
-	localQueues []LocalQueue
-	usage       sharing.Memory
-	workloads   []*page
-	number      int // of workloads
-	shapes      int // their number, about
-	classes     int // likewise
-	notices     []cycle.Decision
-	world       *cycle.Checkpoint
-	nodes       topology.Nodes
-	measured    []topology.Measured
-	second      []secondPassMemory
+	options   Options
+	resources []string
+	pairs     []resource.Pair
+	defined   catalog
+	usage     sharing.Memory
+	workloads []*page
+	number    int // of workloads
+	shapes    int // their number, about
+	classes   int // likewise
+	notices   []cycle.Decision
+	world     *cycle.Checkpoint
+	nodes     topology.Nodes
+	measured  []topology.Measured
+	second    []secondPassMemory
 }
 
 // Checkpoint copies s, which costs some words for each queue and inadmissible class, and without a recorder for each workload. Call it
@@ -88,47 +84,16 @@ func (s *State) ContinueCheckpoint(classes int) (more bool) {
 	return s.begun != nil
 }
 
-// copyDefinitions adds the definitions of queues, cohorts, flavors and namespaces.
-func (s *State) copyDefinitions(c *Checkpoint) {
-	for name, number := range s.namespaces { //berth:unordered Snapshot sorts them
-		if n := &s.spaces.All[number]; n.exists {
-			c.namespaces = append(c.namespaces, Namespace{name, n.labels})
-		}
-	}
-	for _, f := range s.flavors { //berth:unordered Snapshot sorts them
-		if !f.Missing {
-			c.flavors = append(c.flavors, *f)
-		}
-	}
-	for _, each := range s.cohorts { //berth:unordered Snapshot sorts them
-		if each.def != nil {
-			c.cohorts = append(c.cohorts, *each.def)
-		}
-	}
-	for _, q := range s.world.Queues {
-		if q != nil {
-			c.queues = append(c.queues, s.queues[q.Name].def)
-		}
-	}
-	for _, l := range s.localQueues { //berth:unordered Snapshot sorts them
-		if l.exists {
-			c.localQueues = append(c.localQueues, l.def)
-		}
-	}
-	c.usage = s.usageMemory()
-}
-
 // BeginCheckpoint begins a checkpoint of s as it is now, which costs some words for each queue, and without a recorder for each workload.
 // It can be used once it is Done; events may come before and between, which pay for the classes that they
 // change. One that was begun earlier is completed first. Call it when the last step has left nothing to do.
 func (s *State) BeginCheckpoint() *Checkpoint {
 	s.ContinueCheckpoint(math.MaxInt)
 	c := &Checkpoint{
-		options: s.options, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
-		number: len(s.records), shapes: len(s.shapes), classes: len(s.classes),
+		options: s.options, defined: s.defined, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
+		usage: s.usageMemory(), number: len(s.records), shapes: len(s.shapes), classes: len(s.classes),
 	}
 	s.begun = c
-	s.copyDefinitions(c)
 	if s.places != nil {
 		c.nodes, c.measured, c.second = s.places.Nodes(), s.places.Measured(), s.secondPasses()
 	}
@@ -158,13 +123,14 @@ func (c *Checkpoint) Snapshot() *Snapshot {
 }
 
 func (c *Checkpoint) withoutWorkloads() *Snapshot {
+	queues := make([]Queue, 0, c.defined.queues.Len())
+	for q := range c.defined.queues.all() {
+		queues = append(queues, *q.def)
+	}
 	return &Snapshot{
-		Options: c.options, Resources: slices.Clone(c.resources), Pairs: slices.Clone(c.pairs), Queues: c.queues,
-		Namespaces:  slices.SortedFunc(slices.Values(c.namespaces), func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) }),
-		Flavors:     slices.SortedFunc(slices.Values(c.flavors), func(a, b flavor.Flavor) int { return strings.Compare(a.Name, b.Name) }),
-		Cohorts:     slices.SortedFunc(slices.Values(c.cohorts), func(a, b Cohort) int { return strings.Compare(a.Name, b.Name) }),
-		LocalQueues: slices.SortedFunc(slices.Values(c.localQueues), func(a, b LocalQueue) int { return a.key().compare(b.key()) }),
-		NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources), Usage: c.usage,
+		Options: c.options, Resources: slices.Clone(c.resources), Pairs: slices.Clone(c.pairs), Queues: queues,
+		Namespaces: definitions(c.defined.namespaces), Flavors: definitions(c.defined.flavors), Cohorts: definitions(c.defined.cohorts),
+		LocalQueues: definitions(c.defined.localQueues), NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources), Usage: c.usage,
 	}
 }
 
@@ -220,7 +186,7 @@ func Restore(from *Snapshot) (*State, error) {
 // newRestored makes a State of a snapshot, for n workloads, which follow.
 func newRestored(from *Snapshot, n int) *State {
 	s := New(from.Options)
-	s.records, s.byNumber.All = make(map[string]*record, n), make([]*record, 0, n)
+	s.records = make(map[string]*record, n)
 	for _, name := range from.Resources {
 		s.world.Table.ID(name)
 	}

@@ -24,6 +24,7 @@ import (
 type State struct {
 	options     Options
 	world       *cycle.World
+	defined     catalog
 	flavors     map[string]*flavor.Flavor
 	cohorts     map[string]*cohort
 	queues      map[string]*queue
@@ -33,7 +34,7 @@ type State struct {
 	namespaces  map[string]int32         // the numbers of spaces
 	spaces      resource.Slots[space]
 	records     map[string]*record            // by UID
-	byNumber    resource.Slots[*record]       // by workload.Workload.Record
+	byNumber    numbered                      // by workload.Workload.Record
 	names       map[Name]*record              // the newest of each name
 	replacing   map[Name][]*record            // the slices that want to replace the one of a name
 	orphans     map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
@@ -54,7 +55,7 @@ type State struct {
 
 	flight  *recorder
 	begun   *Checkpoint // the one that is not complete, or nil
-	defined *definition // of the event being applied, nil for none
+	applied *definition // of the workload of the event being applied, nil for none
 }
 
 // Name names a LocalQueue, or a ClusterQueue when it has no namespace.
@@ -155,7 +156,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	for again := true; again; {
 		part := s.world.Step(now, budget-r.Work)
 		for _, wl := range part.Retracted {
-			r := s.byNumber.All[wl.Record]
+			r := s.byNumber.record(wl.Record)
 			r.got, r.said = nil, nil
 		}
 		again = s.decided(part.Decisions)
@@ -190,7 +191,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 // in line again, unless this part has admitted them as well.
 func (s *State) retracted(workloads []*workload.Workload) {
 	for _, wl := range workloads {
-		r := s.byNumber.All[wl.Record]
+		r := s.byNumber.record(wl.Record)
 		s.touch(r)
 		switch {
 		case r.assumed():
@@ -222,14 +223,17 @@ func (s *State) withheld(d cycle.Decision) bool {
 func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
-		rec := s.byNumber.All[d.Workload.Record]
+		rec := s.byNumber.record(d.Workload.Record)
 		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims})
 		if d.Attempt.Verdict == trace.Admitted {
 			rec.got = d.Admitted
 		}
+		if rec.in != nil && rec.said.waits() {
+			s.read.noteAttempt(s.byIndex[rec.in.Index], d.Attempt)
+		}
 		s.touch(rec)
 		for _, v := range d.Evict {
-			s.flight.touch(s.byNumber.All[v.Workload.Record])
+			s.flight.touch(s.byNumber.record(v.Workload.Record))
 		}
 	}
 	if len(s.replacing) == 0 {
@@ -238,7 +242,7 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	// After all are recorded: a replacement may have been admitted itself.
 	for i := range decisions {
 		if d := &decisions[i]; d.Attempt.Verdict == trace.Admitted {
-			rec := s.byNumber.All[d.Workload.Record]
+			rec := s.byNumber.record(d.Workload.Record)
 			charged := s.charge(rec)
 			if p := s.replacedSlice(rec); p != nil {
 				more = s.yieldLine(p) || more
@@ -251,7 +255,10 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 
 // say records the last decision about a workload. Equal decisions share their memory.
 func (s *State) say(r *record, it said) {
-	if l := s.lastSaid; l == nil || l.verdict != it.verdict || l.reason != it.reason || l.note != it.note || len(l.victims)+len(it.victims) > 0 {
+	if r.said.plain(&it) {
+		return
+	}
+	if !s.lastSaid.plain(&it) {
 		kept := it
 		s.lastSaid = &kept
 	}

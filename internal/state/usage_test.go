@@ -30,7 +30,9 @@ func (m *machine) setUsage(t *rapid.T) {
 	counts := func() (out []int) {
 		for _, name := range slices.Sorted(maps.Keys(m.s.queues)) {
 			p := &m.s.queues[name].q.Pending
-			out = append(out, p.Active(), p.Inadmissible(), len(p.InadmissibleClassIDs()))
+			classes := 0
+			p.EachInadmissible(func(int32, *workload.Workload) { classes++ })
+			out = append(out, p.Active(), p.Inadmissible(), classes)
 		}
 		return out
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // Counts are the workloads of a queue. spec: 10 §4.4.
@@ -106,7 +107,7 @@ func (s *State) Attempt(uid string) *trace.Attempt {
 	}
 	switch {
 	case r.in != nil && r.wl.Reserved:
-		return s.holding(r)
+		return attemptOfHeld(r.wl, r.in.Name, s.heldBy(r))
 	case r.passed:
 		attempt.Verdict, attempt.Reason, attempt.Note = trace.Waits, trace.WaitingForQuota, "a later slice of its job has quota, and may take its place for good"
 		return attempt
@@ -125,20 +126,20 @@ func (s *State) Attempt(uid string) *trace.Attempt {
 	return attempt
 }
 
-// holding is the record of a reservation.
-func (s *State) holding(r *record) *trace.Attempt {
-	attempt := &trace.Attempt{
-		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.in.Name, Priority: r.wl.Priority, Verdict: trace.Admitted, Table: s.world.Table,
-	}
-	for _, h := range s.heldBy(r) {
+// attemptOfHeld is the record of a reservation in a queue, which is by pod set.
+func attemptOfHeld(wl *workload.Workload, queue string, held []Held) *trace.Attempt {
+	names := make([]resource.Pair, len(held))
+	attempt := &trace.Attempt{Workload: wl.Key, UID: wl.UID, Queue: queue, Priority: wl.Priority, Verdict: trace.Admitted}
+	for i, h := range held {
 		last := len(attempt.PodSets) - 1
 		if last < 0 || attempt.PodSets[last].Name != h.PodSet {
 			attempt.PodSets = append(attempt.PodSets, trace.PodSet{Name: h.PodSet})
 			last++
 		}
-		c := trace.Choice{Amount: h.Amount, FR: s.world.Table.FR(h.Flavor, h.Resource), Mode: trace.Held}
-		attempt.PodSets[last].Resources = append(attempt.PodSets[last].Resources, c)
+		names[i] = resource.Pair{Flavor: h.Flavor, Resource: h.Resource}
+		attempt.PodSets[last].Resources = append(attempt.PodSets[last].Resources, trace.Choice{Amount: h.Amount, FR: resource.FR(i), Mode: trace.Held})
 	}
+	attempt.Table = resource.NamesOf(names)
 	return attempt
 }
 

@@ -10,9 +10,24 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
+// reasonNow is why a workload waits, as the model has it; "" for others.
+func (s *State) reasonNow(uid string) trace.Reason {
+	for last := range s.Publish().Lasts() {
+		if last.UID() == uid {
+			return last.Reason()
+		}
+	}
+	if r := s.records[uid]; r != nil && r.in == nil {
+		reason, _ := s.Publish().Unqueued(r.lq.name.Namespace, r.lq.name.Name)
+		return reason
+	}
+	return ""
+}
+
 // TestReasonsOfAll: every workload that waits has a reason, whether it was evaluated itself or not. spec: 20 §4.22.
 func TestReasonsOfAll(t *testing.T) {
 	s := New(Options{Options: immediately()})
+	s.Publish() // from now on traces are kept
 	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
 	s.Apply(SetNamespace{Name: "ns", Labels: nil})
 	for _, name := range []string{"cq", "strict"} {
@@ -43,19 +58,35 @@ func TestReasonsOfAll(t *testing.T) {
 		"runs": "", "unknown": "", "first": trace.WaitingForQuota, "second": trace.WaitingForQuota, "newcomer": trace.WaitingForQuota,
 		"nowhere": trace.Misconfigured, "head": trace.ExceedsMaxQuota, "behind": trace.PendingEvaluation,
 	} {
-		d, ok := s.Why(uid)
-		if got := s.Reason(uid); got != want || ok != (want != "") {
+		if got := s.reasonNow(uid); got != want {
 			t.Errorf("%s: %q, want %q", uid, got, want)
 		}
-		if ok && (d.Attempt.Reason != want || d.Attempt.UID != uid || d.Attempt.Workload != "ns/"+uid || d.Attempt.Verdict != trace.Waits) {
-			t.Errorf("%s: %+v", uid, d.Attempt)
+	}
+	for uid, of := range map[string]string{"first": "first", "second": "first", "newcomer": "first", "head": "head"} {
+		last, place, found := s.Publish().Find(s.QueueOf(uid), uid, 0, s.records[uid].def.Since)
+		if !found || place < 0 {
+			t.Fatalf("%s is not found, or at place %d", uid, place)
+		}
+		attempt, kept := last.Attempt()
+		if !kept || attempt.UID != uid || attempt.Workload != "ns/"+uid || attempt.Verdict != trace.Waits || attempt.Sentence() != s.Attempt(of).Sentence() {
+			t.Errorf("the trace of %s is kept: %v\n%v\nwant that of %s\n%v", uid, kept, attempt, of, s.Attempt(of))
+		}
+		if passed, _, found := s.Publish().Find(s.QueueOf(uid), uid, 7, 0); !found || passed.wl != last.wl {
+			t.Errorf("%s is found by its place in line only", uid)
 		}
 	}
-	if d, _ := s.Why("second"); d.Attempt.Sentence() != s.Attempt("first").Sentence() {
-		t.Errorf("the second says %q, the first %q", d.Attempt.Sentence(), s.Attempt("first").Sentence())
+	last, _, _ := s.Publish().Find("strict", "behind", 0, s.records["behind"].def.Since)
+	if attempt, kept := last.Attempt(); kept {
+		t.Errorf("behind was not evaluated, and has the trace\n%v", attempt)
+	}
+	s.Apply(DeleteWorkload("first"))
+	for _, uid := range []string{"second", "newcomer"} {
+		if got := s.reasonNow(uid); got != trace.WaitingForQuota {
+			t.Errorf("after the evaluated one was deleted, %s: %q", uid, got)
+		}
 	}
 	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "none", Queue: "strict"}))
-	if got := s.Reason("nowhere"); got != trace.Misconfigured && got != trace.PendingEvaluation {
+	if got := s.reasonNow("nowhere"); got != trace.Misconfigured && got != trace.PendingEvaluation {
 		t.Errorf("after its queue was made: %q", got)
 	}
 }
@@ -86,7 +117,7 @@ func TestMisfits(t *testing.T) {
 			UID: uid, Namespace: tc.namespace, Name: uid, Version: 1, LocalQueue: "cq", Queueable: true, Problem: tc.problem,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1000}}}},
 		}))
-		if got := s.Reason(uid); got != tc.want {
+		if got := s.reasonNow(uid); got != tc.want {
 			t.Errorf("%s: %q, want %q", uid, got, tc.want)
 		}
 	}

@@ -31,14 +31,13 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	if w == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: berthv1alpha1.GroupVersion.Group, Resource: "workloads"}, a.name)
 	}
-	found, err := s.told(ctx, a, w)
+	found, err := s.told(ctx, w)
 	if err != nil {
 		return nil, err
 	}
 	out := &berthv1alpha1.Explanation{LocalQueue: string(w.Spec.QueueName)}
 	if found != nil {
-		copied := found.Explanation
-		out = &copied
+		out = new(s.explain(ctx, a, found, string(w.Spec.QueueName)))
 		out.LocalQueue = string(w.Spec.QueueName)
 	} else if w.Spec.Priority != nil {
 		out.Priority = int64(*w.Spec.Priority)
@@ -56,24 +55,68 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	return out, nil
 }
 
-// told is an answer of the engine about a Workload.
+// told is the last decision about a Workload.
 type told struct {
-	berthv1alpha1.Explanation
-	hidden []string // namespaces of victims whose names are left out, sorted
+	attempt *trace.Attempt
+	place   int // in line from 0, −1 for none
 }
 
-// told asks the engine about a Workload; nil if the engine does not know it. Callers that may list Workloads in a victim's namespace get
-// the victim's name.
-func (s *Server) told(ctx context.Context, a *ask, w *kueue.Workload) (*told, error) {
-	found, err := s.tell(ctx, w, nil)
-	if err != nil || found == nil || len(found.hidden) == 0 {
-		return found, err
+// told returns the last decision about a Workload, nil if the engine does not know it. It is the published one if its trace is kept; if not,
+// the engine evaluates the Workload now.
+func (s *Server) told(ctx context.Context, w *kueue.Workload) (*told, error) {
+	model := s.Model()
+	queue, _ := model.PointsTo(w.Namespace, string(w.Spec.QueueName))
+	if w.Status.Admission != nil {
+		queue = string(w.Status.Admission.ClusterQueue)
 	}
-	readable := s.readable(ctx, a.caller, found.hidden)
-	if len(readable) == 0 {
-		return found, nil
+	priority, since := s.Requests.InLine(w)
+	if last, place, found := model.Find(queue, string(w.UID), priority, since); found {
+		if attempt, kept := last.Attempt(); kept {
+			return &told{attempt, place}, nil
+		}
 	}
-	return s.tell(ctx, w, readable)
+	return question(ctx, s, func(st *state.State) *told {
+		attempt, place := st.AttemptNow(string(w.UID))
+		if attempt == nil {
+			return nil
+		}
+		return &told{attempt, place}
+	})
+}
+
+// explain converts a decision to the API's form. Callers that may list Workloads in the namespace of a victim, or of a LocalQueue that
+// comes first by past usage, get its name.
+func (s *Server) explain(ctx context.Context, a *ask, t *told, localQueue string) (out berthv1alpha1.Explanation) {
+	m := s.Model()
+	var others []string // namespaces, but the own one
+	see := func(namespace string) {
+		if namespace != a.namespace && !slices.Contains(others, namespace) {
+			others = append(others, namespace)
+		}
+	}
+	for _, v := range t.attempt.Victims {
+		namespace, _, _ := strings.Cut(v.Key, "/")
+		see(namespace)
+	}
+	var before []state.Name
+	if t.place >= 0 {
+		if before = m.BehindByUsage(t.attempt.Queue, a.namespace, localQueue); len(before) > 0 {
+			see(before[0].Namespace)
+		}
+	}
+	if len(others) > 0 {
+		slices.Sort(others)
+		others = s.readable(ctx, a.caller, others)
+	}
+	visible := func(namespace string) bool { return namespace == a.namespace || slices.Contains(others, namespace) }
+	describe(&out, t.attempt.Naming(visible))
+	if len(before) > 0 {
+		out.Text += behind(m, before, state.Name{Namespace: a.namespace, Name: localQueue}, visible)
+	}
+	if t.place >= 0 {
+		out.PositionInClusterQueue = new(int32(t.place))
+	}
+	return out
 }
 
 // maxReviews bounds the namespaces that are authorized for one explanation. Victims in further ones stay unnamed.
@@ -103,38 +146,13 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 	return out
 }
 
-// tell asks the engine about a Workload, with the names of victims in its own and in readable namespaces. The text is made in the
-// engine's goroutine, which can look up the names of flavors.
-func (s *Server) tell(ctx context.Context, w *kueue.Workload, readable []string) (*told, error) {
-	return question(ctx, s, func(st *state.State) *told {
-		attempt, place := st.AttemptNow(string(w.UID))
-		if attempt == nil {
-			return nil
-		}
-		out := &told{}
-		visible := func(namespace string) bool { return namespace == w.Namespace || slices.Contains(readable, namespace) }
-		for _, v := range attempt.Victims {
-			if namespace, _, _ := strings.Cut(v.Key, "/"); !visible(namespace) && !slices.Contains(out.hidden, namespace) {
-				out.hidden = append(out.hidden, namespace)
-			}
-		}
-		slices.Sort(out.hidden)
-		describe(&out.Explanation, attempt.Naming(visible))
-		out.Text += behind(st, string(w.UID), visible)
-		if place >= 0 {
-			out.PositionInClusterQueue = new(int32(place))
-		}
-		return out
-	})
-}
-
-// behind tells which LocalQueues come first because they have used less, "" for none. LocalQueues of other tenants have no name.
-func behind(st *state.State, uid string, visible func(namespace string) bool) string {
-	own, before := st.BehindByUsage(uid)
-	if len(before) == 0 {
+// behind tells which LocalQueues come before another one because they have used less. Those of other tenants have no name.
+func behind(m *state.Model, before []state.Name, than state.Name, visible func(namespace string) bool) string {
+	least, own := m.Usage(before[0].Namespace, before[0].Name), m.Usage(than.Namespace, than.Name)
+	if least == nil || own == nil {
 		return ""
 	}
-	first, least := "another LocalQueue", st.PastUsage(before[0])
+	first := "another LocalQueue"
 	if visible(before[0].Namespace) {
 		first = "LocalQueue " + before[0].Namespace + "/" + before[0].Name
 	}
@@ -165,11 +183,9 @@ func describe(out *berthv1alpha1.Explanation, attempt *trace.Attempt) {
 		namespace, name, _ := strings.Cut(v.Key, "/")
 		out.Preempts = append(out.Preempts, berthv1alpha1.Victim{Namespace: namespace, Name: name, ClusterQueue: v.Queue, Reason: v.Reason})
 	}
-	for _, fr := range attempt.WakesOn {
-		p := attempt.Table.Pair(fr)
-		out.WakesOn = append(out.WakesOn, p.Flavor+"/"+p.Resource)
+	if len(attempt.WakesOn) > 0 {
+		out.WakesOn = attempt.Wakes()
 	}
-	slices.Sort(out.WakesOn)
 }
 
 func shortfall(r *trace.Refusal) berthv1alpha1.Shortfall {

@@ -1,6 +1,7 @@
 package visibility
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -25,8 +26,9 @@ func preempting(t *testing.T, r rules) *Server {
 	t.Helper()
 	s := world(r)
 	s.Workload = func(namespace, name string) *kueue.Workload {
-		return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)}}
+		return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)}, Spec: kueue.WorkloadSpec{QueueName: "q2"}}
 	}
+	s.Model() // from now on traces are kept
 	_, err := s.Read(t.Context(), func(st *state.State) any {
 		st.Apply(state.SetFlavor(flavor.Flavor{Name: "f"}))
 		st.Apply(state.SetQueue(state.Queue{
@@ -54,6 +56,10 @@ func preempting(t *testing.T, r rules) *Server {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	s.Read = func(context.Context, func(*state.State) any) (any, error) {
+		t.Error("a decision that is published was evaluated again")
+		return nil, context.Canceled
 	}
 	return s
 }

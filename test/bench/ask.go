@@ -13,8 +13,9 @@ import (
 )
 
 // ask: the costs of readers. publish_us is the time of the engine for the read model after a turn of one event of the steady world, and
-// position_us its time for the explanation of one workload of 100,000 in one queue, with its position. The rest is time of readers: the
-// first 100 of that line, and the statistics of a scrape of the steady world.
+// evaluate_us its time for the explanation of one workload of 100,000 in one queue whose trace is not kept. The rest is time of readers:
+// position_us the last decision about one of them, with its position, page_us the first 100 of that line, reasons_us the reasons of all of
+// them, and statistics_us the statistics of a scrape of the steady world.
 func (b *bench) ask() error {
 	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
 	if err != nil {
@@ -50,27 +51,43 @@ func (b *bench) askOneQueue() error {
 		s.Apply(state.SetWorkload(defs[i]))
 	}
 	s.Step(start+many*millis, math.MaxInt)
-	line, _ := s.Publish().Waiting(queueName(0))
+	model := s.Publish()
+	line, _ := model.Waiting(queueName(0))
 	if err := b.measuring(); err != nil {
 		return err
 	}
 	rnd := rand.New(rand.NewPCG(7, 8))
-	var took []float64
+	var took, evaluated []float64
 	for range 10_000 {
-		uid := defs[rnd.IntN(many)].UID
+		def := &defs[rnd.IntN(many)]
 		from := spent()
-		attempt, place := s.AttemptNow(uid)
+		_, place, found := model.Find(queueName(0), def.UID, def.Priority, def.Since)
+		if found && place >= 0 {
+			took = append(took, micros(spent()-from, 1))
+		}
+		from = spent()
+		attempt, place := s.AttemptNow(def.UID)
 		passed := spent() - from
 		if attempt == nil {
-			return fmt.Errorf("%s is unknown", uid)
+			return fmt.Errorf("%s is unknown", def.UID)
 		}
 		if place >= 0 {
-			took = append(took, micros(passed, 1))
+			evaluated = append(evaluated, micros(passed, 1))
 		}
 	}
 	b.figure("ask.position_us", percentile(took, 50))
 	b.figure("ask.position_p99_us", percentile(took, 99))
+	b.figure("ask.evaluate_us", percentile(evaluated, 50))
 	began := spent()
+	reasons := 0
+	for range model.Lasts() {
+		reasons++
+	}
+	b.figure("ask.reasons_us", micros(spent()-began, 1))
+	if reasons < many/2 {
+		return fmt.Errorf("only %d have a reason", reasons)
+	}
+	began = spent()
 	for range 100 {
 		if page := line.Page(nil, 0, 100); len(page) != 100 {
 			return fmt.Errorf("the page has %d workloads", len(page))

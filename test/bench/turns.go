@@ -163,39 +163,19 @@ func (y *yard) replace() []state.Event {
 }
 
 // copies: the longest piece of a checkpoint of the world of steady, and all pieces together, in its owner's goroutine; how long a fork of
-// it takes beside; and what the recorder keeps beside that world after so many events that its record is full.
+// it takes beside; and what the recorder keeps beside that world after so many events that its record is full. The wide figures are of
+// a world with 10,000 queues and as many pending workloads.
 func (b *bench) copies() error {
+	if err := b.wideCheckpoints(); err != nil {
+		return err
+	}
 	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
 	if err != nil {
 		return err
 	}
-	if err := b.measuring(); err != nil {
+	if err := b.checkpoints("snapshot.", y, true); err != nil {
 		return err
 	}
-	var pauses, totals, forks []float64
-	for range 9 {
-		began := spent()
-		c := y.s.BeginCheckpoint()
-		total := spent() - began
-		pause := total
-		for more := true; more; {
-			began = spent()
-			more = y.s.ContinueCheckpoint(1024)
-			took := spent() - began
-			pause, total = max(pause, took), total+took
-		}
-		pauses, totals = append(pauses, pause.Seconds()*1000), append(totals, total.Seconds()*1000)
-		began = spent()
-		fork, err := c.Fork()
-		if err != nil {
-			return err
-		}
-		forks = append(forks, (spent()-began).Seconds()*1000)
-		runtime.KeepAlive(fork)
-	}
-	b.figure("snapshot.pause_ms", median(pauses))
-	b.figure("snapshot.total_ms", median(totals))
-	b.figure("fork.ready_ms", median(forks))
 	for range 6 {
 		if _, err := y.play(b, recorded, math.MaxInt64); err != nil {
 			return err
@@ -208,6 +188,55 @@ func (b *bench) copies() error {
 	b.figure("recorder.bytes", full-empty+(heap()-empty)) // the record has as large a checkpoint now
 	runtime.KeepAlive(y)
 	runtime.KeepAlive(c)
+	return nil
+}
+
+func (b *bench) wideCheckpoints() error {
+	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 10_000, many)
+	if err != nil {
+		return err
+	}
+	return b.checkpoints("snapshot.wide_", y, false)
+}
+
+// checkpoints measures the checkpoints of a world between events, and forks of them.
+func (b *bench) checkpoints(name string, y *yard, fork bool) error {
+	if err := b.measuring(); err != nil {
+		return err
+	}
+	var pauses, totals, forks []float64
+	for range 9 {
+		y.prepare(10)
+		for range 10 {
+			y.event()
+		}
+		began := spent()
+		c := y.s.BeginCheckpoint()
+		total := spent() - began
+		pause := total
+		for more := true; more; {
+			began = spent()
+			more = y.s.ContinueCheckpoint(1024)
+			took := spent() - began
+			pause, total = max(pause, took), total+took
+		}
+		pauses, totals = append(pauses, pause.Seconds()*1000), append(totals, total.Seconds()*1000)
+		if !fork {
+			continue
+		}
+		began = spent()
+		fork, err := c.Fork()
+		if err != nil {
+			return err
+		}
+		forks = append(forks, (spent()-began).Seconds()*1000)
+		runtime.KeepAlive(fork)
+	}
+	b.figure(name+"pause_ms", median(pauses))
+	b.figure(name+"total_ms", median(totals))
+	if fork {
+		b.figure("fork.ready_ms", median(forks))
+	}
 	return nil
 }
 

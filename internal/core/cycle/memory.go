@@ -109,7 +109,9 @@ func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
 	c := &Checkpoint{
 		memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures(), Swept: w.sweptMeasures}, places: make([]place, len(w.Queues)),
+		classes: make([]*order.Packing, 0, len(w.Queues)),
 	}
+	c.memory.Queues = make([]QueueMemory, 0, len(w.Queues))
 	for i, q := range w.Queues {
 		if q == nil {
 			continue

@@ -47,22 +47,20 @@ func (w *World) mayResume(e *entry) bool {
 	return s != nil && (s.Cycle+1 >= w.cycle(e.q.tree) || s.Generation == w.Quota.Generation(e.q.Node))
 }
 
-// Misfit returns why the ClusterQueue of a workload does not take it whatever quota is free, "" if it does. It costs a few
-// lookups.
-func (w *World) Misfit(wl *workload.Workload) (trace.Reason, string) {
-	reason, note, _ := w.findMisfit(w.Queues[wl.Queue], wl)
-	return reason, note
-}
-
-// findMisfit is Misfit; own reports that the reason is the workload itself, not its namespace.
 func (w *World) findMisfit(q *Queue, wl *workload.Workload) (reason trace.Reason, note string, own bool) {
 	labels, exists := w.NamespaceLabels(wl)
+	return Misfit(q.Name, q.Namespaces, wl, labels, exists)
+}
+
+// Misfit returns why a ClusterQueue does not take a workload whatever quota is free, "" if it does: given the queue's name and selector,
+// the labels of the workload's namespace and whether that exists. own reports that the reason is the workload itself, not its namespace.
+func Misfit(queue string, selector []workload.Term, wl *workload.Workload, labels map[string]string, exists bool) (reason trace.Reason, note string, own bool) {
 	switch {
 	case wl.Problem != nil && trace.Reason(wl.Problem.Reason) != trace.Misconfigured:
 	case !exists:
 		return trace.Misconfigured, "its namespace does not exist", false
-	case !selects(q.Namespaces, labels):
-		return trace.Misconfigured, "ClusterQueue " + q.Name + " does not take workloads of this namespace (namespaceSelector)", false
+	case !selects(selector, labels):
+		return trace.Misconfigured, "ClusterQueue " + queue + " does not take workloads of this namespace (namespaceSelector)", false
 	}
 	if wl.Problem == nil {
 		return "", "", false
@@ -328,7 +326,7 @@ func (c *round) record(e *entry) *trace.Attempt {
 // blankRecord is a record that only names the workload.
 func (c *round) blankRecord(e *entry) *trace.Attempt {
 	l := &c.w.looks.alloc(1)[0]
-	l.Workload, l.UID, l.Queue, l.Priority, l.Table = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority, c.w.Table
+	l.Workload, l.UID, l.Queue, l.Priority, l.Table = e.wl.Key, e.wl.UID, e.q.Name, e.wl.Priority, c.w.Table.Frozen()
 	return l
 }
 
@@ -367,5 +365,5 @@ func (w *World) wakesOn(l *trace.Attempt, wants []workload.Want) {
 		w.frs = append(w.frs, wants[i].FR)
 	}
 	slices.Sort(w.frs)
-	l.WakesOn = w.releases.clone(slices.Compact(w.frs))
+	l.WakesOn, l.Table = w.releases.clone(slices.Compact(w.frs)), w.Table.Frozen() // names of the new measures too
 }

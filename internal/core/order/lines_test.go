@@ -359,7 +359,7 @@ func BenchmarkWakeAmongLines(b *testing.B) {
 	for _, n := range []int{10, 1_000, 10_000} {
 		p, now := manyLines(n)
 		for _, w := range p.All() { // so that there is no head
-			if !p.IsInadmissible(w.Class) {
+			if p.Evaluated(w.Class) == nil {
 				p.SetInadmissible(w, nil)
 			}
 		}

@@ -189,21 +189,21 @@ func (p *Pending) Remove(w *workload.Workload) bool {
 // IsAlone reports whether w is inadmissible without its class.
 func (p *Pending) IsAlone(w *workload.Workload) bool { return p.isAlone(w) }
 
-// IsInadmissible reports whether a class is inadmissible; false for one without members.
-func (p *Pending) IsInadmissible(class int32) bool {
-	c := p.classes[class]
-	return c != nil && c.stage != awake
+// Evaluated returns the workload whose evaluation made a class inadmissible, nil for a class that is not. It may have left the line since.
+func (p *Pending) Evaluated(class int32) *workload.Workload {
+	if c := p.classes[class]; c != nil && c.stage != awake {
+		return c.by
+	}
+	return nil
 }
 
-// InadmissibleClassIDs returns the inadmissible classes, in no order.
-func (p *Pending) InadmissibleClassIDs() []int32 {
-	ids := make([]int32, 0, p.inadmissible)
+// EachInadmissible visits the inadmissible classes, each with its Evaluated, in no order.
+func (p *Pending) EachInadmissible(visit func(class int32, by *workload.Workload)) {
 	p.each(func(c *class) {
 		if c.stage != awake {
-			ids = append(ids, c.id())
+			visit(c.id(), c.by)
 		}
 	})
-	return ids
 }
 
 func (p *Pending) isAlone(w *workload.Workload) bool {

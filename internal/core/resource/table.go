@@ -17,15 +17,24 @@ type Pair struct {
 	Flavor, Resource string
 }
 
+// PairNames are the names of FRs and of measures. The names in a Table grow with it.
+type PairNames struct {
+	pairs    []Pair // by FR
+	measures []Pair // the names of the measures, by −1−FR
+}
+
+// NamesOf returns names of FRs from 0.
+func NamesOf(pairs []Pair) *PairNames { return &PairNames{pairs: pairs} }
+
 // Table interns resource names and (flavor, resource) pairs. Numbers are given in
 // order of first use and never taken back, so they can index dense arrays.
 type Table struct {
-	ids      map[string]ID
-	names    []string
-	frs      map[Pair]FR
-	pairs    []Pair // by FR
-	of       []ID   // the resource of each pair
-	measures []Pair // the names of the measures, by −1−FR
+	PairNames
+	ids    map[string]ID
+	names  []string
+	frs    map[Pair]FR
+	of     []ID       // the resource of each pair
+	frozen *PairNames // the result of Frozen, while it is up to date
 }
 
 // NewTable returns an empty table.
@@ -58,7 +67,7 @@ func (t *Table) FR(flavor, resource string) FR {
 	}
 	fr := FR(len(t.pairs))
 	t.frs[p] = fr
-	t.pairs = append(t.pairs, p)
+	t.pairs, t.frozen = append(t.pairs, p), nil
 	t.of = append(t.of, t.ID(resource))
 	return fr
 }
@@ -68,7 +77,15 @@ func (t *Table) SetMeasure(fr FR, name Pair) {
 	for int(-1-fr) >= len(t.measures) {
 		t.measures = append(t.measures, Pair{})
 	}
-	t.measures[-1-fr] = name
+	t.measures[-1-fr], t.frozen = name, nil
+}
+
+// Frozen returns the names of today, for readers in other goroutines: they never change.
+func (t *Table) Frozen() *PairNames {
+	if t.frozen == nil {
+		t.frozen = &PairNames{slices.Clip(t.pairs), slices.Clone(t.measures)}
+	}
+	return t.frozen
 }
 
 // Names returns the resource names in the order of their numbers. It never changes, and must not be modified.
@@ -78,15 +95,15 @@ func (t *Table) Names() []string { return slices.Clip(t.names) }
 func (t *Table) Pairs() []Pair { return slices.Clip(t.pairs) }
 
 // Ref is Pair without a copy: not to be modified, and always valid.
-func (t *Table) Ref(fr FR) *Pair {
+func (n *PairNames) Ref(fr FR) *Pair {
 	if fr < 0 {
-		return &t.measures[-1-fr]
+		return &n.measures[-1-fr]
 	}
-	return &t.pairs[fr]
+	return &n.pairs[fr]
 }
 
 // Pair returns the pair of fr, the name of a measure.
-func (t *Table) Pair(fr FR) Pair { return *t.Ref(fr) }
+func (n *PairNames) Pair(fr FR) Pair { return *n.Ref(fr) }
 
 // ResourceOf returns the number of fr's resource: pairs of one resource share it.
 func (t *Table) ResourceOf(fr FR) ID { return t.of[fr] }

@@ -231,8 +231,18 @@ type Attempt struct {
 	PodSets              []PodSet // the assignment, as far as it was found
 	Refusals             []Refusal
 	Victims              []Victim
-	WakesOn              []resource.FR   // the FRs whose release causes another evaluation
-	Table                *resource.Table `json:"-"` // of the FRs
+	WakesOn              []resource.FR       // the FRs whose release causes another evaluation
+	Table                *resource.PairNames `json:"-"` // of the FRs
+}
+
+// Clone returns a copy in memory of its own, which refers to the same Reach, Placement and Victims.
+func (l *Attempt) Clone() *Attempt {
+	out := *l
+	out.Refusals, out.PodSets, out.WakesOn = slices.Clone(l.Refusals), slices.Clone(l.PodSets), slices.Clone(l.WakesOn)
+	for i := range out.PodSets {
+		out.PodSets[i].Resources = slices.Clone(out.PodSets[i].Resources)
+	}
+	return &out
 }
 
 // Sentence is the message of the condition: what is short, and what would help.
@@ -363,13 +373,13 @@ func (l *Attempt) String() string {
 		fmt.Fprintf(&b, "  preempts %s in %s: %s\n", cmp.Or(v.Key, "a workload of another namespace"), v.Queue, v.Reason)
 	}
 	if len(l.WakesOn) > 0 {
-		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.wakesOn(), ", "))
+		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.Wakes(), ", "))
 	}
 	return b.String()
 }
 
-// wakesOn names the flavor-resources "flavor/resource", sorted. Measures of one name are named once.
-func (l *Attempt) wakesOn() []string {
+// Wakes names the WakesOn, "flavor/resource", sorted. Measures of one name are named once.
+func (l *Attempt) Wakes() []string {
 	names := make([]string, len(l.WakesOn))
 	for i, fr := range l.WakesOn {
 		p := l.Table.Pair(fr)

@@ -47,11 +47,11 @@ func TestSentence(t *testing.T) {
 			"Waiting for 1 preempted workload of other namespaces to stop",
 		},
 		"quota": {
-			Attempt{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", 4000, nil)}, WakesOn: wakes, Table: table},
+			Attempt{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("spot", 4000, nil)}, WakesOn: wakes, Table: table.Frozen()},
 			"pod set main: cpu in flavor spot: 2500m more needed (4 requested, 1500m available); it is looked at again as soon as quota is released",
 		},
 		"nobody to preempt, told once": {
-			Attempt{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", 4000, &Reach{}), short("a", 4000, &Reach{})}, WakesOn: wakes, Table: table},
+			Attempt{Verdict: Waits, Reason: WaitingForQuota, Refusals: []Refusal{short("a", 4000, &Reach{}), short("a", 4000, &Reach{})}, WakesOn: wakes, Table: table.Frozen()},
 			"pod set main: cpu in flavor a: 2500m more needed (4 requested, 1500m available), and no workload may be preempted for it; it is looked at again as soon as quota is released",
 		},
 		"too large": {
@@ -89,7 +89,7 @@ func TestString(t *testing.T) {
 		},
 		Refusals: []Refusal{refusal},
 		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
-		WakesOn:  []resource.FR{table.FR("spot", "cpu"), table.FR("ondemand", "memory")}, Table: table,
+		WakesOn:  []resource.FR{table.FR("spot", "cpu"), table.FR("ondemand", "memory")}, Table: table.Frozen(),
 	}
 	want := `team/train in q (priority -3): preempts, WaitingForPreemptedWorkloads
   driver: 1 cpu from spot (fit)

@@ -46,7 +46,7 @@ func TestReservedNote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.attempt != nil {
-				tc.attempt.Table = table
+				tc.attempt.Table = table.Frozen()
 			}
 			if got := reservedNote(tc.w, engine.Decision{Queue: "cq", Attempt: tc.attempt}, metav1.NewTime(created.Add(100*time.Second))); got != tc.want {
 				t.Errorf("note\n%s, want\n%s", got, tc.want)

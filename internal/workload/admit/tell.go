@@ -33,6 +33,7 @@ type Teller struct {
 
 // different is a reason that the status does not show, and when it was found.
 type different struct {
+	wl     *kueue.Workload // in the cache
 	reason trace.Reason
 	at     time.Time
 }
@@ -61,9 +62,6 @@ func (t *Teller) Start(ctx context.Context) error {
 	}
 }
 
-// atOnce bounds the Workloads of one request to the engine, so that no event waits for long.
-const atOnce = 500
-
 func (t *Teller) round(ctx context.Context) error {
 	if t.Writer.verdicts.Backlog() > 0 {
 		return nil
@@ -72,35 +70,31 @@ func (t *Teller) round(ctx context.Context) error {
 	if err := t.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	var waiting []*kueue.Workload
-	for i := range list.Items {
-		if wl := &list.Items[i]; lifecycle.IsPending(wl) && lifecycle.MayQueue(wl, t.Writer.Requests.Gated) {
-			waiting = append(waiting, wl)
-		}
+	model, reasons := t.Writer.Engine.Model(), map[types.UID]trace.Reason{}
+	for last := range model.Lasts() {
+		reasons[types.UID(last.UID())] = last.Reason()
 	}
 	now, found := t.Writer.Now(), map[types.UID]different{}
-	for chunk := range slices.Chunk(waiting, atOnce) {
-		reasons := make([]trace.Reason, len(chunk))
-		if err := t.Writer.Engine.Ask(ctx, func(s *state.State) {
-			for i, wl := range chunk {
-				reasons[i] = s.Reason(string(wl.UID))
-			}
-		}); err != nil {
-			return err
+	for i := range list.Items {
+		wl := &list.Items[i]
+		if !lifecycle.IsPending(wl) || !lifecycle.MayQueue(wl, t.Writer.Requests.Gated) {
+			continue
 		}
-		for i, wl := range chunk {
-			if !t.isNews(wl, reasons[i]) {
-				continue
-			}
-			d := different{reasons[i], now}
-			if before, known := t.since[wl.UID]; known {
-				d.at = before.at
-			}
-			found[wl.UID] = d
+		reason, inLine := reasons[wl.UID]
+		if !inLine && !lifecycle.IsRequeueBlocked(wl) {
+			reason, _ = model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))
 		}
+		if !t.isNews(wl, reason) {
+			continue
+		}
+		d := different{wl, reason, now}
+		if before, known := t.since[wl.UID]; known {
+			d.at = before.at
+		}
+		found[wl.UID] = d
 	}
 	t.since = found
-	return t.tell(ctx, t.due(now))
+	return t.tell(ctx, model, t.due(now))
 }
 
 // isNews reports whether a reason replaces the status's. "Not evaluated yet" replaces only reasons of queues and
@@ -132,18 +126,21 @@ func (t *Teller) due(now time.Time) []types.UID {
 	return out[:min(len(out), t.Rate)]
 }
 
-// tell queues the writes. It does so in the engine's goroutine: a later admission replaces such an order, and never the
-// other way round.
-func (t *Teller) tell(ctx context.Context, due []types.UID) error {
-	for chunk := range slices.Chunk(due, 50) {
+// tell queues the writes. None replaces another verdict that is due, and a Workload that was admitted meanwhile keeps its status.
+func (t *Teller) tell(ctx context.Context, model *state.Model, due []types.UID) error {
+	var evaluate []types.UID // those without a published trace
+	for _, uid := range due {
+		if attempt := t.published(model, t.since[uid].wl); attempt != nil {
+			t.offer(attempt)
+		} else {
+			evaluate = append(evaluate, uid)
+		}
+	}
+	for chunk := range slices.Chunk(evaluate, 50) {
 		if err := t.Writer.Engine.Ask(ctx, func(s *state.State) {
 			for _, uid := range chunk {
-				if d, ok := s.Why(string(uid)); ok {
-					namespace, name := d.Workload.Split()
-					t.Writer.verdicts.Offer(uid, engine.Decision{
-						Workload:   engine.Workload{UID: string(uid), Namespace: namespace, Name: name},
-						Generation: s.Generation(string(uid)), Queue: d.Queue, Path: s.Path(d.Queue), Attempt: d.Attempt, PassedOver: true,
-					})
+				if attempt, _ := s.AttemptNow(string(uid)); attempt != nil && attempt.Reason != "" {
+					t.offer(attempt)
 				}
 			}
 		}); err != nil {
@@ -151,4 +148,26 @@ func (t *Teller) tell(ctx context.Context, due []types.UID) error {
 		}
 	}
 	return nil
+}
+
+// published returns why a Workload waits as the model has it, with the trace; nil if that is not kept.
+func (t *Teller) published(model *state.Model, wl *kueue.Workload) *trace.Attempt {
+	if reason, note := model.Unqueued(wl.Namespace, string(wl.Spec.QueueName)); reason != "" {
+		return &trace.Attempt{Workload: wl.Namespace + "/" + wl.Name, UID: string(wl.UID), Verdict: trace.Waits, Reason: reason, Note: note}
+	}
+	queue, _ := model.PointsTo(wl.Namespace, string(wl.Spec.QueueName))
+	priority, since := t.Writer.Requests.InLine(wl)
+	last, _, found := model.Find(queue, string(wl.UID), priority, since)
+	if !found {
+		return nil
+	}
+	attempt, _ := last.Attempt()
+	return attempt
+}
+
+func (t *Teller) offer(attempt *trace.Attempt) {
+	namespace, name, _ := strings.Cut(attempt.Workload, "/")
+	t.Writer.verdicts.Offer(types.UID(attempt.UID), engine.Decision{
+		Workload: engine.Workload{UID: attempt.UID, Namespace: namespace, Name: name}, Queue: attempt.Queue, Attempt: attempt, PassedOver: true,
+	})
 }

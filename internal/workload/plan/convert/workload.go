@@ -52,12 +52,12 @@ type Requests struct {
 
 // Workload converts a Workload as of its resourceVersion.
 func Workload(w *kueue.Workload, r Requests) state.Workload {
-	base, boost := r.Priority(w)
+	priority, since := r.InLine(w)
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: workload.Instant(w.CreationTimestamp.UnixNano()),
-		Since: since(w, r), Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: gated(w),
-		Priority: base + boost, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
+		Since: since, Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: gated(w),
+		Priority: priority, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if r.Slices {
 		def.Replaces, def.Owner = chain.Replaces(w), chain.Owner(w) // spec: 20 §4.11
@@ -84,6 +84,12 @@ func (r *Requests) claims(w *kueue.Workload) string {
 		}
 	}
 	return ""
+}
+
+// InLine returns what decides the place of a Workload in line: its effective priority and its queue timestamp.
+func (r *Requests) InLine(w *kueue.Workload) (priority int64, queued workload.Instant) {
+	base, boost := r.Priority(w)
+	return base + boost, since(w, *r)
 }
 
 // Priority returns the priority of the spec, and the boost of the annotation. spec: 10 §4.14.
