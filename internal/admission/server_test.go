@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/yaml"
 
@@ -79,7 +77,7 @@ func serve(t testing.TB) (client.Client, string) {
 // serveWith is serve with options.
 func serveWith(t testing.TB, o admission.Options) (client.Client, string) {
 	t.Helper()
-	log.SetLogger(logr.Discard())
+	embeddedtest.Quiet()
 	ctx := t.Context()
 	restConfig := embeddedtest.Config(t)
 	c, err := client.New(restConfig, client.Options{Scheme: newScheme()})

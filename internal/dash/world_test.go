@@ -40,7 +40,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
+	embeddedtest.Quiet()
 	os.Exit(embeddedtest.Main(m))
 }
 

@@ -333,3 +333,21 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestUsageHalfLife: without one, upstream counts no usage and says nothing (spec 20 §7 example 18); Berth has a default. Both that and 0s
+// are said once.
+func TestUsageHalfLife(t *testing.T) {
+	for body, want := range map[string]struct {
+		halfLife time.Duration
+		warnings []string
+	}{
+		"{}":                       {time.Hour, []string{"admissionFairSharing has no usageHalfLifeTime; past usage counts half after 1h0m0s"}},
+		"{usageHalfLifeTime: 0s}":  {0, []string{"admissionFairSharing.usageHalfLifeTime is 0s: usage never counts, and Workloads go by priority and age"}},
+		"{usageHalfLifeTime: 10m}": {10 * time.Minute, nil},
+	} {
+		o := mustParse(t, "admissionFairSharing: "+body, "")
+		if diff := cmp.Diff(want.warnings, o.Warnings); diff != "" || o.AdmissionFairSharing.HalfLife != want.halfLife || !o.AdmissionFairSharing.Enabled {
+			t.Errorf("%s: %+v (-want +got):\n%s", body, o.AdmissionFairSharing, diff)
+		}
+	}
+}

@@ -42,6 +42,9 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			line, _, _ = strings.Cut(line, "\n")
+			if !strings.Contains(line, "`") && !strings.Contains(line, "see below") {
+				t.Errorf("example %s: %q is neither a test nor \"see below\"", name, line)
+			}
 			if strings.Contains(line, "see below") && !listed[name] {
 				t.Errorf("example %s has neither a test nor a line among what is missing", name)
 			}

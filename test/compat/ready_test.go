@@ -16,14 +16,15 @@ import (
 func TestPodsReady(t *testing.T) {
 	running(t, `
 waitForPodsReady:
-  timeout: 3s
-  recoveryTimeout: 2s
+  timeout: 5s
+  recoveryTimeout: 10s
   requeuingStrategy: {backoffBaseSeconds: 2, backoffMaxSeconds: 3, backoffLimitCount: 2}
 objectRetentionPolicies: {workloads: {afterFinished: 2s}}
 `)
 	scenes(t, map[string]func(*world){
 		"10 §7.49 comes back twice, then is deactivated, and begins anew": func(w *world) {
 			q := w.queue("q", "1")
+			history := w.history("a")
 			wl := w.workload("a", "q", "1")
 			for round, backoff := range []time.Duration{2 * time.Second, 3 * time.Second} {
 				w.until(wl, admitted, "PodsReady=False/WaitForStart")
@@ -38,8 +39,6 @@ objectRetentionPolicies: {workloads: {afterFinished: 2s}}
 				}
 				w.tells(wl, "Normal EvictedDueToPodsReadyTimeout")
 				w.release(wl)
-				w.until(wl, "Requeued=False/PodsReadyTimeout", "QuotaReserved=False/PendingEvaluation")
-				w.usage(q, "0")
 				got = w.until(wl, admitted, "Requeued=True/BackoffFinished")
 				if lacks(got.Status.Conditions, "-Evicted=True") != nil {
 					continue // a busy machine looked too late: its pods were not ready once more
@@ -57,29 +56,38 @@ objectRetentionPolicies: {workloads: {afterFinished: 2s}}
 			if diff := cmp.Diff(want, evictions(got)); diff != "" {
 				w.t.Errorf("evictions -want +got:\n%s", diff)
 			}
+			backingOff := func(have []string) bool {
+				return slices.Contains(have, "Requeued=False/PodsReadyTimeout") && slices.Contains(have, "QuotaReserved=False/PendingEvaluation")
+			}
+			if seen := history(); !slices.ContainsFunc(seen, backingOff) {
+				w.t.Errorf("it never waited to come back: %q", seen)
+			}
 			w.release(wl)
+			w.usage(q, "0")
 			w.activate(wl, true)
 			w.until(wl, admitted, "Requeued=True/Reactivated")
 			w.podsReady(wl, true)
 			w.until(wl, "PodsReady=True/Started")
-			w.keeps(wl, 4*time.Second, admitted, "-Evicted=True")
+			w.keeps(wl, 6*time.Second, admitted, "-Evicted=True") // longer than the timeout
 		},
 		"20 §4.15 pods that are lost, and come back or not": func(w *world) {
 			w.queue("q", "2")
 			back, lost := w.workload("back", "q", "1"), w.workload("lost", "q", "1")
-			for _, wl := range []*kueue.Workload{back, lost} {
+			for _, wl := range []*kueue.Workload{back, lost} { // back is first: its time to recover ends before that of lost
 				w.admits(wl)
 				w.podsReady(wl, true)
 				w.podsReady(wl, false)
 				w.until(wl, "PodsReady=False/WaitForRecovery")
+				if wl == back {
+					w.podsReady(wl, true)
+					w.until(wl, "PodsReady=True/Recovered")
+				}
 			}
-			w.podsReady(back, true)
-			w.until(back, "PodsReady=True/Recovered")
 			got := w.until(lost, "Evicted=True/PodsReadyTimeout")
 			if diff := cmp.Diff([]string{"PodsReadyTimeout/WaitForRecovery 1"}, evictions(got)); diff != "" {
 				w.t.Errorf("evictions -want +got:\n%s", diff)
 			}
-			w.keeps(back, 2500*time.Millisecond, admitted, "-Evicted")
+			w.keeps(back, time.Second, admitted, "-Evicted")
 			w.release(lost)
 			w.until(lost, admitted, "PodsReady=False/WaitForStart")
 		},

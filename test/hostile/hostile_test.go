@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +28,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -80,7 +78,7 @@ func TestHostile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a whole control plane")
 	}
-	log.SetLogger(logr.Discard())
+	embeddedtest.Quiet()
 	kubeconfig := embeddedtest.Start(t, embeddedtest.Full)
 	admin := embeddedtest.ConfigOf(t, kubeconfig)
 	admin.WarningHandler = rest.NoWarnings{}
@@ -143,7 +141,7 @@ func TestAttack(t *testing.T) {
 	if *attacked == "" {
 		t.Skip("is started by TestHostile")
 	}
-	log.SetLogger(logr.Discard())
+	embeddedtest.Quiet()
 	yieldProcessor(t)
 	admin, err := clientcmd.BuildConfigFromFlags("", *attacked)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded"
@@ -57,7 +55,7 @@ func start(t *testing.T, names []string, configs map[string]string) []*cluster {
 // startWith does so, and prepares each control plane before its manager starts.
 func startWith(t *testing.T, names []string, configs map[string]string, prepare func(*cluster)) []*cluster {
 	t.Helper()
-	log.SetLogger(logr.Discard()) // of the clients: what goes wrong is returned
+	embeddedtest.Quiet()
 	var out []*cluster
 	var wg sync.WaitGroup
 	errs := make([]error, len(names))

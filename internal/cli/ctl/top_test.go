@@ -13,12 +13,12 @@ import (
 
 // TestQuotaOfNodes: top marks the quotas that follow nodes, and no others.
 func TestQuotaOfNodes(t *testing.T) {
-	meta := func(name, share string) metav1.ObjectMeta {
+	following := func(name, share string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Annotations: map[string]string{nodequota.Annotation: share}}
 	}
 	in := kueue.ClusterQueueSpec{CohortName: "all"}
-	f := grow([]kueue.Cohort{{ObjectMeta: meta("all", "50%")}}, []kueue.ClusterQueue{
-		{ObjectMeta: meta("gpus", "90%"), Spec: in}, {ObjectMeta: meta("bad", "lots"), Spec: in}, {ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: in},
+	f := grow([]kueue.Cohort{{ObjectMeta: following("all", "50%")}}, []kueue.ClusterQueue{
+		{ObjectMeta: following("gpus", "90%"), Spec: in}, {ObjectMeta: following("bad", "lots"), Spec: in}, {ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: in},
 	})
 	out := &table{columns: columns("NAME", "FLAVOR", "RESOURCE", "USE", "", "RESERVED", "ADMITTED", "QUOTA", "BORROWED", "WORKLOADS")}
 	(&top{}).tree(f, out)

@@ -13,9 +13,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
@@ -25,9 +27,14 @@ type RoundTrip func(*http.Request) (*http.Response, error)
 // RoundTrip is f.
 func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// Quiet discards what the libraries of controllers log: tests fail with what is returned to them. The logger is the whole process's, and
+// parallel tests would race to set it.
+var Quiet = sync.OnceFunc(func() { log.SetLogger(logr.Discard()) })
+
 // Manager makes a manager without metrics, one of several in the process.
 func Manager(t testing.TB, cfg *rest.Config, options manager.Options) manager.Manager {
 	t.Helper()
+	Quiet()
 	options.Metrics.BindAddress, options.Controller.SkipNameValidation = "0", new(true)
 	mgr, err := manager.New(cfg, options)
 	if err != nil {

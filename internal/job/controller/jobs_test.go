@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +27,6 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -187,7 +185,6 @@ func (w *world) install() {
 // start runs a manager until stop is called or the test ends.
 func (w *world) start() {
 	w.t.Helper()
-	log.SetLogger(logr.Discard())
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.writes.wrap)
 	options := ctrl.Options{

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +29,6 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -178,7 +176,6 @@ func reducedCRD(gvk schema.GroupVersionKind, resource string) *apiextensionsv1.C
 // start runs a manager until stop is called or the test ends.
 func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) {
 	w.t.Helper()
-	log.SetLogger(logr.Discard())
 	cfg := rest.CopyConfig(w.plain)
 	cfg.Wrap(w.traffic.wrap)
 	if wrap != nil {

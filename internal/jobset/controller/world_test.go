@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -25,7 +24,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -175,7 +173,6 @@ func (w *world) install() {
 // start runs a manager until stop is called or the test ends.
 func (w *world) start() {
 	w.t.Helper()
-	log.SetLogger(logr.Discard())
 	cfg := rest.CopyConfig(w.rest)
 	cfg.Wrap(w.requests.wrap)
 	caches := cache.Options{}

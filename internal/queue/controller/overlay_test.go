@@ -19,12 +19,12 @@ func TestOverlay(t *testing.T) {
 			p.now = now
 			return overlaytest.Functions[*kueue.ClusterQueue]{
 				Write: func(shown *kueue.ClusterQueue) error {
-					turn, err := p.acquire(t.Context(), client.ObjectKeyFromObject(shown))
+					mine, err := p.acquire(t.Context(), client.ObjectKeyFromObject(shown))
 					if err != nil {
 						return err
 					}
-					defer turn.release()
-					_, err = turn.write(t.Context(), api, shown.DeepCopy(), client.MergeFrom(shown), false)
+					defer mine.release()
+					_, err = mine.write(t.Context(), api, shown.DeepCopy(), client.MergeFrom(shown), false)
 					return err
 				},
 				ActsOn: func(shown *kueue.ClusterQueue) (*kueue.ClusterQueue, bool) { return shown, !p.isBehind(shown) },
