@@ -74,7 +74,7 @@ type Namespace struct {
 	Labels map[string]string
 }
 
-// Request is the request of one pod set for one resource, all pods together.
+// Request is what is requested of one resource, whatever the flavor: by all pods of a pod set, or by all pending workloads of a queue.
 type Request struct {
 	Resource string
 	Amount   resource.Amount

@@ -34,15 +34,9 @@ type QueueStatistics struct {
 	Active, Inadmissible PendingCounts
 	Reserved, Admitted   int
 	AdmittedKeys         []string         // namespace/name, in no order, if they were asked for
-	Pending              []ResourceAmount // of each covered resource what all pending ones ask for, in order of the groups
+	Pending              []Request        // of each covered resource what all pending ones ask for, in order of the groups
 	Cells                []CellStatistics // in order of the groups
 	Share                quota.Share
-}
-
-// ResourceAmount is an amount of one resource, whatever its flavor.
-type ResourceAmount struct {
-	Resource string
-	Amount   resource.Amount
 }
 
 // CellStatistics is one flavor-resource of a ClusterQueue: the usage of all reservations, and
@@ -152,7 +146,7 @@ func (t *collector) queue(q *queueView) QueueStatistics {
 	t.pending(q, &out, asked)
 	for _, g := range q.Groups {
 		for _, name := range g.Resources {
-			out.Pending = append(out.Pending, ResourceAmount{name, asked[name].amount()})
+			out.Pending = append(out.Pending, Request{name, asked[name].amount()})
 		}
 	}
 	if t.Keys {

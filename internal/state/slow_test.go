@@ -191,7 +191,7 @@ func (t *slowCollector) pending(q *queue, out *QueueStatistics, waiting []*recor
 	amounts := map[resource.ID]*resource.Amount{}
 	for _, g := range q.def.Groups {
 		for _, name := range g.Resources {
-			out.Pending = append(out.Pending, ResourceAmount{Resource: name})
+			out.Pending = append(out.Pending, Request{Resource: name})
 		}
 	}
 	for i := range out.Pending {

@@ -146,7 +146,7 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 	return out
 }
 
-// behind tells which LocalQueues come before another one because they have used less. Those of other tenants have no name.
+// behind tells which LocalQueues come before another one because they have used less. LocalQueues that the caller may not see have no name.
 func behind(m *state.Model, before []state.Name, than state.Name, visible func(namespace string) bool) string {
 	least, own := m.Usage(before[0].Namespace, before[0].Name), m.Usage(than.Namespace, than.Name)
 	if least == nil || own == nil {

@@ -55,6 +55,7 @@ type top struct {
 	view     func(*top, *forest, *table)
 	output
 	topology, hosts bool
+	fair            fairTop
 }
 
 func (t *tool) newTop() *cobra.Command {
@@ -63,13 +64,13 @@ func (t *tool) newTop() *cobra.Command {
 	cohorts := t.newTopOf("cohort [NAME...]", "the use of cohorts", "Shows how much of the quota of cohorts is in use, with all in and below them.\n\n  berth top cohort research", cluster.Cohort, (*top).cohorts)
 	flavors := t.newTopOf("flavor [NAME...]", "the use of flavors", "Shows how much of the quota of each flavor is in use, over all queues.\n\n  berth top flavor a100", cluster.ResourceFlavor, (*top).flavors)
 	flavors.Aliases = append([]string{"flavors", cluster.ResourceFlavor.Name}, cluster.ResourceFlavor.Aliases...)
-	new(fairTop).add(t, cmd)
 	cmd.AddCommand(queues, cohorts, flavors)
 	return cmd
 }
 
 func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top, *forest, *table)) *cobra.Command {
 	o := top{view: view, what: strings.Fields(use)[0]}
+	o.fair.output = &o.output
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: help,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +88,7 @@ func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top
 		cmd.Aliases = k.Aliases
 		cmd.ValidArgsFunction = t.complete(k, nil)
 	} else if use == "top" {
-		t.addTopology(cmd, &o)
+		t.addViews(cmd, &o)
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again and again, until Ctrl-C")
 	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "with --watch: how often")
@@ -135,10 +136,13 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// look reads all queues and cohorts, or topologies, and renders them.
+// look reads all queues and cohorts, or topologies, or past usage, and renders them.
 func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
-	if o.topology {
+	switch {
+	case o.topology:
 		return o.lookAtNodes(ctx, s)
+	case o.fair.on:
+		return o.fair.look(ctx, s)
 	}
 	var queues kueue.ClusterQueueList
 	if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -23,32 +24,15 @@ import (
 
 // fairTop is `berth top --fair`.
 type fairTop struct {
-	output
+	*output // of top
 	on      bool
 	weights []string
 }
 
-// add adds the flags to a command, which does as before without --fair.
-func (o *fairTop) add(t *tool, cmd *cobra.Command) {
+// add adds the flags of --fair to a command.
+func (o *fairTop) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.on, "fair", false, "show the past usage by which LocalQueues share a ClusterQueue (admission fair sharing)")
 	cmd.Flags().StringSliceVar(&o.weights, "weight", nil, "with --fair: the weight of a resource, as in resourceWeights of the manager's configuration: memory=0")
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "with --fair: how to print: json or yaml")
-	o.formats = []string{"json", "yaml"}
-	otherwise := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !o.on {
-			if o.format != "" || len(o.weights) > 0 {
-				return cluster.Usage("-o and --weight need --fair")
-			}
-			return otherwise(cmd, args)
-		}
-		rates, err := o.rates()
-		if err = cmp.Or(err, o.check()); err != nil {
-			return err
-		}
-		noHeaders, _ := cmd.Flags().GetBool("no-headers")
-		return t.run(cmd, func(ctx context.Context, s *session) error { return o.run(ctx, s, rates, noHeaders) })
-	}
 }
 
 func (o *fairTop) rates() (*sharing.Rates, error) {
@@ -79,14 +63,19 @@ type fairQueue struct {
 	value float64
 }
 
-func (o *fairTop) run(ctx context.Context, s *session, rates *sharing.Rates, noHeaders bool) error {
+// look reads all LocalQueues, and renders each that shares a ClusterQueue by past usage.
+func (o *fairTop) look(ctx context.Context, s *session) ([]byte, error) {
+	rates, err := o.rates()
+	if err != nil {
+		return nil, err
+	}
 	var queues kueue.ClusterQueueList
 	if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
-		return err
+		return nil, err
 	}
 	var locals kueue.LocalQueueList
 	if err := s.Pages(ctx, &locals, &client.ListOptions{}); err != nil {
-		return err
+		return nil, err
 	}
 	rows := shareQueues(queues.Items, locals.Items, rates)
 	if o.format != "" {
@@ -94,12 +83,11 @@ func (o *fairTop) run(ctx context.Context, s *session, rates *sharing.Rates, noH
 		if text = append(text, '\n'); err == nil && o.format == "yaml" {
 			text, err = yaml.JSONToYAML(text)
 		}
-		_, _ = s.Out.Write(text)
-		return err
+		return text, err
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(s.Errs, "No ClusterQueue is shared by past usage (spec.admissionScope)")
-		return nil
+		return nil, nil
 	}
 	out := &table{columns: columns("CLUSTERQUEUE", "PLACE", "NAMESPACE", "LOCALQUEUE", "USAGE", "SHARE", "WEIGHT", "PENDING", "CONSUMED")}
 	last := ""
@@ -116,7 +104,9 @@ func (o *fairTop) run(ctx context.Context, s *session, rates *sharing.Rates, noH
 		}
 		out.add(name, strconv.Itoa(r.Place), r.Namespace, r.LocalQueue, r.Usage, r.Share, r.Weight, strconv.Itoa(int(r.Pending)), strings.Join(consumed, ","))
 	}
-	return out.write(s.Out, false, !noHeaders)
+	var text bytes.Buffer
+	err = out.write(&text, false, !o.noHeaders)
+	return text.Bytes(), err
 }
 
 // shareQueues returns the LocalQueues of all ClusterQueues that are shared by past usage, each in its order.

@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,7 +35,7 @@ func TestShareQueues(t *testing.T) {
 		}
 		return lq
 	}
-	o := fairTop{weights: []string{"memory=0"}}
+	o := fairTop{output: &output{}, weights: []string{"memory=0"}}
 	rates, err := o.rates()
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +55,27 @@ func TestShareQueues(t *testing.T) {
 	for _, wrong := range []string{"memory", "memory=x", "memory=-1", "=1", "memory=Inf", "memory=NaN"} {
 		if _, err := (&fairTop{weights: []string{wrong}}).rates(); err == nil {
 			t.Errorf("--weight %s is accepted", wrong)
+		}
+	}
+}
+
+// TestTopFlags: what top shows is one of three, and each has its own flags.
+func TestTopFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--fair --topology":           "--topology, --fair: choose one of them",
+		"--weight cpu=1":              "--weight: is for --fair",
+		"--hosts --fair":              "--hosts: is for --topology",
+		"-o json":                     "-o: is for --topology and --fair",
+		"--fair -o jsonpath={.items}": "with --fair, json and yaml",
+		"--fair queue":                `unknown kind "queue"`,
+		"--fair --weight cpu":         "--weight \"cpu\": write RESOURCE=WEIGHT",
+	} {
+		cmd := (&tool{}).newTop()
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
 }

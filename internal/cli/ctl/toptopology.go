@@ -19,11 +19,12 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
-// addTopology adds what `berth top --topology` takes.
-func (t *tool) addTopology(cmd *cobra.Command, o *top) {
+// addViews adds what else `berth top` shows: topologies and past usage.
+func (t *tool) addViews(cmd *cobra.Command, o *top) {
 	cmd.Flags().BoolVar(&o.topology, "topology", false, "show the nodes of topologies instead of quota; names of topologies may follow")
 	cmd.Flags().BoolVar(&o.hosts, "hosts", false, "with --topology: also each host")
-	cmd.Flags().StringVarP(&o.format, "output", "o", "", "with --topology: how to print: json, yaml, or "+strings.Join(templates, ", ")+" with =…")
+	o.fair.add(cmd)
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "with --topology or --fair: how to print: json, yaml; with --topology also "+strings.Join(templates, ", ")+" with =…")
 	o.formats = []string{"json", "yaml"}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -34,16 +35,21 @@ func (t *tool) addTopology(cmd *cobra.Command, o *top) {
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case o.topology:
-			return nil
-		case len(args) > 0:
+		case o.topology && o.fair.on:
+			return cluster.Usage("--topology, --fair: choose one of them")
+		case len(args) > 0 && !o.topology:
 			return unknown(cmd, args[0])
-		case o.hosts:
+		case o.hosts && !o.topology:
 			return cluster.Usage("--hosts: is for --topology")
-		case o.format != "":
-			return cluster.Usage("-o: is for --topology; for quota, see berth list clusterqueue -o %s", o.format)
+		case len(o.fair.weights) > 0 && !o.fair.on:
+			return cluster.Usage("--weight: is for --fair")
+		case o.fair.on && strings.Contains(o.format, "="):
+			return cluster.Usage("-o %s: with --fair, json and yaml are known", o.format)
+		case o.format != "" && !o.topology && !o.fair.on:
+			return cluster.Usage("-o: is for --topology and --fair; for quota, see berth list clusterqueue -o %s", o.format)
 		}
-		return nil
+		_, err := o.fair.rates()
+		return err
 	}
 }
 
