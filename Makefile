@@ -22,7 +22,7 @@ GENERATOR := $(TOOLS)/controller-gen
 RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
-.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-kuberay \
+.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser test-kuberay \
 	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
@@ -75,6 +75,10 @@ RACE := CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true BERTH_CONTROLPLANE='$(CU
 race: build need-cc ## tests of controllers, caches and servers under the race detector; a write to a cached object ends them
 	$(RACE) -short $$($(GO) list ./internal/... | grep -Ev '$(RACELESS)')
 	$(RACE) -run '^(TestRun|TestWithTheJobController)$$' ./internal/wire ./internal/job/controller # what -short leaves out of those
+
+test-browser: build ## the pages of the dashboard in a real browser: Chromium, installed if it is missing and this may
+	@command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; } || { echo "error: install Chromium" >&2; exit 1; }
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -count=1 $(ARGS) -run 'Page$$' ./internal/dash
 
 test-kuberay: build ## Berth beside the real operator of KubeRay, which is built first; some minutes
 	@$(SLOWBUILD) tools/kuberay github.com/ray-project/kuberay/ray-operator '$(TOOLS)/kuberay' '4 minutes' -ldflags '-s -w'

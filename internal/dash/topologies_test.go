@@ -114,14 +114,19 @@ func (w *world) readsTopologies(resources ...string) {
 // topologyWorld is a dashboard over two racks of two hosts, with a gang of red and one of blue that run, and one of each that waits.
 func topologyWorld(t *testing.T) (w *world, n *nodesOf) {
 	n = newNodes(2, 2)
-	w = newWorld(t, n.serve)
+	return topologyWorldOf(t, n, n.serve), n
+}
+
+func topologyWorldOf(t *testing.T, n *nodesOf, change func(*Server)) *world {
+	t.Helper()
+	w := newWorld(t, change)
 	w.create(&kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: w.red}, Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: topology.Hostname}}}})
 	n.queue(w.red, w.red, w.blue)
 	n.gang(w.workload(w.red, "train", ""), 5)
 	n.gang(w.workload(w.blue, "secret", ""), 7)
 	n.gang(w.workload(w.red, "waits", ""), 6)
 	n.gang(w.workload(w.blue, "hidden", ""), 8)
-	return w, n
+	return w
 }
 
 // follow reads until a view is as wanted.

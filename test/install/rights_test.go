@@ -414,6 +414,7 @@ func TestRightsAreNeeded(t *testing.T) {
 		"kueue-manager-training-rolebinding":              {"", aTrainJob("needed"), "PATCH configmaps"},
 		"kueue-manager-training-secrets-rolebinding":      {"", aTrainJob("needed"), "GET secrets"},
 		"kueue-manager-multikueue-rolebinding":            {"", nil, "WATCH multikueueclusters"},
+		"kueue-manager-provisioning-rolebinding":          {"", nil, "WATCH provisioningrequestconfigs"},
 		"kueue-manager-certificates-rolebinding":          {"", nil, "GET apiservices"},
 		"kueue-manager-jobset-certificates-rolebinding":   {"", nil, "GET mutatingwebhookconfigurations"},
 		"kueue-manager-training-certificates-rolebinding": {"", nil, "GET mutatingwebhookconfigurations"},

@@ -69,7 +69,7 @@ function view(path, changed) {
         return;
       }
       online(false);
-      if (!await identified()) return go("/login?to=" + encodeURIComponent(location.pathname));
+      if (!await identified()) return go("/login?to=" + encodeURIComponent(location.pathname + location.search));
       setTimeout(connect, state.pause);
       state.pause = Math.min(2 * state.pause, 15000);
     };
@@ -407,5 +407,5 @@ leave.addEventListener("click", () => {
   go("/login");
 });
 
-if (location.pathname !== "/login" && !await identified()) go("/login?to=" + encodeURIComponent(location.pathname));
+if (location.pathname !== "/login" && !await identified()) go("/login?to=" + encodeURIComponent(location.pathname + location.search));
 else show();
