@@ -83,6 +83,7 @@ func TestTransitions(t *testing.T) {
 	w.report("lark", active(0))
 	w.must(set(true, "a"))
 	w.jobset("lark", suspendIs(true))
+	w.has("lark", isSuspended) // only then it can be resumed
 	w.must(set(true, "b"))
 	w.report("lark", active(1))
 	denied(t, set(true, "c"), "ReplicatedJob node")
