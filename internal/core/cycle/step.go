@@ -508,7 +508,7 @@ func (c *round) admit(e *entry) {
 	d := Decision{Admitted: e.got.Holding(), Attempt: c.blankRecord(e)}
 	d.Attempt.Verdict, d.Attempt.Refusals, d.Attempt.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
-	if e.replaces != nil && e.replaces.Reserved {
+	if e.replaces != nil && e.replaces.Reserved && !c.isRetracted(e.replaces) {
 		d.Replaced = e.replaces
 		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}

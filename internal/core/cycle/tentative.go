@@ -46,11 +46,13 @@ func (w *World) setTentative(wl *workload.Workload) {
 }
 
 // retract retracts the tentative admissions among the targets of a head, which are out of the
-// forest, and removes them from its targets. They return to their lines when the cycle ends.
+// forest, and removes them from its targets. They return to their lines when the cycle ends, and
+// with each one the slice that was admitted to replace it: that was charged only the difference.
 func (c *round) retract(e *entry) {
 	if !slices.ContainsFunc(e.targets, retractable) {
 		return
 	}
+	c.withoutForecasts(func() { c.withSlices(e) }) // a forecast may have taken out the same slice
 	var rest []preempt.Victim
 	for _, v := range e.targets {
 		if !retractable(v) {
@@ -65,6 +67,28 @@ func (c *round) retract(e *entry) {
 		}
 	}
 	e.targets = rest
+}
+
+// withSlices takes out, and adds to the targets of a head, the slices with a tentative admission
+// that are to replace those to be retracted. spec: 20 §4.11.
+func (c *round) withSlices(e *entry) {
+	for _, by := range c.w.tentative {
+		v := preempt.Victim{Workload: by}
+		if !by.MayReplace || !by.Reserved || by.Gone || !retractable(v) {
+			continue
+		}
+		replaced := c.w.ReplacedSlice(by).Workload
+		if slices.ContainsFunc(e.targets, func(o preempt.Victim) bool { return o.Workload == replaced && retractable(o) }) {
+			v.Node = c.w.Queues[by.Queue].Node
+			c.takeOut([]preempt.Victim{v}, e.q)
+			e.targets = append(slices.Clip(e.targets), v)
+		}
+	}
+}
+
+// isRetracted reports whether the admission of a workload is retracted when the cycle ends.
+func (c *round) isRetracted(wl *workload.Workload) bool {
+	return slices.ContainsFunc(c.retracted, func(v preempt.Victim) bool { return v.Workload == wl })
 }
 
 // dropAdmission removes the decision that admitted a workload, and reports whether it was made
