@@ -189,6 +189,8 @@ type Setting struct {
 	Children  []Object
 	Pods      []*corev1.Pod
 	Workloads []*kueue.Workload
+	// Warnings are what Validate has to say to who creates the job, if it is queued and not refused.
+	Warnings []string
 
 	derived *any
 }

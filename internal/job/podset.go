@@ -32,9 +32,13 @@ func (c *Config) TopologyRequest(template *metav1.ObjectMeta, ranks Ranks) *kueu
 	return c.topology().Request(template, ranks)
 }
 
-// ValidateTopology checks the annotations of topology requests, for a pod set of count pods.
-func (c *Config) ValidateTopology(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
-	return c.topology().Validate(template, path, count)
+// ValidateTopology checks the annotations of topology requests, for a pod set of count pods, and warns of pods without a place.
+func (c *Setting) ValidateTopology(template *metav1.ObjectMeta, path *field.Path, count int32) field.ErrorList {
+	errs := c.topology().Validate(template, path, count)
+	if len(errs) == 0 {
+		c.Warnings = append(c.Warnings, c.topology().Warn(template, path, count)...)
+	}
+	return errs
 }
 
 // InfosFromAdmission returns the values for the pods of an admitted Workload, one entry for each assignment. A missing flavor is a

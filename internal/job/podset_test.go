@@ -3,6 +3,7 @@ package job_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -308,8 +309,9 @@ func TestTopologyRequest(t *testing.T) {
 			"",
 			&kueue.PodSetTopologyRequest{Preferred: new("block"), PodSetGroupName: new("g")},
 		},
-		"group alone":         {map[string]string{prefix + "group-name": "g"}, "", nil},
-		"unconstrained false": {map[string]string{prefix + "unconstrained-topology": "false"}, "", &kueue.PodSetTopologyRequest{Unconstrained: new(false)}},
+		"group alone":                          {map[string]string{prefix + "group-name": "g"}, "", nil},
+		"unconstrained false":                  {map[string]string{prefix + "unconstrained-topology": "false"}, "", &kueue.PodSetTopologyRequest{Unconstrained: new(false)}},
+		"unconstrained, another word for true": {map[string]string{prefix + "unconstrained-topology": "True"}, "", &kueue.PodSetTopologyRequest{Unconstrained: new(true)}},
 		"slices": {
 			map[string]string{prefix + "slice-required-topology": "rack", prefix + "slice-size": "4"},
 			"",
@@ -345,7 +347,7 @@ func FuzzTopologyAnnotations(f *testing.F) {
 			{kueue.PodSetUnconstrainedTopologyAnnotation: unconstrained},
 		} {
 			meta := &metav1.ObjectMeta{Annotations: annotations}
-			errs := cfg.ValidateTopology(meta, nil, 8)
+			errs := (&job.Setting{Config: cfg}).ValidateTopology(meta, nil, 8)
 			request := cfg.TopologyRequest(meta, job.Ranks{})
 			if len(errs) > 0 {
 				continue
@@ -360,42 +362,99 @@ func FuzzTopologyAnnotations(f *testing.F) {
 	})
 }
 
+// TestValidateTopology is the row "TAS annotations on pod template" of spec 20 §3, for 8 pods.
 func TestValidateTopology(t *testing.T) {
 	const prefix = "kueue.x-k8s.io/podset-"
+	const (
+		atSize, atGroup   = "m.annotations[" + prefix + "slice-size]", "m.annotations[" + prefix + "group-name]"
+		atSlice, atLayers = "m.annotations[" + prefix + "slice-required-topology]", "m.annotations[" + prefix + "slice-required-topology-constraints]"
+	)
+	type set = map[string]string
+	slice := func(size string) set {
+		return set{prefix + "slice-required-topology": "a", prefix + "slice-size": size}
+	}
+	layers := func(text string) set { return set{prefix + "slice-required-topology-constraints": text} }
+	both := func(a, b set) set { maps.Copy(a, b); return a }
+	required := func() set { return set{prefix + "required-topology": "cloud/rack"} }
 	tests := map[string]struct {
 		annotations map[string]string
 		want        []string // paths of errors
+		oneLayer    bool     // without the gate TASMultiLayerTopology
 	}{
-		"fine":              {map[string]string{prefix + "required-topology": "cloud/rack"}, nil},
-		"two wishes":        {map[string]string{prefix + "required-topology": "a", prefix + "preferred-topology": "b"}, []string{"m.annotations"}},
-		"no label":          {map[string]string{prefix + "required-topology": "a b"}, []string{"m.annotations[kueue.x-k8s.io/podset-required-topology]"}},
-		"no bool":           {map[string]string{prefix + "unconstrained-topology": "yes"}, []string{"m.annotations[kueue.x-k8s.io/podset-unconstrained-topology]"}},
-		"slice without":     {map[string]string{prefix + "slice-required-topology": "a"}, []string{"m.annotations[kueue.x-k8s.io/podset-slice-size]"}},
-		"size without":      {map[string]string{prefix + "slice-size": "2"}, []string{"m.annotations[kueue.x-k8s.io/podset-slice-size]"}},
-		"size too large":    {map[string]string{prefix + "slice-required-topology": "a", prefix + "slice-size": "9"}, []string{"m.annotations[kueue.x-k8s.io/podset-slice-size]"}},
-		"group is a number": {map[string]string{prefix + "required-topology": "a", prefix + "group-name": "7"}, []string{"m.annotations[kueue.x-k8s.io/podset-group-name]"}},
-		"group alone":       {map[string]string{prefix + "group-name": "g"}, []string{"m.annotations[kueue.x-k8s.io/podset-group-name]"}},
-		"layers do not divide": {
-			map[string]string{prefix + "slice-required-topology-constraints": `[{"topology":"a","size":4},{"topology":"b","size":3}]`},
-			[]string{"m.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints][1].size"},
+		"fine":                  {annotations: required()},
+		"slices, and a wish":    {annotations: both(required(), slice("8"))},
+		"two layers":            {annotations: layers(`[{"topology":"a","size":8},{"topology":"b","size":4}]`)},
+		"preferred in a group":  {annotations: set{prefix + "preferred-topology": "a", prefix + "group-name": "7a"}},
+		"two wishes":            {annotations: both(required(), set{prefix + "preferred-topology": "b"}), want: []string{"m.annotations"}},
+		"a wish, unconstrained": {annotations: both(required(), set{prefix + "unconstrained-topology": "false"}), want: []string{"m.annotations"}},
+		"required no label":     {annotations: set{prefix + "required-topology": "a b"}, want: []string{"m.annotations[" + prefix + "required-topology]"}},
+		"preferred no label":    {annotations: set{prefix + "preferred-topology": "a b"}, want: []string{"m.annotations[" + prefix + "preferred-topology]"}},
+		"slice no label":        {annotations: both(slice("2"), set{prefix + "slice-required-topology": "a b"}), want: []string{atSlice}},
+		"no bool":               {annotations: set{prefix + "unconstrained-topology": "yes"}, want: []string{"m.annotations[" + prefix + "unconstrained-topology]"}},
+		"slice without":         {annotations: set{prefix + "slice-required-topology": "a"}, want: []string{atSize}},
+		"size without":          {annotations: set{prefix + "slice-size": "2"}, want: []string{atSize}},
+		"size too large":        {annotations: slice("9"), want: []string{atSize}},
+		"size 0":                {annotations: slice("0"), want: []string{atSize}},
+		"size no number":        {annotations: slice("2.5"), want: []string{atSize}},
+		"group is a number":     {annotations: both(required(), set{prefix + "group-name": "7"}), want: []string{atGroup}},
+		"group alone":           {annotations: set{prefix + "group-name": "g"}, want: []string{atGroup}},
+		"group unconstrained":   {annotations: set{prefix + "unconstrained-topology": "true", prefix + "group-name": "g"}, want: []string{atGroup}},
+		"group with slices":     {annotations: both(both(required(), slice("2")), set{prefix + "group-name": "g"}), want: []string{atGroup}},
+		"group with layers":     {annotations: both(both(required(), layers(`[{"topology":"a","size":2}]`)), set{prefix + "group-name": "g"}), want: []string{atLayers}},
+		"slices with layers":    {annotations: both(slice("2"), layers(`[{"topology":"a","size":2}]`)), want: []string{atLayers, atLayers}},
+		"layers without gate":   {annotations: layers(`[{"topology":"a","size":2}]`), oneLayer: true, want: []string{atLayers}},
+		"layers do not divide":  {annotations: layers(`[{"topology":"a","size":4},{"topology":"b","size":3}]`), want: []string{atLayers + "[1].size"}},
+		"layers twice":          {annotations: layers(`[{"topology":"a","size":4},{"topology":"a","size":2}]`), want: []string{atLayers + "[1].topology"}},
+		"layer no label":        {annotations: layers(`[{"topology":"a b","size":4}]`), want: []string{atLayers + "[0].topology"}},
+		"layer size 0":          {annotations: layers(`[{"topology":"a"}]`), want: []string{atLayers + "[0].size"}},
+		"layer too large":       {annotations: layers(`[{"topology":"a","size":9}]`), want: []string{atLayers + "[0].size"}},
+		"no layer":              {annotations: layers(`[]`), want: []string{atLayers}},
+		"four layers": {
+			annotations: layers(`[{"topology":"a","size":8},{"topology":"b","size":4},{"topology":"c","size":2},{"topology":"d","size":1}]`), want: []string{atLayers},
 		},
-		"layers twice": {
-			map[string]string{prefix + "slice-required-topology-constraints": `[{"topology":"a","size":4},{"topology":"a","size":2}]`},
-			[]string{"m.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints][1].topology"},
-		},
-		"layers are no list": {
-			map[string]string{prefix + "slice-required-topology-constraints": `{}`},
-			[]string{"m.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints]"},
-		},
+		"layers are no list": {annotations: layers(`{}`), want: []string{atLayers}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg := &job.Config{Topology: true, TopologySliceConstraints: true}
+			in := &job.Setting{Config: &job.Config{Topology: true, TopologySliceConstraints: !tc.oneLayer}}
 			var got []string
-			for _, err := range cfg.ValidateTopology(&metav1.ObjectMeta{Annotations: tc.annotations}, field.NewPath("m"), 8) {
+			for _, err := range in.ValidateTopology(&metav1.ObjectMeta{Annotations: tc.annotations}, field.NewPath("m"), 8) {
 				got = append(got, err.Field)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			off := &job.Setting{Config: &job.Config{TopologySliceConstraints: true}}
+			if errs := off.ValidateTopology(&metav1.ObjectMeta{Annotations: tc.annotations}, nil, 8); len(errs) > 0 {
+				t.Errorf("with the gate TopologyAwareScheduling off: %v", errs)
+			}
+		})
+	}
+}
+
+// TestPodsWithoutPlace is acceptance example 25 of spec 20 §7: whoever creates a job is told of the pods that fill no slice.
+func TestPodsWithoutPlace(t *testing.T) {
+	const prefix = "kueue.x-k8s.io/podset-slice-"
+	slices := map[string]string{prefix + "required-topology": "rack", prefix + "size": "3"}
+	layers := map[string]string{prefix + "required-topology-constraints": `[{"topology":"block","size":4},{"topology":"rack","size":2}]`}
+	tests := map[string]struct {
+		annotations map[string]string
+		count       int32
+		want        []string
+	}{
+		"seven in slices of three": {slices, 7, []string{"m.annotations[" + prefix + "size]: 7 pods are no multiple of the slice size 3: 1 of them will have quota but no place, and stay gated"}},
+		"six":                      {slices, 6, nil},
+		"an unknown number":        {slices, -1, nil},
+		"refused all the same":     {slices, 2, nil},
+		"six in blocks of four":    {layers, 6, []string{"m.annotations[" + prefix + "required-topology-constraints]: 6 pods are no multiple of the slice size 4: 2 of them will have quota but no place, and stay gated"}},
+		"eight":                    {layers, 8, nil},
+		"no slices":                {map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"}, 7, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := &job.Setting{Config: &job.Config{Topology: true, TopologySliceConstraints: true}}
+			_ = in.ValidateTopology(&metav1.ObjectMeta{Annotations: tc.annotations}, field.NewPath("m"), tc.count)
+			if diff := cmp.Diff(tc.want, in.Warnings); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

@@ -49,6 +49,8 @@ func TestSchedulesOfNodes(t *testing.T) {
 			_ = m.end() // its remaining requests reach no server
 		}
 	})
+	end := sync.OnceFunc(func() { close(over); left.Wait() })
+	defer end()
 	ledger := c.followPlaces(func(map[string]int64, string) error { return nil }, c.check)
 	for step := range pick(60, 3000) {
 		if step%60 == 0 {
@@ -58,10 +60,13 @@ func TestSchedulesOfNodes(t *testing.T) {
 		c.act()
 		if step%25 == 24 {
 			die <- struct{}{}
+			ledger.soFar()
+		}
+		if step%500 == 499 {
+			t.Logf("step %d", step)
 		}
 	}
-	close(over)
-	left.Wait()
+	end()
 	c.restore()
 	wait.Until(t, "all workloads finish", func() error {
 		c.act()

@@ -169,6 +169,18 @@ func (l *ledger) verdict() {
 	}
 }
 
+// soFar ends the test at once if an invariant is violated, so that a long test that is interrupted has told what it found.
+func (l *ledger) soFar() {
+	l.w.t.Helper()
+	l.mu.Lock()
+	broken := len(l.broken) > 0
+	l.mu.Unlock()
+	if broken {
+		l.verdict()
+		l.w.t.FailNow()
+	}
+}
+
 // workloads are the existing Workloads, by name.
 func (l *ledger) workloads() []*kueue.Workload {
 	l.mu.Lock()

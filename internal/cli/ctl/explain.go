@@ -134,7 +134,7 @@ func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error 
 		if ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err))
+		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err, cluster.Workload, "workloads/explanation"))
 		explanation = s.byConditions(ctx, w)
 	}
 	if !e.asTable() {
@@ -160,17 +160,17 @@ func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1a
 	return out, nil
 }
 
-// reason describes why the manager's answer is missing.
-func reason(err error) string {
+// reason describes why the manager's answer about an object is missing, and what to do. right is what it takes to ask.
+func reason(err error, kind *cluster.Kind, right string) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "you may not: it takes the right to get workloads/explanation of " + berthv1alpha1.GroupVersion.Group
+		return "you may not: it takes the right to get " + right + " of " + berthv1alpha1.GroupVersion.Group
 	case apierrors.IsTooManyRequests(err):
 		return "it has too many questions to answer: ask again later"
 	case apierrors.IsServiceUnavailable(err):
-		return "it does not answer: is it running?"
-	case apierrors.IsNotFound(err) && named(err):
-		return "it has not seen this Workload yet"
+		return "it does not answer: is it running? kubectl get apiservice " + berthv1alpha1.GroupVersion.Version + "." + berthv1alpha1.GroupVersion.Group + " says where it should be"
+	case named(err):
+		return "it has not seen this " + kind.Kind + " yet"
 	case apierrors.IsNotFound(err):
 		return "its API " + berthv1alpha1.GroupVersion.Group + " is not installed: berth install"
 	}

@@ -282,7 +282,7 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.
 // named reports whether an error is about a missing object rather than a missing API.
 func named(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
-	return ok && apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name != ""
+	return ok && apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name != ""
 }
 
 // pending asks the manager for the pending list of a queue.

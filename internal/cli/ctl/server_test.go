@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -202,7 +203,7 @@ func (w *world) errors() {
 	w.transcript("errors",
 		"list", "list clusterqueus", "list cq team-a", "list cq --active=true,false", "list cq --field-selector bogus=1", "list cq -l a=b=c", "list wl --status running", "list wl --for train", "list wl --for jbo/train",
 		"explain workload reserve -n team-a", "explain workload job-train -n tema-a", "explain job none -n team-a", "explain job", "explain job train more",
-		"stop cq tem-a", "stop cq zzzzzzzz", "stop lq zzzzzzzz -n team-b", "stop cq", "stop cq team-a --dry-run=perhaps", "list cq --context nowhere", "top cq team-x", "top queues", "top --interval 0s", "top --hosts", "top -o json", "top --topology dc", "top --topology -o xml",
+		"stop cq tem-a", "stop cq zzzzzzzz", "stop lq zzzzzzzz -n team-b", "stop cq", "stop cq team-a --dry-run=perhaps", "list cq --context nowhere", "top cq team-x", "top queues", "top --interval 0s", "top --hosts", "top -o json", "top --topology dc", "top --topology racks", "top --topology -o xml",
 		"delete workload", "delete workload --all x", "delete workload -A x",
 		"list cq --kubeconfig /nonexistent", "list cq -s https://127.0.0.1:1", "list cq --as nobody",
 	)
@@ -324,7 +325,7 @@ func (w *world) manager() {
 			ObjectMeta: meta("", "eve"), Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "eve"}},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
 		})
-	w.manage()
+	stop := w.manage()
 	w.create(&corev1.Namespace{ObjectMeta: meta("", "live")}, &kueue.ResourceFlavor{ObjectMeta: meta("", "f")},
 		&kueue.ClusterQueue{ObjectMeta: meta("", "live"), Spec: kueue.ClusterQueueSpec{NamespaceSelector: &metav1.LabelSelector{}, ResourceGroups: groupOf(quota("f", "cpu", "500m"))}},
 		&kueue.LocalQueue{ObjectMeta: meta("live", "main"), Spec: kueue.LocalQueueSpec{ClusterQueue: "live"}})
@@ -345,6 +346,8 @@ func (w *world) manager() {
 	})
 	w.transcript("manager", "list wl -n live", "list wl -n live --as eve", "explain workload first -n live", "explain workload second -n live -o jsonpath='{.reason} {.positionInClusterQueue} {.shortfalls[0].requested}'", "explain workload second -n live --as eve")
 	w.racks()
+	stop()
+	w.transcript("stopped", "top --topology dc", "explain workload first -n live", "list wl -n live --field-selector metadata.name=first")
 }
 
 // racks: the nodes of a topology, as the manager counts them.
@@ -377,8 +380,8 @@ func (w *world) racks() {
 	w.transcript("topology", "top --topology", "top --topology dc idle --hosts --no-headers", "top --topology dc -r cpu", "top --topology dc -o yaml", "top --topology dc --as eve")
 }
 
-// manage runs a manager until the test ends.
-func (w *world) manage() {
+// manage runs a manager until it is stopped, or the test ends.
+func (w *world) manage() (stop func()) {
 	port := func() int { return embeddedtest.FreePort(w) }
 	o := options.Default()
 	o.LeaderElection.Enabled, o.Metrics.Address, o.Health.Address = false, "0", "0"
@@ -396,13 +399,15 @@ func (w *world) manage() {
 	go func() {
 		ended <- wire.Run(ctx, wire.Config{REST: w.cfg, Options: o, Groups: groups, WebhookURL: url, OnReady: func() { close(ready) }, Log: testr.New(w.T)})
 	}()
-	w.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			w.Error(err)
 		}
 	})
+	w.Cleanup(stop)
 	wait.Ready(w.T, "the manager", ready, ended)
+	return stop
 }
 
 // A slow server is reported, and a limit ends the wait.

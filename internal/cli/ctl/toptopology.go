@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -97,11 +96,8 @@ func (o *top) lookAtNodes(ctx context.Context, s *session) ([]byte, error) {
 func (s *session) topologyUsage(ctx context.Context, name string, hosts bool) (*berthv1alpha1.TopologyUsage, error) {
 	path := "/apis/" + berthv1alpha1.GroupVersion.String() + "/topologies/" + name + "/usage"
 	data, err := s.Raw(ctx, path, "hosts", fmt.Sprint(hosts))
-	switch {
-	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("the manager cannot be asked (you may not: it takes the right to get topologies/usage of %s)", berthv1alpha1.GroupVersion.Group)
-	case err != nil:
-		return nil, fmt.Errorf("the manager cannot be asked (%s)", reason(err))
+	if err != nil {
+		return nil, fmt.Errorf("topology %s: only a running manager knows what is free, and it cannot be asked (%s)", name, reason(err, cluster.Topology, "topologies/usage"))
 	}
 	out := &berthv1alpha1.TopologyUsage{}
 	if err := json.Unmarshal(data, out); err != nil {

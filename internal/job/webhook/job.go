@@ -266,6 +266,9 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if d.Validate != nil {
 		errs = append(errs, d.Validate(object, before, in)...)
 	}
+	if old == nil && len(errs) == 0 && s.o.Jobs.IsQueued(object) {
+		review.Advise(ctx, in.Warnings...)
+	}
 	return review.Refuse(errs)
 }
 

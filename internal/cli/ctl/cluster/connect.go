@@ -176,7 +176,7 @@ func (s *Session) Discovery() (*discovery.DiscoveryClient, error) {
 	return discovery.NewDiscoveryClientForConfigAndClient(s.Config, s.http)
 }
 
-// Raw reads one path of the API server.
+// Raw reads one path of the API server. An error is the Status of who answered, as far as it sent one.
 func (s *Session) Raw(ctx context.Context, path string, parameters ...string) ([]byte, error) {
 	d, err := s.Discovery()
 	if err != nil {
@@ -186,5 +186,9 @@ func (s *Session) Raw(ctx context.Context, path string, parameters ...string) ([
 	for i := 0; i+1 < len(parameters); i += 2 {
 		r = r.Param(parameters[i], parameters[i+1])
 	}
-	return r.DoRaw(ctx)
+	result := r.Do(ctx) // DoRaw would lose the Status
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
 }

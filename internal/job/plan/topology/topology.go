@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -45,7 +46,8 @@ func (g Gates) Request(template *metav1.ObjectMeta, ranks Ranks) *kueue.PodSetTo
 	} else if v, ok := a[kueue.PodSetPreferredTopologyAnnotation]; ok {
 		r.Preferred = &v
 	} else if v, ok := a[kueue.PodSetUnconstrainedTopologyAnnotation]; ok {
-		r.Unconstrained = new(v == "true")
+		unconstrained, _ := strconv.ParseBool(v) // as Validate reads it
+		r.Unconstrained = &unconstrained
 	} else {
 		found = false
 	}
@@ -120,6 +122,25 @@ func (g Gates) Validate(template *metav1.ObjectMeta, path *field.Path, count int
 	errs = append(errs, validateGroupName(a, path)...)
 	errs = append(errs, validateSlice(a, path, count)...)
 	return append(errs, g.validateLayers(a, path, count)...)
+}
+
+// Warn says how many pods of a pod set with valid annotations will never have a place: those that are left when the outermost slices are
+// full. count is as in Validate (spec: 20 §6 #12, §7 #25).
+func (g Gates) Warn(template *metav1.ObjectMeta, path *field.Path, count int32) []string {
+	r := g.Request(template, Ranks{})
+	if r == nil || count < 0 {
+		return nil
+	}
+	key, size := kueue.PodSetSliceSizeAnnotation, ptr.Deref(r.PodSetSliceSize, 1)
+	if layers := r.PodSetSliceRequiredTopologyConstraints; len(layers) > 0 {
+		key, size = kueue.PodSetSliceRequiredTopologyConstraintsAnnotation, layers[0].Size
+	}
+	left := count % max(size, 1)
+	if left == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %d pods are no multiple of the slice size %d: %d of them will have quota but no place, and stay gated",
+		path.Child("annotations").Key(key), count, size, left)}
 }
 
 func validateGroupName(a map[string]string, path *field.Path) field.ErrorList {

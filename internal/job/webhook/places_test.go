@@ -1,0 +1,79 @@
+package webhook
+
+import (
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-project/berth/internal/job/kind/all"
+)
+
+// TestPodsWithoutPlace is acceptance example 25 of spec 20 §7: the answer to the creation of a queued job, of whatever kind, warns of pods
+// that fill no slice. The job is not refused.
+func TestPodsWithoutPlace(t *testing.T) {
+	const sliced = "metadata: {annotations: {kueue.x-k8s.io/podset-slice-required-topology: rack, kueue.x-k8s.io/podset-slice-size: '3'}}, spec: {containers: [{name: c}]}"
+	template := "template: {" + sliced + "}"
+	manifests := map[string]string{ // of 7 pods
+		"batch/job":                                "spec: {suspend: true, parallelism: 7, completions: 7, " + template + "}",
+		"jobset.x-k8s.io/jobset":                   "spec: {suspend: true, replicatedJobs: [{name: w, replicas: 7, template: {spec: {parallelism: 1, completions: 1, " + template + "}}}]}",
+		"ray.io/raycluster":                        "spec: {suspend: true, headGroupSpec: {template: {spec: {containers: [{name: c}]}}}, workerGroupSpecs: [{groupName: w, replicas: 7, minReplicas: 7, maxReplicas: 7, " + template + "}]}",
+		"kubeflow.org/pytorchjob":                  "spec: {runPolicy: {suspend: true}, pytorchReplicaSpecs: {Worker: {replicas: 7, " + template + "}}}",
+		"statefulset":                              "spec: {replicas: 7, " + template + "}",
+		"leaderworkerset.x-k8s.io/leaderworkerset": "spec: {replicas: 1, leaderWorkerTemplate: {size: 7, workerTemplate: {" + sliced + "}}}",
+	}
+	seen := 0
+	for _, d := range all.Descriptors() {
+		manifest, ok := manifests[d.Framework]
+		if !ok {
+			continue
+		}
+		seen++
+		for name, tc := range map[string]struct {
+			change    func(string) string
+			operation admissionv1.Operation
+			warned    bool
+		}{
+			"seven pods":                {func(s string) string { return s }, admissionv1.Create, true},
+			"six pods":                  {func(s string) string { return strings.ReplaceAll(s, "7", "6") }, admissionv1.Create, false},
+			"seven pods, not queued":    {func(s string) string { return strings.ReplaceAll(s, "queue-name", "other") }, admissionv1.Create, false},
+			"they were there before":    {func(s string) string { return s }, admissionv1.Update, false},
+			"in a namespace off limits": {func(s string) string { return strings.ReplaceAll(s, "ns,", "free,") }, admissionv1.Create, false},
+		} {
+			t.Run(d.Framework+", "+name, func(t *testing.T) {
+				text := tc.change("metadata: {name: train, namespace: ns, labels: {kueue.x-k8s.io/queue-name: q}}\n" + manifest)
+				raw, err := yaml.YAMLToJSON([]byte("apiVersion: " + d.GVK.GroupVersion().String() + "\nkind: " + d.GVK.Kind + "\n" + text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				labels := map[string]string{"managed": "yes"}
+				req := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+					Kind: metav1.GroupVersionKind(d.GVK), Operation: tc.operation, Name: "train", Namespace: "ns",
+				}}
+				if strings.Contains(text, "namespace: free") {
+					req.Namespace, labels = "free", nil
+				}
+				req.Object.Raw = raw
+				if tc.operation == admissionv1.Update {
+					req.OldObject.Raw = raw
+				}
+				s := gateServer(d, namespaces{labels: labels})
+				s.o.Jobs.ManageAll = false
+				answer := s.ofKind(d)[1].Handler().Handle(t.Context(), req)
+				if !answer.Allowed {
+					t.Fatalf("refused: %v", answer.Result)
+				}
+				told := strings.Join(answer.Warnings, "\n")
+				if warned := strings.Contains(told, "7 pods are no multiple of the slice size 3: 1 of them will have quota but no place"); warned != tc.warned {
+					t.Errorf("warnings: %q", told)
+				}
+			})
+		}
+	}
+	if seen != len(manifests) {
+		t.Errorf("%d of %d kinds exist", seen, len(manifests))
+	}
+}
