@@ -47,7 +47,9 @@ type Decision struct {
 	Attempt    *trace.Attempt // shared; not to be modified
 	PassedOver bool           // the workload was not evaluated itself: no attempt, and no event
 	// SecondPass: the workload holds quota, and Grant is that with its new places, nil for none. NodesFailed: it has to be evicted then.
+	// Failed are the nodes that are replaced: it is outdated as soon as others have failed, or none any more.
 	SecondPass, NodesFailed bool
+	Failed                  []string
 }
 
 // Writer writes decisions down. It must return at once and report what came of an
@@ -256,7 +258,7 @@ func (e *Engine) decide(start time.Time) cycle.Result {
 
 func (e *Engine) dispatch(d *cycle.Decision) {
 	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Attempt: d.Attempt}
-	out.SecondPass, out.NodesFailed = d.SecondPass, d.NodesFailed
+	out.SecondPass, out.NodesFailed, out.Failed = d.SecondPass, d.NodesFailed, d.Failed
 	if d.Attempt.Verdict == trace.Admitted || d.Placed != nil {
 		grant := e.state.Grant(d)
 		out.Grant = &grant

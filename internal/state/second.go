@@ -101,7 +101,7 @@ func (s *State) placeLater(r *record) cycle.Decision {
 		Workload: r.wl.Key, UID: r.wl.UID, Queue: r.def.Queue, Priority: r.def.Priority, Verdict: trace.Waits,
 		Reason: trace.TopologyPlacementFailed, Table: s.world.Table.Frozen(),
 	}
-	d := cycle.Decision{Workload: r.wl, Queue: r.def.Queue, Attempt: attempt, SecondPass: true}
+	d := cycle.Decision{Workload: r.wl, Queue: r.def.Queue, Attempt: attempt, SecondPass: true, Failed: r.def.Unhealthy}
 	podSets, placements, why := s.newPlaces(r)
 	if why != "" {
 		attempt.Note = why

@@ -32,10 +32,12 @@ type Decision struct {
 	// Gated: it would have to preempt, and a preemption gate is closed.
 	Gated bool
 	// SecondPass: the workload holds quota already, and this is about places for its pods. Placed is
-	// its reservation with them, nil for none now; NodesFailed: then it is to be evicted. spec: 20 §4.7.4.
+	// its reservation with them, nil for none now; NodesFailed: then it is to be evicted. Failed are the nodes that
+	// it loses. spec: 20 §4.7.4.
 	SecondPass  bool
 	Placed      *flavor.Holding
 	NodesFailed bool
+	Failed      []string
 	// PassedOver: it would preempt, and other heads of this cycle took the victims or the quota.
 	PassedOver bool
 }

@@ -2,6 +2,7 @@ package admit
 
 import (
 	"context"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +25,12 @@ func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, d engine.De
 		}
 		return errStale("it does not hold its quota any more")
 	}
+	if len(d.Failed) > 0 && !failed(wl, d.Failed) {
+		if d.Grant == nil {
+			return nil
+		}
+		return errStale("its failed nodes are others meanwhile")
+	}
 	now := metav1.NewTime(w.Now())
 	if d.Grant == nil {
 		return w.notPlaced(ctx, wl, d, now)
@@ -42,11 +49,16 @@ func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, d engine.De
 	return nil
 }
 
+// failed reports whether these nodes of a Workload have failed, and no other ones.
+func failed(wl *kueue.Workload, names []string) bool {
+	return slices.EqualFunc(wl.Status.UnhealthyNodes, names, func(n kueue.UnhealthyNode, name string) bool { return n.Name == name })
+}
+
 // notPlaced reports a round without places. A Workload with a failed node is evicted where that has to be fast.
 func (w *Writer) notPlaced(ctx context.Context, wl *kueue.Workload, d engine.Decision, now metav1.Time) error {
 	note := d.Attempt.Sentence()
 	w.Events.Warning(wl, secondPassFailed, note)
-	if !d.NodesFailed || len(wl.Status.UnhealthyNodes) == 0 {
+	if !d.NodesFailed {
 		return nil
 	}
 	message := "Its failed node has no replacement: " + note
