@@ -350,8 +350,8 @@ func (s *State) restoreUsage(m *sharing.Memory) {
 	}
 }
 
-// BehindByUsage returns the LocalQueues of a UsageBased ClusterQueue whose pending workloads come before those of another one because they
-// have used less, in their order. It costs a pass over them.
+// BehindByUsage returns the LocalQueues of a UsageBased ClusterQueue whose pending workloads come before the ones of another LocalQueue
+// because they have used less, in their order. It costs a pass over them.
 func (m *Model) BehindByUsage(queue, namespace, localQueue string) (before []Name) {
 	q := m.queue(queue)
 	if q == nil {

@@ -146,7 +146,7 @@ func (s *Server) readable(ctx context.Context, caller user.Info, among []string)
 	return out
 }
 
-// behind tells which LocalQueues come before another one because they have used less. Those of other tenants have no name.
+// behind tells which LocalQueues come before another one because they have used less. LocalQueues of other tenants have no name.
 func behind(m *state.Model, before []state.Name, than state.Name, visible func(namespace string) bool) string {
 	least, own := m.Usage(before[0].Namespace, before[0].Name), m.Usage(than.Namespace, than.Name)
 	if least == nil || own == nil {
@@ -219,6 +219,8 @@ func nowhere(w *kueue.Workload, gates bool) (reason, message string) {
 		if names := w.Annotations[kueue.AdmissionGatedByAnnotation]; names != "" {
 			return "", "the annotation " + kueue.AdmissionGatedByAnnotation + " keeps it out: " + names
 		}
+	case lifecycle.Divided:
+		return "", "it is queued as variants, one for each flavor of its ClusterQueue: Workloads that it owns"
 	case lifecycle.NoObstacle, lifecycle.OnHold, lifecycle.WaitingForNewPods: // their conditions say why
 	}
 	if c := waits(w); c != nil {
