@@ -29,19 +29,22 @@ var statusWriters = map[string]string{
 // transitions are the transitions of a Workload (lifecycle.Machine), and the rooms that carry out each, beside lifecycle itself.
 var transitions = map[string][]string{
 	"Reserve":                    {"internal/workload/admit"},
+	"AdmitVariant":               {"internal/workload/admit", "internal/workload/plan/variants"},
+	"CopyAdmission":              {"internal/workload/plan/variants"},
+	"OpenGate":                   {"internal/workload/plan/variants"},
 	"BlockOnPreemptionGates":     {"internal/workload/admit"},
 	"Pending":                    {"internal/workload/admit", "internal/job/plan/decide"}, // of a job: it is on hold
 	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"}, // while admission is paused
 	"Preempt":                    {"internal/workload/evict"},
-	"Evict":                      {"internal/placement/health", "internal/workload/admit"}, // of failed nodes, the latter once the engine finds no replacement; for everything else lifecycle.Rules.Follow
+	"Evict":                      {"internal/placement/health", "internal/workload/admit", "internal/workload/plan/variants"}, // of failed nodes, the latter once the engine finds no replacement; for everything else lifecycle.Rules.Follow
 	"Deactivate":                 nil,
-	"Requeue":                    nil,
+	"Requeue":                    {"internal/workload/plan/variants"},
 	"UnblockFromPreemptionGates": nil,
-	"Release":                    {"internal/job/plan/decide"},
+	"Release":                    {"internal/job/plan/decide", "internal/workload/plan/variants"},
 	"WaitForReplacements":        {"internal/job/plan/decide"},
 	"ReleaseOrphan":              {"internal/job/plan/decide"},
-	"Finish":                     {"internal/job/plan/decide", "internal/multikueue/plan", "internal/workload/follow"}, // of a slice
-	"RequestDeactivation":        {"internal/job/plan/decide", "internal/multikueue/plan"},
+	"Finish":                     {"internal/job/plan/decide", "internal/multikueue/plan", "internal/workload/follow", "internal/workload/plan/variants"}, // of a slice
+	"RequestDeactivation":        {"internal/job/plan/decide", "internal/multikueue/plan", "internal/workload/plan/variants"},
 	"SyncAdmitted":               {"internal/multikueue/plan"},
 	"RunOn":                      {"internal/multikueue/plan"},
 	"RunNowhere":                 {"internal/multikueue/plan"},

@@ -47,7 +47,10 @@ func NewOptions(o *options.Options, descriptors []*job.Descriptor) Options {
 			SliceSize:      o.Gates.On(feature.TASValidateWorkloadSliceSize),
 			PriorityBoost:  o.Gates.On(feature.PriorityBoost),
 		},
-		Queues: queuewebhook.Options{StrictOnFlavors: o.Gates.On(feature.RejectUpdatesToCQWithInvalidOnFlavors), UsageSharing: o.AdmissionFairSharing.Enabled},
+		Queues: queuewebhook.Options{
+			StrictOnFlavors: o.Gates.On(feature.RejectUpdatesToCQWithInvalidOnFlavors), UsageSharing: o.AdmissionFairSharing.Enabled,
+			Variants: o.Gates.On(feature.ConcurrentAdmission),
+		},
 	}
 }
 

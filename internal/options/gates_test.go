@@ -22,19 +22,17 @@ func TestGates(t *testing.T) {
 		"nothing set": {on: []feature.Gate{feature.PartialAdmission, feature.TLSOptions}, off: []feature.Gate{feature.ConcurrentAdmission, feature.UnadmittedWorkloadsExplicitStatus}},
 		"by flag": {
 			flag: "ConcurrentAdmission=true, PartialAdmission=f,", on: []feature.Gate{feature.ConcurrentAdmission}, off: []feature.Gate{feature.PartialAdmission},
-			inert: []string{"ConcurrentAdmission"},
 		},
 		"by file": {
-			file: "ConcurrentAdmission: true", on: []feature.Gate{feature.ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
+			file: "ConcurrentAdmission: true", on: []feature.Gate{feature.ConcurrentAdmission},
 		},
 		"one that is acted upon": {flag: "QuotaCheckStrategy=false", off: []feature.Gate{feature.QuotaCheckStrategy}},
 		"flag and file, equal": { // spec: 70 §7 example 20
-			flag: "ConcurrentAdmission=true", file: "ConcurrentAdmission: true", on: []feature.Gate{feature.ConcurrentAdmission}, inert: []string{"ConcurrentAdmission"},
+			flag: "ConcurrentAdmission=true", file: "ConcurrentAdmission: true", on: []feature.Gate{feature.ConcurrentAdmission},
 			warnings: []string{"feature gates are set both in the file and by --feature-gates; both are used, but keep them in one place"},
 		},
 		"flag and file, joined": {
 			flag: "ConcurrentAdmission=true", file: "PartialAdmission: false", on: []feature.Gate{feature.ConcurrentAdmission}, off: []feature.Gate{feature.PartialAdmission},
-			inert:    []string{"ConcurrentAdmission"},
 			warnings: []string{"feature gates are set both in the file and by --feature-gates; both are used, but keep them in one place"},
 		},
 		"children follow": { // spec: 70 §7 example 17

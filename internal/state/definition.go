@@ -20,6 +20,7 @@ type definition struct {
 	*rare          // never nil
 
 	Gated, Resting, Queueable, Told     bool
+	Divisible                           bool
 	Reserved, Admitted, Evicting, Ready bool
 }
 
@@ -29,6 +30,9 @@ type rare struct {
 	Held       []Held
 	ReservedAt workload.Instant
 	Replaces   string
+	VariantOf  string
+	Rank       int32
+	Holds      bool
 	Problem    *workload.Problem
 	Placed     []PodSetPlacement
 	Delayed    []string
@@ -49,16 +53,16 @@ func (s *State) definition(r *record, def *Workload, before *shape) *definition 
 	d := &definition{
 		Version: def.Version, Generation: def.Generation, Priority: def.Priority, Created: def.Created, Since: def.Since,
 		Owner: def.Owner, r: r, localQueue: &r.lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
-		Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
+		Divisible: def.Divisible, Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
 		Reserved: def.Reserved, Admitted: def.Admitted, Evicting: def.Evicting, Ready: def.Ready,
 	}
 	switch {
 	case def.Reserved:
 		d.rare = &rare{
-			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.Problem, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Problem, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
 		}
-	case def.Replaces != "" || def.Problem != nil:
-		d.rare = &rare{Replaces: def.Replaces, Problem: def.Problem}
+	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil:
+		d.rare = &rare{Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Problem: def.Problem}
 	}
 	return d
 }
@@ -73,7 +77,8 @@ func (d *definition) workload(resources []string) Workload {
 	return Workload{
 		UID: d.r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: d.Generation,
 		LocalQueue: d.localQueue.Name, Priority: d.Priority, Created: d.Created, Since: d.Since, PodSets: d.shape.definition(resources),
-		Owner: d.Owner, Replaces: d.Replaces, Gated: d.Gated, Problem: d.Problem, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
+		Owner: d.Owner, Replaces: d.Replaces, VariantOf: d.VariantOf, Rank: d.Rank, Holds: d.Holds, Divisible: d.Divisible,
+		Gated: d.Gated, Problem: d.Problem, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,
 		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Placed: d.Placed, Delayed: d.Delayed,
 		PlaceNow: d.PlaceNow, Unhealthy: d.Unhealthy, Updates: d.Updates,
@@ -86,12 +91,12 @@ func (r *record) samePlace(a *definition) bool {
 	if a.Reserved != b.Reserved || a.Priority != b.Priority || a.Since != b.Since || (a.Evicting && !b.Evicting) {
 		return false
 	}
-	follows := a.Replaces == b.Replaces && a.Owner == b.Owner
+	follows := a.Replaces == b.Replaces && a.Owner == b.Owner && sameVariant(a, b)
 	if b.Reserved { // its requests do not matter while it holds quota
 		return follows && b.holdsLike(a)
 	}
 	return a.localQueue == b.localQueue && follows && b.shape == r.class.shape &&
-		[...]bool{a.Gated, a.Resting, a.Queueable} == [...]bool{b.Gated, b.Resting, b.Queueable} && sameProblem(a.Problem, b.Problem)
+		[...]bool{a.Gated, a.Resting, a.Queueable, a.Divisible} == [...]bool{b.Gated, b.Resting, b.Queueable, b.Divisible} && sameProblem(a.Problem, b.Problem)
 }
 
 // holdsLike reports whether the reservation is that of an earlier definition. The usage of each pod matters on its node.

@@ -55,6 +55,8 @@ type Queue struct {
 	PlacedElsewhere bool `json:",omitempty"`
 	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
 	UsageBased bool `json:",omitempty"`
+	// Variants: jobs are queued as variants, one for each flavor. RetainFirst: the first that is admitted keeps its flavor. spec: 20 §4.13.
+	Variants, RetainFirst bool `json:",omitempty"`
 }
 
 // LocalQueue defines a tenant's queue, which leads to a ClusterQueue.
@@ -120,6 +122,13 @@ type Workload struct {
 	// Replaces is the name of the slice, in the same namespace, that it replaces once it is
 	// admitted. It counts only if both have the same owner, or none.
 	Replaces string
+	// VariantOf is the UID of the parent, in the same namespace, of which it is a variant; "" for none. Of the variants of a parent the
+	// preferred one has the lowest Rank. Holds: its status contains a reservation, which does not count where it is deactivated.
+	// Divisible: it is no variant, and a ClusterQueue with Variants does not queue it. spec: 20 §4.13.
+	VariantOf string `json:",omitempty"`
+	Rank      int32  `json:",omitempty"`
+	Holds     bool   `json:",omitempty"`
+	Divisible bool   `json:",omitempty"`
 	// Gated: it may not preempt others.
 	Gated bool
 	// Problem is why it cannot be admitted whatever quota is free; nil for none.

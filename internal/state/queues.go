@@ -254,7 +254,7 @@ func (e SetQueue) apply(s *State) {
 	q := have.q
 	s.hang(q.Node, have.def.Cohort, def.Cohort)
 	s.read.edit(def.Cohort)
-	was, wasUsageBased := q.Closed, have.def.UsageBased
+	was, wasUsageBased, hadVariants := q.Closed, have.def.UsageBased, have.def.Variants
 	have.def, have.published.def = def, new(def)
 	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
@@ -271,7 +271,7 @@ func (e SetQueue) apply(s *State) {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	if fresh || q.Closed != was || def.UsageBased != wasUsageBased {
+	if fresh || q.Closed != was || def.UsageBased != wasUsageBased || def.Variants != hadVariants {
 		s.reroute(s.leadingTo(def.Name))
 	}
 }

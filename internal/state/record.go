@@ -74,6 +74,7 @@ func (s *State) setWorkload(def *Workload) {
 	s.settleUsage(r, def)
 	s.touch(r)
 	defer s.touch(r)
+	defer s.requeueBarred(r, r.barring())
 	defer s.followSecondPass(r)
 	before, followed, had := r.def, s.replacedSlice(r), s.quotaOf(r)
 	s.define(r, def)
@@ -147,7 +148,14 @@ func (s *State) setDefinition(r *record, def *definition) {
 	if before.Replaces != def.Replaces {
 		s.removeReplacing(r)
 	}
+	moves := !sameVariant(before, def)
+	if moves {
+		s.leaveVariants(r)
+	}
 	r.def = def
+	if moves {
+		s.joinVariants(r)
+	}
 	s.applied = def
 	s.leaveShape(before.shape)
 	if def.rests() {
@@ -194,6 +202,7 @@ func (e AdmissionWritten) apply(s *State) {
 	case def.Version >= r.def.Version:
 		s.setWorkload(&def)
 	case r.assumed():
+		defer s.requeueBarred(r, r.barring())
 		s.place(r, s.quotaOf(r))
 	}
 }
@@ -218,9 +227,11 @@ func (e DeleteWorkload) apply(s *State) {
 		return
 	}
 	s.touch(r)
-	had := s.quotaOf(r)
+	had, before := s.quotaOf(r), r.barring()
 	s.dropPenalty(r)
 	s.unplace(r)
+	s.requeueBarred(r, before)
+	s.leaveVariants(r)
 	s.leaveLocalQueue(r) // before its definition changes, which is counted there
 	unreserved := *r.def
 	unreserved.Reserved = false
@@ -240,6 +251,7 @@ func (e DeleteWorkload) apply(s *State) {
 
 func (e AdmissionFailed) apply(s *State) {
 	if r := s.records[string(e)]; r != nil && r.assumed() {
+		defer s.requeueBarred(r, r.barring())
 		s.dropPenalty(r)
 		s.place(r, s.quotaOf(r))
 	}
@@ -330,6 +342,9 @@ func (s *State) place(r *record, had *cycle.Queue) {
 		return
 	}
 	q, reason, note := s.route(r)
+	if q != nil && q.def.Variants && r.def.Divisible {
+		return // its variants are queued in its place
+	}
 	if q != nil && !r.def.Resting {
 		r.in = q.q
 		r.wl.Queue = q.q.Index
@@ -395,7 +410,8 @@ func (s *State) intern(r *record) {
 	}
 	*r.wl = workload.Workload{
 		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
-		PodSets: r.class.shape.podSets, Class: r.class.id, Line: r.class.line, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "", Problem: def.Problem,
+		PodSets: r.class.shape.podSets, Class: r.class.id, Line: r.class.line, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "",
+		Variant: def.VariantOf != "", Problem: def.Problem,
 	}
 	if old != nil && was == r.class {
 		r.wl.Scan = old.Scan

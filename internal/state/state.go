@@ -37,6 +37,7 @@ type State struct {
 	byNumber    numbered                      // by workload.Workload.Record
 	names       map[Name]*record              // the newest of each name
 	replacing   map[Name][]*record            // the slices that want to replace the one of a name
+	variants    map[Name][]*record            // by namespace and UID of their parent
 	orphans     map[string]map[string]*record // reserved in a queue that does not exist, by queue and UID
 	classes     map[uint64]*class             // by hash, see class.next
 	shapes      map[uint64]*shape             // likewise
@@ -121,13 +122,14 @@ func New(o Options) *State {
 	s := &State{
 		options: o, world: cycle.NewWorld(o.Options), flavors: map[string]*flavor.Flavor{}, cohorts: map[string]*cohort{},
 		queues: map[string]*queue{}, localQueues: map[Name]*localQueue{}, leads: map[string][]*localQueue{}, namespaces: map[string]int32{},
-		records: map[string]*record{}, replacing: map[Name][]*record{}, orphans: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
+		records: map[string]*record{}, replacing: map[Name][]*record{}, variants: map[Name][]*record{},
+		orphans: map[string]map[string]*record{}, classes: map[uint64]*class{}, shapes: map[uint64]*shape{},
 	}
 	s.world.NamespaceLabels = func(w *workload.Workload) (map[string]string, bool) {
 		n := &s.spaces.All[w.Space]
 		return n.labels, n.exists
 	}
-	s.world.ReplacedSlice = s.replacedSliceOf
+	s.world.ReplacedSlice, s.world.Barred = s.replacedSliceOf, s.barredBySibling
 	s.world.Assumed, s.world.StandingOf = s.assume, s.heldStanding
 	if o.Topology != nil {
 		s.places = topology.NewPlacer(topology.New(s.world.Table, *o.Topology), s.world.Ledger)
@@ -193,6 +195,7 @@ func (s *State) retracted(workloads []*workload.Workload) {
 	for _, wl := range workloads {
 		r := s.byNumber.record(wl.Record)
 		s.touch(r)
+		s.requeueBarred(r, barring{reserved: true})
 		switch {
 		case r.assumed():
 		case s.classKeyOf(r) != r.class.classKey: // an event has changed its class since it was admitted
@@ -312,6 +315,8 @@ func (s *State) see(t *seen) {
 type Grant struct {
 	Queue   string
 	PodSets []PodSetGrant
+	// Contested: another variant of the job holds quota too, so the controller of variants decides which one is admitted.
+	Contested bool
 }
 
 // PodSetGrant is the assignment of one pod set.
@@ -325,7 +330,11 @@ type PodSetGrant struct {
 }
 
 // Grant returns the admission of a decision in names.
-func (s *State) Grant(d *cycle.Decision) Grant { return s.grant(d.Queue, cmp.Or(d.Admitted, d.Placed)) }
+func (s *State) Grant(d *cycle.Decision) Grant {
+	g := s.grant(d.Queue, cmp.Or(d.Admitted, d.Placed))
+	g.Contested = s.isContested(s.records[d.Workload.UID])
+	return g
+}
 
 func (s *State) grant(queue string, a *flavor.Holding) Grant {
 	g := Grant{Queue: queue, PodSets: make([]PodSetGrant, 0, len(a.PodSets))}

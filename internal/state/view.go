@@ -211,8 +211,8 @@ func (s *State) Dump() string {
 	return b.String()
 }
 
-// Figure is one node of the cohort trees, with its figures of one flavor-resource or with its fair share.
-type Figure struct {
+// nodeFigure is one node of the cohort trees, with its figures of one flavor-resource or with its fair share.
+type nodeFigure struct {
 	Cohort                               bool
 	Name                                 string
 	Subtree, Usage, Available, Potential resource.Amount
@@ -220,14 +220,14 @@ type Figure struct {
 }
 
 // Figures returns the figures of every cohort and every queue, each sorted by name.
-func (s *State) Figures(flavor, res string) []Figure {
+func (s *State) Figures(flavor, res string) []nodeFigure {
 	s.world.ApplyEdits()
 	fr := s.world.Table.FR(flavor, res)
 	f := s.world.Quota
 	f.Reach(fr)
-	var out []Figure
+	var out []nodeFigure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, Figure{
+		out = append(out, nodeFigure{
 			Cohort: cohort, Name: name, Subtree: f.Subtree(n, fr), Usage: f.Usage(n, fr), Available: s.world.Ledger.Available(n, fr),
 			Potential: f.Potential(n, fr),
 		})
@@ -236,11 +236,11 @@ func (s *State) Figures(flavor, res string) []Figure {
 }
 
 // Shares returns the fair shares of every cohort and every queue, each sorted by name.
-func (s *State) Shares() []Figure {
+func (s *State) Shares() []nodeFigure {
 	s.world.ApplyEdits()
-	var out []Figure
+	var out []nodeFigure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, Figure{Cohort: cohort, Name: name, Share: s.world.Quota.Share(n)})
+		out = append(out, nodeFigure{Cohort: cohort, Name: name, Share: s.world.Quota.Share(n)})
 	})
 	return out
 }

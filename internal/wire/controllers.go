@@ -38,6 +38,7 @@ import (
 	"github.com/berth-project/berth/internal/workload/evict"
 	"github.com/berth-project/berth/internal/workload/follow"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/variants"
 	"github.com/berth-project/berth/internal/workload/priorities"
 )
 
@@ -85,7 +86,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			}
 			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
-		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
+		{install.Queues, func() error { return addQueues(ctx, mgr, e, follow.Delivered, cfg) }},
 		{install.Queues, func() error { return addNodeQuota(mgr, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
@@ -165,7 +166,7 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 		HoldClaims: o.Gates.On(feature.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(feature.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
 		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: o.Gates.On(feature.ElasticJobsViaWorkloadSlicesWithTAS),
-		Topology: o.Gates.On(feature.TopologyAwareScheduling),
+		Variants: o.Gates.On(feature.ConcurrentAdmission), Topology: o.Gates.On(feature.TopologyAwareScheduling),
 		Affinity: o.Gates.On(feature.TASRespectNodeAffinityPreferred), ByPrefix: o.Gates.On(feature.TASAssignmentsEncodingByHostnamePrefix),
 	}
 }
@@ -222,7 +223,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 }
 
 // addQueues adds the controllers of queues and of their Workloads.
-func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
+func addQueues(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
 	o := &cfg.Options
 	workers := queuecontroller.Workers{
 		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
@@ -230,7 +231,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 		Cohort:         o.Concurrency("Cohort.kueue.x-k8s.io"),
 		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
 	}
-	if err := queuecontroller.Setup(mgr, e, known, workers); err != nil {
+	if err := queuecontroller.Setup(mgr, e, known, o.Gates.On(feature.ConcurrentAdmission), workers); err != nil {
 		return err
 	}
 	if err := addPopulator(mgr, cfg); err != nil {
@@ -245,7 +246,16 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Rules:  lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
-	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
+	if err := follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io")); err != nil {
+		return err
+	}
+	divider := &follow.Divider{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Status: follower.Status, Events: follower.Events, Now: time.Now,
+		Plan: variants.Config{
+			Machine: lookup.Machine(o), On: o.Gates.On(feature.ConcurrentAdmission), Gated: o.Gates.On(feature.AdmissionGatedBy),
+		},
+	}
+	return divider.Setup(ctx, mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }
 
 // addPopulator adds the generation of LocalQueues, if it is configured.

@@ -218,6 +218,8 @@ const (
 	ReasonMultiKueueAdmissionCheckAppliedPerFlavor = "MultiKueueAdmissionCheckAppliedPerFlavor"
 	// ReasonMultiKueueWithProvisioningRequest means that such a check stands beside one that asks for nodes.
 	ReasonMultiKueueWithProvisioningRequest = "MultiKueueWithProvisioningRequest"
+	// ReasonMultiKueueWithConcurrentAdmission means that such a check stands beside a concurrentAdmissionPolicy.
+	ReasonMultiKueueWithConcurrentAdmission = "MultiKueueWithConcurrentAdmission"
 	// ReasonTopologyNotFound means that the Topology of a flavor does not exist.
 	ReasonTopologyNotFound = "TopologyNotFound"
 	// ReasonUnknown means that the queue is inactive for no reason known here.

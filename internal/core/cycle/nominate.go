@@ -25,7 +25,7 @@ func (w *World) nominate(e *entry) {
 		return
 	}
 	w.prepare(e)
-	if e.bar(); e.barred != "" {
+	if w.bar(e); e.barred != "" {
 		return
 	}
 	if w.mayResume(e) {

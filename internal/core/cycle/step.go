@@ -262,7 +262,7 @@ func (c *round) tournament() {
 
 // process decides about one head. spec: 10 §4.5 step 5.
 func (c *round) process(e *entry) {
-	e.bar()
+	c.w.bar(e)
 	if e.barred != "" {
 		if e.blocks || e.q.Preemptor() == e.wl { // a preemptor behind a blocking head cannot start
 			c.dropNomination(e.q)
@@ -375,8 +375,14 @@ func (e *entry) outcome() Recomputed {
 func gone(v preempt.Victim) bool { return v.Workload.Gone }
 
 // bar bars a slice from replacing one that is being evicted, and from being the second to
-// replace one.
-func (e *entry) bar() {
+// replace one, and a variant while another one of its job is preferred.
+func (w *World) bar(e *entry) {
+	if e.wl.Variant {
+		if note := w.Barred(e.wl); note != "" {
+			e.barred, e.note = trace.PendingEvaluation, note
+			return
+		}
+	}
 	switch {
 	case e.replaces == nil:
 	case e.replaces.Evicting:

@@ -42,6 +42,8 @@ type World struct {
 	NamespaceLabels func(*workload.Workload) (map[string]string, bool)
 	// ReplacedSlice returns the slice that a workload is to replace. It is called for workloads with MayReplace only.
 	ReplacedSlice func(*workload.Workload) Replaced
+	// Barred returns why a workload waits for other variants of its job, "" if it need not. It is called for workloads with Variant only.
+	Barred func(*workload.Workload) string
 	// Assumed is called of each admission in a UsageBased queue, and when one is retracted. It returns the standing of the LocalQueue line
 	// from then on, false if it stays as it is. spec: 20 §4.4.
 	Assumed func(wl *workload.Workload, admitted bool) (order.Standing, bool)
@@ -117,6 +119,7 @@ func NewWorld(o Options) *World {
 		Options: o, Table: t, Ledger: ledger.New(t),
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
 		ReplacedSlice:   func(*workload.Workload) Replaced { return Replaced{} },
+		Barred:          func(*workload.Workload) string { return "" },
 		Assumed:         func(*workload.Workload, bool) (order.Standing, bool) { return 0, false },
 		StandingOf:      func(*workload.Workload) order.Standing { return 0 },
 	}

@@ -19,6 +19,7 @@ const (
 	tainted
 	notSelected
 	notInAffinity
+	notAllowed
 	contradicts
 	notNominated
 	notPinned
@@ -52,6 +53,8 @@ func (d detail) String() string {
 		return fmt.Sprintf("flavor %s does not match the node selector", d.flavor)
 	case notInAffinity:
 		return fmt.Sprintf("flavor %s does not match the required node affinity", d.flavor)
+	case notAllowed:
+		return fmt.Sprintf("flavor %s is that of another variant of the job", d.flavor)
 	case contradicts:
 		return fmt.Sprintf("flavor %s contradicts flavor %s, which the pods also get: label %s", d.flavor, d.other, d.key)
 	case notNominated:

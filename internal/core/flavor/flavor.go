@@ -3,6 +3,8 @@
 package flavor
 
 import (
+	"slices"
+
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -147,6 +149,9 @@ func (f *Flavor) mismatch(c *workload.Constraints) detail {
 	}
 	if c == nil {
 		c = &workload.Constraints{}
+	}
+	if len(c.Flavors) > 0 && !slices.Contains(c.Flavors, f.Name) {
+		return detail{kind: notAllowed, flavor: f.Name}
 	}
 	for _, taint := range f.Taints {
 		if taint.Repels() && !tolerated(taint, c.Tolerations) && !tolerated(taint, f.Tolerations) {

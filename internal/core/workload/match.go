@@ -10,6 +10,8 @@ type Constraints struct {
 	Selector    map[string]string
 	Affinity    []Term // ORed; nil is no requirement
 	Tolerations []Toleration
+	// Flavors are the names of the flavors that it may get; none is any. spec: 20 §4.13.
+	Flavors []string `json:",omitempty"`
 }
 
 // Term is a conjunction of expressions.

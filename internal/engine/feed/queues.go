@@ -19,6 +19,7 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []sta
 	}
 	// What is missing comes with an event, and then the queue is converted again.
 	known := convert.Known{
+		Variants: f.Requests.Variants,
 		Flavor: func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
 			flavor := &kueue.ResourceFlavor{}
 			if !get(string(name), flavor) {
@@ -42,6 +43,7 @@ func (f *Feed) clusterQueue(ctx context.Context) func(*kueue.ClusterQueue) []sta
 		problems := convert.Problems(o, known)
 		def, err := convert.Queue(o, problems)
 		convert.Delay(&def, o, known)
+		convert.Divide(&def, o, f.Requests.Variants)
 		def.UsageBased = def.UsageBased && f.Sampling > 0
 		if err != nil {
 			log.FromContext(ctx).Error(err, "ClusterQueue cannot be used and is closed until it is mended", "clusterQueue", o.Name)

@@ -40,7 +40,7 @@ var (
 	QuotaCheckStrategy                              = gate("QuotaCheckStrategy", Beta, on|acted)                                               // honour resources.quotaCheckStrategy
 	AdmissionGatedBy                                = gate("AdmissionGatedBy", Beta, on|acted)                                                 // honour the annotation that excludes a Workload from its queue
 	PriorityBoost                                   = gate("PriorityBoost", Alpha, acted)                                                      // honour the annotation that raises or lowers a priority
-	ConcurrentAdmission                             = gate("ConcurrentAdmission", Alpha, 0)                                                    // try several flavors of one Workload at once
+	ConcurrentAdmission                             = gate("ConcurrentAdmission", Alpha, acted)                                                // try several flavors of one Workload at once
 	UnadmittedWorkloadsObservability                = gate("UnadmittedWorkloadsObservability", Beta, on|acted)                                 // granular reasons for waiting
 	UnadmittedWorkloadsExplicitStatus               = gate("UnadmittedWorkloadsExplicitStatus", Beta, acted, UnadmittedWorkloadsObservability) // write them from the start
 	DisableWaitForPodsReady                         = gate("DisableWaitForPodsReady", Alpha, acted)                                            // turn waitForPodsReady off

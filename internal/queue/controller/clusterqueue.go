@@ -23,7 +23,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-type clusterQueues struct{ writer }
+type clusterQueues struct {
+	writer
+	variants bool // feature gate ConcurrentAdmission
+}
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues;topologies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=clusterqueues,verbs=patch,roleName=kueue-manager-queues-role
@@ -75,6 +78,7 @@ func (r *clusterQueues) problems(ctx context.Context, cq *kueue.ClusterQueue) ([
 		return err == nil
 	}
 	problems := convert.Problems(cq, convert.Known{
+		Variants: r.variants,
 		Flavor: func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
 			flavor := &kueue.ResourceFlavor{}
 			if !get(string(name), flavor) {

@@ -127,7 +127,7 @@ func TestFiguresAreFresh(t *testing.T) {
 			}
 		})
 		figures, err := controller.NewUnmanaged("figures", controller.Options{
-			Reconciler: &clusterQueues{writer{c, e, pace}}, MaxConcurrentReconciles: 5, SkipNameValidation: new(true),
+			Reconciler: &clusterQueues{writer: writer{c, e, pace}}, MaxConcurrentReconciles: 5, SkipNameValidation: new(true),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -33,8 +33,8 @@ type Workers struct {
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Setup adds the controllers to the manager. The engine reports which figures changed; none are
-// written before known reports that the engine knows all objects that exist.
-func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Workers) error {
+// written before known reports that the engine knows all objects that exist. variants is the feature gate ConcurrentAdmission.
+func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, variants bool, workers Workers) error {
 	c, turns := mgr.GetClient(), newTurns()
 	ofClusterQueues, ofLocalQueues, ofCohorts := newPace(turns, known), newPace(turns, known), newPace(turns, known)
 	clusterTouched, localTouched, cohortTouched := &touched{pace: ofClusterQueues}, &touched{pace: ofLocalQueues}, &touched{pace: ofCohorts}
@@ -57,7 +57,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, workers Worker
 		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(inCohorts(c)), edited).
 		WatchesRawSource(clusterTouched.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
-		Complete(&clusterQueues{writer{c, e, ofClusterQueues}})
+		Complete(&clusterQueues{writer{c, e, ofClusterQueues}, variants})
 	if err != nil {
 		return err
 	}

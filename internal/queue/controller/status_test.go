@@ -201,7 +201,7 @@ func TestClusterQueueIsHeld(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cq), got); err != nil {
 			t.Fatal(err)
 		}
-		if err := (&clusterQueues{writer{client: c}}).finalize(t.Context(), got, idle); err != nil {
+		if err := (&clusterQueues{writer: writer{client: c}}).finalize(t.Context(), got, idle); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(cq), got); apierrors.IsNotFound(err) != idle {
@@ -275,11 +275,11 @@ func TestTurned(t *testing.T) {
 // A failed read does not make a ClusterQueue inactive.
 func TestProblemsThatCannotBeRead(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build() // without kinds
-	if got, err := (&clusterQueues{writer{client: c}}).problems(t.Context(), clusterQueue(metav1.ConditionTrue)); err == nil {
+	if got, err := (&clusterQueues{writer: writer{client: c}}).problems(t.Context(), clusterQueue(metav1.ConditionTrue)); err == nil {
 		t.Errorf("problems %v and no error", got)
 	}
 	c = fake.NewClientBuilder().WithScheme(scheme(t)).Build()
-	got, err := (&clusterQueues{writer{client: c}}).problems(t.Context(), clusterQueue(metav1.ConditionTrue))
+	got, err := (&clusterQueues{writer: writer{client: c}}).problems(t.Context(), clusterQueue(metav1.ConditionTrue))
 	if err != nil || len(got) != 1 || got[0].Reason != kueue.ReasonFlavorNotFound {
 		t.Errorf("problems %v, %v, want one about a flavor", got, errors.Unwrap(err))
 	}

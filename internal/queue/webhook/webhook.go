@@ -21,6 +21,8 @@ type Options struct {
 	StrictOnFlavors bool
 	// UsageSharing: the configuration has admissionFairSharing.
 	UsageSharing bool
+	// Variants: feature gate ConcurrentAdmission.
+	Variants bool
 }
 
 // Webhooks returns the webhooks of queues, Cohorts and flavors, in a fixed order.
@@ -60,27 +62,21 @@ func validateLocalQueue(_ context.Context, _ *admission.Request, object, _ clien
 	return review.Refuse(validateWeight(object.(*kueue.LocalQueue).Spec.FairSharing))
 }
 
-// warn warns of fields without an effect: in this version, or with this configuration.
-func (o Options) warn(object client.Object) []string {
-	var paths, unused []string
-	switch q := object.(type) {
-	case *kueue.ClusterQueue:
-		if scope := q.Spec.AdmissionScope; scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing {
-			unused = append(unused, "spec.admissionScope")
-		}
-		if q.Spec.ConcurrentAdmissionPolicy != nil {
-			paths = append(paths, "spec.concurrentAdmissionPolicy")
-		}
-	case *kueue.LocalQueue: // the weight counts in admission fair sharing only
-		if q.Spec.FairSharing != nil {
-			unused = append(unused, "spec.fairSharing")
+// warn warns of fields without an effect in this configuration.
+func (o Options) warn(object client.Object) (texts []string) {
+	const noSharing, noVariants = "the configuration of the manager has no admissionFairSharing", "the feature gate ConcurrentAdmission is off"
+	unused := func(path, why string, is bool) {
+		if is {
+			texts = append(texts, path+" has no effect: "+why)
 		}
 	}
-	texts := review.NotYet(paths...)
-	for _, path := range unused {
-		if !o.UsageSharing {
-			texts = append(texts, path+" has no effect: the configuration of the manager has no admissionFairSharing")
-		}
+	switch q := object.(type) {
+	case *kueue.ClusterQueue:
+		scope := q.Spec.AdmissionScope
+		unused("spec.admissionScope", noSharing, !o.UsageSharing && scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing)
+		unused("spec.concurrentAdmissionPolicy", noVariants, !o.Variants && q.Spec.ConcurrentAdmissionPolicy != nil)
+	case *kueue.LocalQueue: // the weight counts in admission fair sharing only
+		unused("spec.fairSharing", noSharing, !o.UsageSharing && q.Spec.FairSharing != nil)
 	}
 	return texts
 }

@@ -50,8 +50,9 @@ func TestUsageSharing(t *testing.T) {
 	for _, object := range []client.Object{
 		&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{AdmissionScope: usageBased}},
 		&kueue.LocalQueue{Spec: kueue.LocalQueueSpec{FairSharing: &kueue.FairSharing{}}},
+		&kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{}}},
 	} {
-		if got := (Options{UsageSharing: true}).warn(object); len(got) > 0 {
+		if got := (Options{UsageSharing: true, Variants: true}).warn(object); len(got) > 0 {
 			t.Errorf("%T: warnings %q", object, got)
 		}
 	}

@@ -142,7 +142,11 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 				next.Status.NominatedClusterNames = names
 			}
 		}
-		return w.Machine.Reserve(next, admission, required, now)
+		changed := w.Machine.Reserve(next, admission, required, now)
+		if !d.Grant.Contested {
+			w.Machine.AdmitVariant(next, now)
+		}
+		return changed
 	})
 	if err != nil || !wrote {
 		return err

@@ -1,6 +1,10 @@
 package webhook
 
-import "strings"
+import (
+	"strings"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
 
 // Match conditions are CEL, which the API server evaluates. They avoid calls for requests that the webhook would simply
 // allow: most writes of a Workload are of its status, and a call costs both sides more than the rest of the
@@ -15,6 +19,7 @@ var judged = strings.Join([]string{
 	`request.operation != 'UPDATE'`,
 	`object.?spec != oldObject.?spec`,
 	`object.metadata.?annotations != oldObject.metadata.?annotations`,
+	parent("object") + ` != ` + parent("oldObject"),
 	`object.?status.?reclaimablePods != oldObject.?status.?reclaimablePods`,
 	`object.?status.?clusterName != oldObject.?status.?clusterName`,
 	`[object, oldObject].exists(w, w.?status.?admissionChecks.orValue([]).exists(c, has(c.podSetUpdates)))`,
@@ -23,6 +28,10 @@ var judged = strings.Join([]string{
 	`has(object.status) && has(object.status.admission) && oldObject.?status.?admission.hasValue() && object.status.admission != oldObject.status.admission`,
 	reserved("object") + ` && !(` + reserved("oldObject") + ` && has(oldObject.status.admission) && has(object.status.admission)) && !(` + plainAdmission + `)`,
 }, " ||\n")
+
+func parent(object string) string {
+	return object + `.metadata.?labels[?'` + kueue.ConcurrentAdmissionParentLabel + `'].orValue('')`
+}
 
 func reserved(object string) string {
 	return object + `.?status.?conditions.orValue([]).exists(c, c.type == 'QuotaReserved' && c.status == 'True')`

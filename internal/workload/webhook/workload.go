@@ -29,6 +29,7 @@ var (
 	admissionPath   = statusPath.Child("admission")
 	checksPath      = statusPath.Child("admissionChecks")
 	reclaimablePath = statusPath.Child("reclaimablePods")
+	parentPath      = field.NewPath("metadata", "labels").Key(kueue.ConcurrentAdmissionParentLabel)
 	boostPath       = field.NewPath("metadata", "annotations").Key(kueue.PriorityBoostAnnotation)
 )
 
@@ -227,6 +228,9 @@ func (s *server) validateWorkloadChange(w, old *kueue.Workload) field.ErrorList 
 		errs = append(errs, review.ValidateGatesChange(w, old)...)
 	}
 	if lifecycle.IsReserved(old) {
+		if lifecycle.IsParent(w) != lifecycle.IsParent(old) {
+			errs = append(errs, field.Forbidden(parentPath, "cannot change while quota is reserved: a parent holds none itself"))
+		}
 		errs = append(errs, s.validatePodSetsFixed(w, old)...)
 		if lifecycle.IsReserved(w) {
 			errs = append(errs, s.validateReclaimableGrows(w, old)...)

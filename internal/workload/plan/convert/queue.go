@@ -19,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/variants"
 )
 
 // Flavor converts a ResourceFlavor, with the topology that it names; nil without one.
@@ -195,8 +196,16 @@ type Problem struct {
 	Message string
 }
 
+// Divide sets what a ClusterQueue's policy of concurrent admission says; on is the feature gate. spec: 20 §4.13.
+func Divide(def *state.Queue, cq *kueue.ClusterQueue, on bool) {
+	if policy := variants.PolicyOf(cq, on); policy != nil {
+		def.Variants, def.RetainFirst = true, policy.Migration.Mode == kueue.RetainFirstAdmission
+	}
+}
+
 // Known looks up the objects that a ClusterQueue refers to.
 type Known struct {
+	Variants bool                                                           // feature gate ConcurrentAdmission
 	Flavor   func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor // nil if there is none
 	Check    func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck // nil if there is none
 	Topology func(name kueue.TopologyReference) bool
@@ -265,6 +274,10 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 	out = unless(out, inactive, kueue.ReasonAdmissionCheckInactive, "AdmissionChecks that are not active (see their condition Active): ")
 	if len(remote) > 1 {
 		out = unless(out, remote, kueue.ReasonMultipleMultiKueueAdmissionChecks, "only one MultiKueue check is allowed, found: ")
+	}
+	if len(remote) > 0 && variants.PolicyOf(cq, known.Variants) != nil {
+		out = append(out, Problem{kueue.ReasonMultiKueueWithConcurrentAdmission, "concurrentAdmissionPolicy does not work with a MultiKueue check: " +
+			strings.Join(remote, ", ")})
 	}
 	out = unless(out, perFlavor, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor, "a MultiKueue check must be for all flavors, so onFlavors has all of them or none: ")
 	if len(remote) > 0 {

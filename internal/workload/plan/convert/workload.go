@@ -19,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
+	"github.com/berth-project/berth/internal/workload/plan/variants"
 )
 
 // Requests are the settings for the requests of pods, the queue timestamp and the priority of a workload.
@@ -45,6 +46,8 @@ type Requests struct {
 	// Slices: workloads may replace others, and need only the difference. With KeepPlaces the pods of elastic jobs stay where they
 	// are, and may request no level.
 	Slices, KeepPlaces bool
+	// Variants: ClusterQueues may try several flavors of a workload at the same time.
+	Variants bool
 	// Topology: pods are placed on nodes, and their preferred node affinity counts with Affinity.
 	// ByPrefix compresses assignments by prefixes of hostnames.
 	Topology, Affinity, ByPrefix bool
@@ -61,6 +64,12 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	}
 	if r.Slices {
 		def.Replaces, def.Owner = chain.Replaces(w), chain.Owner(w) // spec: 20 §4.11
+	}
+	if parent := lifecycle.VariantOf(w); parent != "" { // spec: 20 §4.13
+		def.VariantOf, def.Rank, def.Holds = parent, lifecycle.VariantRank(w), lifecycle.IsReserved(w) && !lifecycle.IsFinished(w)
+		def.Since += workload.Instant(def.Rank) // variants are created together: the preferred flavor is tried first
+	} else {
+		def.Divisible = variants.MayDivide(w)
 	}
 	pods, bounds := r.pods(w)
 	for i := range w.Spec.PodSets {
@@ -164,7 +173,7 @@ func gated(w *kueue.Workload) bool {
 func (r *Requests) reserve(def *state.Workload, w *kueue.Workload) {
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if reserved == nil || reserved.Status != "True" || w.Status.Admission == nil ||
-		!lifecycle.IsActive(w) || lifecycle.IsFinished(w) {
+		!lifecycle.IsActive(w) || lifecycle.IsFinished(w) || lifecycle.IsParent(w) {
 		return
 	}
 	def.Reserved, def.Queue = true, string(w.Status.Admission.ClusterQueue)
@@ -221,6 +230,9 @@ func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.P
 	out := state.PodSet{
 		Name: string(ps.Name), Count: count, Requests: r.charge(podRequests(pod), count), Constraints: constraints(&ps.Template.Spec),
 	}
+	if lifecycle.VariantOf(w) != "" {
+		out.Constraints.Flavors = lifecycle.SplitGates(w.Annotations[kueue.AllowedResourceFlavorsAnnotation])
+	}
 	if ps.MinCount != nil {
 		out.MinCount = min(*ps.MinCount, count)
 	}
@@ -261,7 +273,7 @@ func nodeTerm(in *corev1.NodeSelectorTerm) workload.Term {
 
 // shape returns a canonical text of the constraints: encoding/json sorts maps.
 func shape(c *workload.Constraints) string {
-	if len(c.Selector) == 0 && len(c.Affinity) == 0 && len(c.Tolerations) == 0 {
+	if len(c.Selector) == 0 && len(c.Affinity) == 0 && len(c.Tolerations) == 0 && len(c.Flavors) == 0 {
 		return ""
 	}
 	text, err := json.Marshal(c)

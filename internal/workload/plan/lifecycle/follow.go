@@ -298,7 +298,11 @@ func (f *follower) listChecks() {
 	}
 	have := f.w.Status.AdmissionChecks
 	var want []kueue.AdmissionCheckState
-	for _, name := range RequiredChecks(f.ClusterQueue, f.w.Status.Admission) {
+	var required []kueue.AdmissionCheckReference
+	if !IsParent(f.w) { // its variants pass them (spec: 20 §4.13)
+		required = RequiredChecks(f.ClusterQueue, f.w.Status.Admission)
+	}
+	for _, name := range required {
 		at := slices.IndexFunc(have, func(c kueue.AdmissionCheckState) bool { return c.Name == name })
 		if at >= 0 {
 			want = append(want, have[at])

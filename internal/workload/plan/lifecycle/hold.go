@@ -16,9 +16,13 @@ import (
 func (f *follower) hold() {
 	switch {
 	case !IsReserved(f.w):
+	case IsParent(f.w): // its variant is evicted for all else, and it with that
+		if !IsEvicted(f.w) {
+			f.overtime()
+		}
 	case !IsEvicted(f.w) && f.failedChecks():
 	case f.queues():
-	case IsAdmitted(f.w) && !IsEvicted(f.w) && !f.late():
+	case IsAdmitted(f.w) && !IsEvicted(f.w) && !f.late() && VariantOf(f.w) == "": // the time of a job is that of the parent
 		f.overtime()
 	}
 }

@@ -20,6 +20,7 @@ const (
 	Gated             // its annotation, or its status, names admission gates
 	OnHold            // its job asked not to run
 	WaitingForNewPods // it has WaitingForReplacementPods
+	Divided           // its variants are queued in its place
 )
 
 // KeptOut returns the obstacle that keeps a Workload out of its queue, and its reservation from counting in the queue;
@@ -43,6 +44,8 @@ func KeptOut(w *kueue.Workload, gates bool) Obstacle {
 		return OnHold
 	case isTrue(w, kueue.WorkloadWaitingForReplacementPods):
 		return WaitingForNewPods
+	case IsParent(w):
+		return Divided
 	}
 	return NoObstacle
 }

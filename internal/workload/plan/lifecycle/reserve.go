@@ -41,13 +41,21 @@ func pendingCheck(name kueue.AdmissionCheckReference, now metav1.Time) kueue.Adm
 }
 
 // SyncAdmitted makes Admitted follow the reservation, the listed checks and delayed placements. Do not call it on an
-// evicted Workload before its release: its checks are reset, but its pods still run (spec: 10 §4.9).
+// evicted Workload before its release: its checks are reset, but its pods still run (spec: 10 §4.9). It admits no variant, see AdmitVariant.
 func (m Machine) SyncAdmitted(w *kueue.Workload, now metav1.Time) bool {
+	return m.syncAdmitted(w, VariantOf(w) == "" || IsAdmitted(w), now)
+}
+
+// syncAdmitted is SyncAdmitted; may is false if the Workload must not become admitted.
+func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
 	}
 	was := IsAdmitted(w)
 	status, reason, message := m.admitted(w)
+	if status == metav1.ConditionTrue && !may {
+		status, reason, message = metav1.ConditionFalse, kueue.ReasonUnsatisfiedAdmissionChecks, "Waiting for its turn among the variants of its job"
+	}
 	is := status == metav1.ConditionTrue
 	if m.LegacyReasons && !was && !is {
 		return false

@@ -1,0 +1,460 @@
+package variants
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// decider is one run of Next.
+type decider struct {
+	*Config
+	o        *Observed
+	parent   *kueue.Workload
+	policy   *kueue.ConcurrentAdmissionPolicy
+	flavors  []kueue.ResourceFlavorReference
+	variants []*kueue.Workload // by rank
+	// runsOn is the variant whose admission the parent shows, admitted the one that is admitted and not evicted; nil for none.
+	runsOn, admitted *kueue.Workload
+	wake             time.Time
+}
+
+// Next returns the next write, or Nothing. The rules come by urgency: first the end of a job, then its start, and then the set
+// of variants (spec: 20 §4.13).
+func (c *Config) Next(o *Observed) Step {
+	d := &decider{Config: c, o: o, parent: o.Parent, variants: slices.SortedFunc(slices.Values(o.Variants), compareRanks)}
+	d.policy = PolicyOf(o.Queue, c.On)
+	if d.policy != nil {
+		d.flavors = flavors(o.Queue)
+	}
+	if d.parent.DeletionTimestamp != nil || lifecycle.VariantOf(d.parent) != "" {
+		return Step{} // its variants are deleted with it
+	}
+	d.runsOn, d.admitted = RunsOn(d.parent, d.variants), d.findAdmitted()
+	for _, rule := range []func() *Step{
+		d.finish, d.become, d.stop, d.release, d.cleanUp, d.replace, d.follow, d.activate, d.admit, d.start, d.create, d.giveUp,
+		d.requeue, d.ungate,
+	} {
+		if step := rule(); step != nil {
+			return *step
+		}
+	}
+	return Step{Wake: d.wake}
+}
+
+// findAdmitted returns the variant that is admitted. There is at most one, unless a client wrote the status: then it is the one on which
+// the job runs, else the preferred one.
+func (d *decider) findAdmitted() (found *kueue.Workload) {
+	for _, v := range d.variants {
+		if isAdmitted(v) && (found == nil || v == d.runsOn) {
+			found = v
+		}
+	}
+	return found
+}
+
+func isAdmitted(v *kueue.Workload) bool {
+	return lifecycle.IsAdmitted(v) && lifecycle.IsReserved(v) && !lifecycle.IsEvicted(v) && !lifecycle.IsFinished(v) && lifecycle.IsActive(v) &&
+		v.DeletionTimestamp == nil
+}
+
+// status returns a step that changes the status of a Workload, nil if change does not.
+func (d *decider) status(w *kueue.Workload, guarded bool, change func(next *kueue.Workload) bool) *Step {
+	next := w.DeepCopy()
+	if !change(next) {
+		return nil
+	}
+	return &Step{Verb: WriteStatus, Workload: next, Was: w, Guarded: guarded}
+}
+
+func (d *decider) evict(w *kueue.Workload, reason, note string) *Step {
+	step := d.status(w, false, func(next *kueue.Workload) bool { return d.Machine.Evict(next, reason, "", note, d.o.Now) })
+	if step != nil {
+		step.Events = []Event{{w, "EvictedDueTo" + reason, note}}
+	}
+	return step
+}
+
+// finish finishes the variants of a finished parent, and does nothing else then.
+func (d *decider) finish() *Step {
+	done := lifecycle.Condition(d.parent, kueue.WorkloadFinished)
+	if !lifecycle.IsFinished(d.parent) {
+		return nil
+	}
+	for _, v := range d.variants {
+		step := d.status(v, false, func(next *kueue.Workload) bool { return d.Machine.Finish(next, done.Reason, done.Message, d.o.Now) })
+		if step != nil {
+			return step
+		}
+	}
+	return &Step{}
+}
+
+// become labels a Workload as a parent. One that holds quota itself runs on, and becomes one once it has released that. A Workload that is
+// neither a parent nor has variants concerns no other rule.
+func (d *decider) become() *Step {
+	if lifecycle.IsParent(d.parent) {
+		return nil
+	}
+	if d.policy == nil || !MayDivide(d.parent) || lifecycle.IsReserved(d.parent) {
+		if len(d.variants) > 0 {
+			return nil
+		}
+		return &Step{}
+	}
+	next := d.parent.DeepCopy()
+	metav1.SetMetaDataLabel(&next.ObjectMeta, kueue.ConcurrentAdmissionParentLabel, "true")
+	return &Step{Verb: Patch, Workload: next, Was: d.parent}
+}
+
+// divides reports whether the Workload is a parent, and its ClusterQueue still wants variants.
+func (d *decider) divides() bool {
+	return d.policy != nil && lifecycle.IsParent(d.parent) && MayDivide(d.parent)
+}
+
+// stop evicts a parent whose variant lost its admission, or is about to be deleted.
+func (d *decider) stop() *Step {
+	if !lifecycle.IsParent(d.parent) || !lifecycle.IsReserved(d.parent) || lifecycle.IsEvicted(d.parent) || !lifecycle.IsActive(d.parent) {
+		return nil // an inactive one is evicted for that
+	}
+	switch v := d.runsOn; {
+	case v == nil:
+		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "The variant that it ran on does not exist any more")
+	case lifecycle.IsEvicted(v):
+		c := lifecycle.Condition(v, kueue.WorkloadEvicted)
+		return d.evict(d.parent, kueue.ReasonVariantEvicted, fmt.Sprintf("Variant %s was evicted (%s): %s", v.Name, c.Reason, c.Message))
+	case !isAdmitted(v):
+		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is not admitted any more")
+	case d.o.Queue != nil && d.isStale(v):
+		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is to be deleted: ClusterQueue "+d.o.Queue.Name+
+			" has no such flavor, or no variants, any more")
+	}
+	return nil
+}
+
+// release releases the quota of an evicted variant, once the job does not run on it.
+func (d *decider) release() *Step {
+	for _, v := range d.variants {
+		if v == d.runsOn {
+			continue
+		}
+		step := d.status(v, true, func(next *kueue.Workload) bool { return d.Machine.Release(next, false, d.o.Now) })
+		if step != nil {
+			return step
+		}
+	}
+	return nil
+}
+
+// cleanUp removes the variants of a Workload that is to have none, and then the label.
+func (d *decider) cleanUp() *Step {
+	if d.divides() {
+		return nil
+	}
+	unknown := d.o.Queue == nil && lifecycle.IsParent(d.parent) // what its queue wants
+	for _, v := range d.variants {
+		if v != d.runsOn && (!unknown || v.Spec.QueueName != d.parent.Spec.QueueName) {
+			return d.deleteVariant(v)
+		}
+	}
+	if unknown {
+		return &Step{}
+	}
+	if !lifecycle.IsParent(d.parent) || lifecycle.IsReserved(d.parent) {
+		return &Step{}
+	}
+	next := d.parent.DeepCopy()
+	delete(next.Labels, kueue.ConcurrentAdmissionParentLabel)
+	return &Step{Verb: Patch, Workload: next, Was: d.parent}
+}
+
+func (d *decider) deleteVariant(v *kueue.Workload) *Step {
+	if v.DeletionTimestamp != nil {
+		return &Step{} // until it is gone
+	}
+	return &Step{Verb: Delete, Workload: v, Was: v, Events: []Event{{d.parent, "DeletedVariant", "Deleted variant " + v.Name}}}
+}
+
+// isStale reports whether a variant is to be deleted: it has no flavor of the ClusterQueue, or the parent has other pods by now.
+func (d *decider) isStale(v *kueue.Workload) bool {
+	rank := slices.Index(d.flavors, FlavorOf(v))
+	if !d.divides() || rank < 0 {
+		return true
+	}
+	return !isCurrent(v, compose(d.parent, FlavorOf(v), rank)) && v != d.runsOn
+}
+
+// replace deletes stale variants and, while the parent is inactive, variants that were deactivated on their own: once it is active again,
+// it starts anew.
+func (d *decider) replace() *Step {
+	for _, v := range d.variants {
+		again := !lifecycle.IsActive(d.parent) && isDeactivated(v)
+		if (d.isStale(v) || again) && v != d.runsOn && !lifecycle.IsFinished(v) {
+			return d.deleteVariant(v)
+		}
+	}
+	return nil
+}
+
+// isDeactivated reports whether a variant was deactivated for a reason of its own: a rejected check, or too many requeues.
+func isDeactivated(v *kueue.Workload) bool {
+	return !lifecycle.IsActive(v) && lifecycle.DeactivatedByBerth(v)
+}
+
+// isOut reports whether no variant may be admitted: the parent is inactive or, without a reservation, is kept out of its queue.
+func (d *decider) isOut() bool {
+	switch lifecycle.KeptOut(d.parent, d.Gated) {
+	case lifecycle.NoObstacle, lifecycle.Divided:
+		return false
+	case lifecycle.Inactive, lifecycle.Finished, lifecycle.Deleted:
+		return true
+	case lifecycle.Gated, lifecycle.OnHold, lifecycle.WaitingForNewPods:
+	}
+	return !lifecycle.IsReserved(d.parent)
+}
+
+// mayRun reports whether a variant is to be active.
+func (d *decider) mayRun(v *kueue.Workload) bool {
+	switch {
+	case d.isOut() || isDeactivated(v):
+		return false
+	case d.admitted == nil || v == d.admitted:
+		return true
+	case d.policy.Migration.Mode == kueue.RetainFirstAdmission:
+		return false
+	}
+	rank := slices.Index(d.flavors, FlavorOf(v))
+	last := len(d.flavors)
+	if c := d.policy.Migration.Constraints; c != nil && c.LastAcceptableFlavorName != "" {
+		if at := slices.Index(d.flavors, c.LastAcceptableFlavorName); at >= 0 {
+			last = at
+		}
+	}
+	return rank < slices.Index(d.flavors, FlavorOf(d.admitted)) && rank <= last
+}
+
+// activate makes the spec and the rank of the variants as they are to be.
+func (d *decider) activate() *Step {
+	for _, v := range d.variants {
+		if lifecycle.IsFinished(v) || v.DeletionTimestamp != nil {
+			continue
+		}
+		next, step := v.DeepCopy(), &Step{Verb: Patch, Was: v}
+		if rank := slices.Index(d.flavors, FlavorOf(v)); rank >= 0 && next.Annotations[lifecycle.VariantRankAnnotation] != strconv.Itoa(rank) {
+			next.Annotations[lifecycle.VariantRankAnnotation], step.Workload = strconv.Itoa(rank), next
+		}
+		if is := d.mayRun(v); is != lifecycle.IsActive(v) {
+			next.Spec.Active, step.Workload = new(is), next
+			if is {
+				step.Events = []Event{{v, "ActivatedVariant", "It is tried again"}}
+			} else {
+				step.Events = []Event{{v, "DeactivatedVariant", d.whyInactive()}}
+			}
+		}
+		if d.copyPriority(next) {
+			step.Workload = next
+		}
+		if step.Workload != nil {
+			return step
+		}
+	}
+	return nil
+}
+
+func (d *decider) whyInactive() string {
+	if d.isOut() || d.admitted == nil {
+		return "Its parent is not to run now"
+	}
+	return "Variant " + d.admitted.Name + " is admitted"
+}
+
+// copyPriority makes the priority of a variant that of its parent, and reports whether it changed.
+func (d *decider) copyPriority(v *kueue.Workload) (changed bool) {
+	have, want := &v.Spec, &d.parent.Spec
+	if !equalPointers(have.Priority, want.Priority) || !equalPointers(have.PriorityClassRef, want.PriorityClassRef) {
+		fresh := want.DeepCopy()
+		have.Priority, have.PriorityClassRef, changed = fresh.Priority, fresh.PriorityClassRef, true
+	}
+	if boost := d.parent.Annotations[kueue.PriorityBoostAnnotation]; boost != v.Annotations[kueue.PriorityBoostAnnotation] {
+		changed = true
+		if v.Annotations[kueue.PriorityBoostAnnotation] = boost; boost == "" {
+			delete(v.Annotations, kueue.PriorityBoostAnnotation)
+		}
+	}
+	return changed
+}
+
+func equalPointers[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
+
+// admit admits the preferred of the variants with quota whose checks are ready, while none is admitted. An admitted one with a worse flavor
+// is evicted first, and is admitted until the job has stopped.
+func (d *decider) admit() *Step {
+	at := slices.IndexFunc(d.variants, func(v *kueue.Workload) bool { return lifecycle.MayAdmit(v) && d.mayRun(v) })
+	if at < 0 {
+		return nil
+	}
+	ready := d.variants[at]
+	if a := d.admitted; a != nil { // ready is better: else it were not to run
+		step := d.evict(a, kueue.ReasonFlavorMigration, fmt.Sprintf("Variant %s has quota of flavor %s, which is preferred to %s",
+			ready.Name, FlavorOf(ready), FlavorOf(a)))
+		step.Guarded = true
+		return step
+	}
+	if slices.ContainsFunc(d.variants, lifecycle.IsAdmitted) {
+		return nil // until it is released
+	}
+	step := d.status(ready, true, func(next *kueue.Workload) bool { return d.Machine.AdmitVariant(next, d.o.Now) })
+	if step != nil {
+		e := lifecycle.AdmittedNow(step.Workload, d.o.Now)
+		step.Events = []Event{{ready, e.Reason, e.Note}}
+	}
+	return step
+}
+
+// start admits the parent with the admission of the admitted variant.
+func (d *decider) start() *Step {
+	if d.admitted == nil || d.isOut() || lifecycle.IsReserved(d.parent) {
+		return nil
+	}
+	step := d.status(d.parent, true, func(next *kueue.Workload) bool { return d.Machine.CopyAdmission(next, d.admitted, d.o.Now) })
+	if step != nil {
+		note := "Admitted by variant " + d.admitted.Name + " in ClusterQueue " + string(d.admitted.Status.Admission.ClusterQueue)
+		step.Events = []Event{{d.parent, kueue.ReasonAdmitted, note}}
+	}
+	return step
+}
+
+// follow copies what the job reports of its pods from the parent to the variant on which it runs.
+func (d *decider) follow() *Step {
+	v := d.runsOn
+	if v == nil || !isAdmitted(v) || lifecycle.IsEvicted(d.parent) {
+		return nil
+	}
+	if !slices.Equal(v.Status.ReclaimablePods, d.parent.Status.ReclaimablePods) && len(d.parent.Status.ReclaimablePods) > 0 {
+		next := v.DeepCopy()
+		next.Status.ReclaimablePods = slices.Clone(d.parent.Status.ReclaimablePods)
+		return &Step{Verb: WriteReclaimable, Workload: next, Was: v}
+	}
+	if ready := lifecycle.Condition(d.parent, kueue.WorkloadPodsReady); ready != nil {
+		next := v.DeepCopy()
+		if have := lifecycle.Condition(v, kueue.WorkloadPodsReady); have == nil || have.Status != ready.Status || have.Reason != ready.Reason {
+			apimeta.SetStatusCondition(&next.Status.Conditions, *ready)
+			return &Step{Verb: WritePodsReady, Workload: next, Was: v}
+		}
+	}
+	return nil
+}
+
+// create creates a missing variant. A parent that is kept out of its queue gets none.
+func (d *decider) create() *Step {
+	if d.isOut() {
+		return nil
+	}
+	for rank, flavor := range d.flavors {
+		if slices.ContainsFunc(d.variants, func(v *kueue.Workload) bool { return FlavorOf(v) == flavor }) {
+			continue
+		}
+		v := compose(d.parent, flavor, rank)
+		if !d.mayRun(v) {
+			v.Spec.Active = new(false)
+		}
+		return &Step{Verb: Create, Workload: v, Events: []Event{{d.parent, "CreatedVariant", "Created variant " + v.Name}}}
+	}
+	return nil
+}
+
+// giveUp deactivates a parent of which every variant was deactivated on its own, for the cause of the preferred one.
+func (d *decider) giveUp() *Step {
+	if d.isOut() || len(d.variants) == 0 || slices.ContainsFunc(d.variants, func(v *kueue.Workload) bool { return !isDeactivated(v) }) {
+		return nil
+	}
+	c := lifecycle.Condition(d.variants[0], kueue.WorkloadEvicted)
+	cause := strings.TrimPrefix(c.Reason, kueue.ReasonDeactivated+"DueTo")
+	return d.status(d.parent, true, func(next *kueue.Workload) bool {
+		return d.Machine.RequestDeactivation(next, cause, "Every variant of it was deactivated; the first: "+c.Message, d.o.Now)
+	})
+}
+
+// requeue returns a variant that made room for a better one to its queue, if that one lost its admission.
+func (d *decider) requeue() *Step {
+	if d.admitted != nil || d.isOut() {
+		return nil
+	}
+	for _, v := range d.variants {
+		c := lifecycle.Condition(v, kueue.WorkloadRequeued)
+		if !lifecycle.IsActive(v) || lifecycle.IsReserved(v) || !lifecycle.IsRequeueBlocked(v) || c.Reason != kueue.ReasonFlavorMigration {
+			continue
+		}
+		return d.status(v, false, func(next *kueue.Workload) bool {
+			return d.Machine.Requeue(next, kueue.ReasonReactivated, "The variant that it made room for is not admitted", d.o.Now)
+		})
+	}
+	return nil
+}
+
+// ungate opens the preemption gate of the preferred variant that only its gate keeps from preempting others, some time after the last
+// opening. A better one that was never evaluated comes first.
+func (d *decider) ungate() *Step {
+	var last time.Time
+	for _, v := range d.variants {
+		if g := gateOf(v); g != nil && g.Position == kueue.PreemptionGateOpen && g.LastTransitionTime.After(last) {
+			last = g.LastTransitionTime.Time
+		}
+	}
+	for _, v := range d.variants {
+		g := gateOf(v)
+		switch {
+		case v == d.admitted:
+			return nil
+		case !lifecycle.IsActive(v) || lifecycle.IsReserved(v) || lifecycle.IsFinished(v):
+			continue
+		case lifecycle.Condition(v, kueue.WorkloadQuotaReserved) == nil:
+			return nil
+		case (g != nil && g.Position == kueue.PreemptionGateOpen) ||
+			!apimeta.IsStatusConditionTrue(v.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates):
+			continue
+		}
+		if due := last.Add(Spacing); !last.IsZero() && due.After(d.o.Now.Time) {
+			d.wake = due
+			return nil
+		}
+		step := d.status(v, false, func(next *kueue.Workload) bool {
+			return d.Machine.OpenGate(next, kueue.ConcurrentAdmissionPreemptionGate, d.o.Now)
+		})
+		if step != nil {
+			step.Events = []Event{{v, "PreemptionUngatedVariant", "It may preempt others now"}}
+		}
+		return step
+	}
+	return nil
+}
+
+func gateOf(v *kueue.Workload) *kueue.PreemptionGateState {
+	for i := range v.Status.PreemptionGates {
+		if g := &v.Status.PreemptionGates[i]; g.Name == kueue.ConcurrentAdmissionPreemptionGate {
+			return g
+		}
+	}
+	return nil
+}
+
+// String names the step, for logs and tests.
+func (s Step) String() string {
+	if s.Verb == Nothing {
+		return "nothing"
+	}
+	name := [...]string{"nothing", "patch", "create", "delete", "status", "ready", "reclaimable"}[s.Verb]
+	var events []string
+	for _, e := range s.Events {
+		events = append(events, e.Reason)
+	}
+	return strings.TrimSpace(name + " " + s.Workload.Name + " " + strings.Join(events, ","))
+}
