@@ -34,6 +34,7 @@ var transitions = map[string][]string{
 	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"}, // while admission is paused
 	"Preempt":                    {"internal/workload/evict"},
 	"Evict":                      {"internal/placement/health", "internal/workload/admit"}, // of failed nodes, the latter once the engine finds no replacement; for everything else lifecycle.Rules.Follow
+	"Reject":                     nil,
 	"Deactivate":                 nil,
 	"Requeue":                    nil,
 	"UnblockFromPreemptionGates": nil,

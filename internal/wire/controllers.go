@@ -63,7 +63,12 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	counts, err := newDeviceCounts(ctx, mgr, &cfg)
+	if err != nil {
+		return err
+	}
 	requests := requests(ctx, mgr, &cfg.Options)
+	requests.Around.Devices = counts.count()
 	placed, err := reconcile.NewStartedPods(ctx, mgr)
 	if err != nil {
 		return err
@@ -72,6 +77,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	counts.feedFrom(follow)
 	decides := cfg.Groups.Has(install.Scheduler)
 	nominate := &nominator{}
 	for _, part := range []struct {
@@ -85,7 +91,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			}
 			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
-		{install.Queues, func() error { return addQueues(mgr, e, follow.Delivered, cfg) }},
+		{install.Queues, func() error { return addQueues(mgr, e, follow, counts, cfg) }},
 		{install.Queues, func() error { return addNodeQuota(mgr, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
@@ -162,7 +168,7 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 	return convert.Requests{
 		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
 		KeepReclaimable: !o.Gates.On(feature.ReclaimablePods), Boost: o.Gates.On(feature.PriorityBoost),
-		HoldClaims: o.Gates.On(feature.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(feature.PrioritySortingWithinCohort),
+		YieldToBorrowers:  !o.Gates.On(feature.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
 		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: o.Gates.On(feature.ElasticJobsViaWorkloadSlicesWithTAS),
 		Topology: o.Gates.On(feature.TopologyAwareScheduling),
@@ -222,7 +228,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 }
 
 // addQueues adds the controllers of queues and of their Workloads.
-func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
+func addQueues(mgr ctrl.Manager, e *engine.Engine, feed *feed.Feed, counts *deviceCounts, cfg Config) error {
 	o := &cfg.Options
 	workers := queuecontroller.Workers{
 		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
@@ -230,7 +236,7 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 		Cohort:         o.Concurrency("Cohort.kueue.x-k8s.io"),
 		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
 	}
-	if err := queuecontroller.Setup(mgr, e, known, workers); err != nil {
+	if err := queuecontroller.Setup(mgr, e, feed.Delivered, workers); err != nil {
 		return err
 	}
 	if err := addPopulator(mgr, cfg); err != nil {
@@ -242,8 +248,8 @@ func addQueues(mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config
 	}
 	follower := &follow.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
-		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
-		Rules:  lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
+		Events:  reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
+		Devices: feed.Requests.Uncharged, Recount: counts.follow(), Rules: lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
 	return follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io"))
 }
