@@ -43,11 +43,11 @@ func (c *count) source(q *request, into corev1.ResourceName, s *configv1beta2.De
 	}
 	switch of := "driver " + m.Driver; {
 	case refused && fit == 0:
-		c.inadmissible("%s: the request policies of all matching devices of %s refuse the requested amount of the capacity %s", q.at, of, m.Name)
+		c.inadmissible("%s cannot be served: the request policies of all matching devices of %s refuse the requested amount of the capacity %s", q.at, of, m.Name)
 	case fit < q.count:
 		c.inadmissible("%s needs %d devices, and %d of the devices of %s in complete pools match", q.at, q.count, fit, of)
 	case !has:
-		c.inadmissible("%s: no matching device of %s has the %s %s", q.at, of, what, m.Name)
+		c.inadmissible("%s cannot be served: no matching device of %s has the %s %s", q.at, of, what, m.Name)
 	default:
 		c.charge(into, most, q.count)
 	}
