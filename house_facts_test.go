@@ -37,6 +37,7 @@ var transitions = map[string][]string{
 	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"}, // while admission is paused
 	"Preempt":                    {"internal/workload/evict"},
 	"Evict":                      {"internal/placement/health", "internal/workload/admit", "internal/workload/plan/variants"}, // of failed nodes, the latter once the engine finds no replacement; for everything else lifecycle.Rules.Follow
+	"Reject":                     nil,
 	"Deactivate":                 nil,
 	"Requeue":                    {"internal/workload/plan/variants"},
 	"UnblockFromPreemptionGates": nil,

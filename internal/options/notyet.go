@@ -20,6 +20,8 @@ var actedUpon = []string{
 	"clientConnection", "fairSharing", "admissionFairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "failureRecovery",
 	"visibilityServer", "multiKueue", "jobSet",
 	"webhook", "leaderElection", "health", "metrics", "controller", "internalCertManagement", "pprofBindAddress", "tls",
+	"resources.deviceClassMappings",
+	"resources.deviceClassMappings",
 	"resources.excludeResourcePrefixes",
 	"resources.quotaCheckStrategy",
 	"resources.transformations",

@@ -219,6 +219,8 @@ func nowhere(w *kueue.Workload, gates bool) (reason, message string) {
 		if names := w.Annotations[kueue.AdmissionGatedByAnnotation]; names != "" {
 			return "", "the annotation " + kueue.AdmissionGatedByAnnotation + " keeps it out: " + names
 		}
+	case lifecycle.Divided:
+		return "", "it is queued as variants, one for each flavor of its ClusterQueue: Workloads that it owns"
 	case lifecycle.NoObstacle, lifecycle.OnHold, lifecycle.WaitingForNewPods: // their conditions say why
 	}
 	if c := waits(w); c != nil {

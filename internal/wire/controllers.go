@@ -64,7 +64,12 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	counts, err := newDeviceCounts(ctx, mgr, &cfg)
+	if err != nil {
+		return err
+	}
 	requests := requests(ctx, mgr, &cfg.Options)
+	requests.Around.Devices = counts.count()
 	placed, err := reconcile.NewStartedPods(ctx, mgr)
 	if err != nil {
 		return err
@@ -73,6 +78,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	counts.feedFrom(follow)
 	decides := cfg.Groups.Has(install.Scheduler)
 	nominate := &nominator{}
 	for _, part := range []struct {
@@ -86,7 +92,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			}
 			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
-		{install.Queues, func() error { return addQueues(ctx, mgr, e, follow.Delivered, cfg) }},
+		{install.Queues, func() error { return addQueues(ctx, mgr, e, follow, counts, cfg) }},
 		{install.Queues, func() error { return addNodeQuota(mgr, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
@@ -163,7 +169,7 @@ func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert
 	return convert.Requests{
 		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
 		KeepReclaimable: !o.Gates.On(feature.ReclaimablePods), Boost: o.Gates.On(feature.PriorityBoost),
-		HoldClaims: o.Gates.On(feature.KueueDRARejectWorkloadsWhenDRADisabled), YieldToBorrowers: !o.Gates.On(feature.PrioritySortingWithinCohort),
+		YieldToBorrowers:  !o.Gates.On(feature.PrioritySortingWithinCohort),
 		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
 		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: o.Gates.On(feature.ElasticJobsViaWorkloadSlicesWithTAS),
 		Variants: o.Gates.On(feature.ConcurrentAdmission), Topology: o.Gates.On(feature.TopologyAwareScheduling),
@@ -223,7 +229,7 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 }
 
 // addQueues adds the controllers of queues and of their Workloads.
-func addQueues(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, known func() bool, cfg Config) error {
+func addQueues(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, feed *feed.Feed, counts *deviceCounts, cfg Config) error {
 	o := &cfg.Options
 	workers := queuecontroller.Workers{
 		ClusterQueue:   o.Concurrency("ClusterQueue.kueue.x-k8s.io"),
@@ -231,7 +237,7 @@ func addQueues(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, known fu
 		Cohort:         o.Concurrency("Cohort.kueue.x-k8s.io"),
 		ResourceFlavor: o.Concurrency("ResourceFlavor.kueue.x-k8s.io"),
 	}
-	if err := queuecontroller.Setup(mgr, e, known, o.Gates.On(feature.ConcurrentAdmission), workers); err != nil {
+	if err := queuecontroller.Setup(mgr, e, feed.Delivered, o.Gates.On(feature.ConcurrentAdmission), workers); err != nil {
 		return err
 	}
 	if err := addPopulator(mgr, cfg); err != nil {
@@ -243,8 +249,8 @@ func addQueues(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, known fu
 	}
 	follower := &follow.Follower{
 		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
-		Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
-		Rules:  lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
+		Events:  reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
+		Devices: feed.Requests.Uncharged, Recount: counts.follow(), Rules: lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}
 	if err := follower.Setup(mgr, o.Concurrency("Workload.kueue.x-k8s.io")); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/devices"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
@@ -54,6 +55,13 @@ func (f *Feed) Reconvert(ctx context.Context, key client.ObjectKey) bool {
 	return chain.AnyScaledDown(&w)
 }
 
+// Recount converts waiting workloads again, after devices may be charged in another way: those with claims, or all.
+func (f *Feed) Recount(ctx context.Context, all bool) {
+	f.posting.Lock()
+	defer f.posting.Unlock()
+	f.Engine.Post(f.waiting(ctx, func(w *kueue.Workload) bool { return all || devices.HasClaims(w) })...)
+}
+
 // limitRange converts the workloads that wait in its namespace again. Workloads with a reservation
 // keep it. spec: 10 §4.4.
 func (f *Feed) limitRange(ctx context.Context) func(*corev1.LimitRange) []state.Event {
@@ -80,7 +88,7 @@ func (f *Feed) runtimeClass(ctx context.Context) func(*nodev1.RuntimeClass) []st
 func (f *Feed) waiting(ctx context.Context, match func(*kueue.Workload) bool, where ...client.ListOption) (events []state.Event) {
 	var list kueue.WorkloadList
 	if err := f.Cache.List(ctx, &list, append(where, client.UnsafeDisableDeepCopy)...); err != nil {
-		log.FromContext(ctx).Error(err, "Listing Workloads that a LimitRange or a RuntimeClass is about")
+		log.FromContext(ctx).Error(err, "Listing Workloads to convert again")
 	}
 	for i := range list.Items {
 		if w := &list.Items[i]; lifecycle.IsPending(w) && match(w) {

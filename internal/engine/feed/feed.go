@@ -31,6 +31,8 @@ type Feed struct {
 	// Capacity is called once, when the first flavor with a topology is seen. It starts the watches of nodes and pods, and returns a channel
 	// that is closed when the engine knows all of them. Nil without topologies.
 	Capacity func() <-chan struct{}
+	// Settle, unless nil, returns once the devices of all workloads that were converted are counted, or it takes too long.
+	Settle func(context.Context)
 	// Sampling is the time between two samples of admission fair sharing; 0 is without.
 	Sampling time.Duration
 	// Lead is closed when this replica may decide; nil leaves the engine closed.
@@ -118,6 +120,9 @@ func (f *Feed) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+	if f.Settle != nil {
+		f.Settle(ctx)
 	}
 	f.delivered.Store(true)
 	if f.Lead != nil {

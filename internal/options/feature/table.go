@@ -74,10 +74,10 @@ var (
 	// Elastic jobs and devices.
 	ElasticJobsViaWorkloadSlices            = gate("ElasticJobsViaWorkloadSlices", Beta, on|acted)                                                             // resize running jobs
 	ElasticJobsViaWorkloadSlicesWithTAS     = gate("ElasticJobsViaWorkloadSlicesWithTAS", Alpha, acted, ElasticJobsViaWorkloadSlices, TopologyAwareScheduling) // the same with a topology
-	KueueDRAIntegration                     = gate("KueueDRAIntegration", Beta, on)                                                                            // charge resource claims
-	KueueDRAIntegrationExtendedResource     = gate("KueueDRAIntegrationExtendedResource", Beta, on, KueueDRAIntegration)                                       // charge extended resources backed by devices
-	KueueDRAIntegrationPartitionableDevices = gate("KueueDRAIntegrationPartitionableDevices", Beta, on, KueueDRAIntegration)                                   // charge shared counters
-	KueueDRAIntegrationConsumableCapacity   = gate("KueueDRAIntegrationConsumableCapacity", Alpha, 0, KueueDRAIntegration)                                     // charge consumed capacity
+	KueueDRAIntegration                     = gate("KueueDRAIntegration", Beta, on|acted)                                                                      // charge resource claims
+	KueueDRAIntegrationExtendedResource     = gate("KueueDRAIntegrationExtendedResource", Beta, on|acted, KueueDRAIntegration)                                 // charge extended resources backed by devices
+	KueueDRAIntegrationPartitionableDevices = gate("KueueDRAIntegrationPartitionableDevices", Beta, on|acted, KueueDRAIntegration)                             // charge shared counters
+	KueueDRAIntegrationConsumableCapacity   = gate("KueueDRAIntegrationConsumableCapacity", Alpha, acted, KueueDRAIntegration)                                 // charge consumed capacity
 	KueueDRARejectWorkloadsWhenDRADisabled  = gate("KueueDRARejectWorkloadsWhenDRADisabled", Beta, on|acted)                                                   // hold Workloads with claims when claims are not charged
 
 	// Jobs and Workloads.

@@ -197,7 +197,7 @@ func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueu
 
 // wait writes why a workload is pending. A new message for the same reason is written only now and then.
 func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if !lifecycle.IsPending(wl) {
+	if !lifecycle.IsPending(wl) || w.Requests.Uncharged(wl) != nil { // workload/follow writes the latter
 		return nil
 	}
 	now := metav1.NewTime(w.Now())

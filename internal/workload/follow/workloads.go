@@ -25,6 +25,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/devices"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -37,6 +38,10 @@ type Follower struct {
 	Now    func() time.Time
 	// Slices finishes replaced Workloads: feature gate ElasticJobsViaWorkloadSlices.
 	Slices bool
+	// Devices returns why the devices that the pods of a pending Workload claim cannot be charged, nil if they can.
+	Devices func(*kueue.Workload) *devices.Problem
+	// Recount, unless nil, has an event after devices may be charged in another way: Workloads that this affects are requeued.
+	Recount <-chan event.GenericEvent
 	// Changed, unless nil, brings new rules while the manager runs: every Workload is then requeued.
 	Changed <-chan lifecycle.Rules
 
@@ -53,7 +58,11 @@ func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
 			return err
 		}
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("workload").For(&kueue.Workload{}).
+	b := ctrl.NewControllerManagedBy(mgr).Named("workload").For(&kueue.Workload{})
+	if f.Recount != nil {
+		b = b.WatchesRawSource(source.Channel(f.Recount, handler.EnqueueRequestsFromMapFunc(f.claiming)))
+	}
+	return b.
 		WatchesRawSource(source.Channel(again, handler.EnqueueRequestsFromMapFunc(f.all))).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(f.under), ofQueues).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(f.inside), ofQueues).
@@ -74,6 +83,11 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	world, err := f.readQueues(ctx, &wl)
 	if err != nil {
 		return ctrlreconcile.Result{}, err
+	}
+	if f.Devices != nil {
+		if p := f.Devices(&wl); p != nil && !p.Reading {
+			world.Devices = p.Text
+		}
 	}
 	now := metav1.NewTime(f.Now())
 	next := wl.DeepCopy()
@@ -125,6 +139,11 @@ func (c *changes) Start(ctx context.Context) error {
 
 func (f *Follower) all(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
 	return f.workloads(ctx, "", func(*kueue.Workload) bool { return true })
+}
+
+// claiming returns the Workloads whose devices cannot be charged, or could not the last time.
+func (f *Follower) claiming(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
+	return f.workloads(ctx, "", func(wl *kueue.Workload) bool { return lifecycle.IsRejected(wl) || f.Devices(wl) != nil })
 }
 
 // readQueues reads the queues of a Workload: its LocalQueue, and the ClusterQueue of its admission or else of the LocalQueue.

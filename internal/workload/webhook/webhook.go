@@ -35,20 +35,8 @@ func Webhooks(o Options, jobs *job.Config) []review.Webhook {
 		{
 			GVK: gvk, Resources: []string{"workloads", "workloads/status"}, New: empty, Updates: true, When: review.OnlyIf(judged), Validate: s.validateWorkload,
 			Warn: func(o client.Object) []string {
-				return append(notYet(o.(*kueue.Workload)), review.WarnElastic(o, jobs)...)
+				return review.WarnElastic(o, jobs)
 			},
 		},
 	}
-}
-
-// notYet warns of fields that this version ignores. Remove a case with the feature that reads the field.
-func notYet(w *kueue.Workload) []string {
-	var paths []string
-	for _, ps := range w.Spec.PodSets {
-		path := "spec.podSets[" + string(ps.Name) + "]"
-		if len(ps.Template.Spec.ResourceClaims) > 0 {
-			paths = append(paths, path+".template.spec.resourceClaims")
-		}
-	}
-	return review.NotYet(paths...)
 }

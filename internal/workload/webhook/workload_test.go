@@ -291,33 +291,3 @@ func TestShrinks(t *testing.T) {
 		})
 	}
 }
-
-func TestNotYet(t *testing.T) {
-	podSets := func(change func(*kueue.PodSet)) kueue.WorkloadSpec {
-		ps := kueue.PodSet{Name: "main", Count: 2}
-		change(&ps)
-		return kueue.WorkloadSpec{PodSets: []kueue.PodSet{ps}}
-	}
-	cases := map[string]struct {
-		object *kueue.Workload
-		want   string // the path, "" for no warning
-	}{
-		"a pod set group": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: new("g")} })}, ""},
-		"a claim": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) {
-			p.Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
-		})}, "spec.podSets[main].template.spec.resourceClaims"},
-		"a plain workload":  {&kueue.Workload{Spec: podSets(func(*kueue.PodSet) {})}, ""},
-		"partial admission": {&kueue.Workload{Spec: podSets(func(p *kueue.PodSet) { p.MinCount = new(int32(1)) })}, ""},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := notYet(tc.object)
-			if tc.want == "" && len(got) == 0 {
-				return
-			}
-			if len(got) != 1 || tc.want == "" || !strings.HasPrefix(got[0], tc.want+" ") {
-				t.Errorf("warnings %q, want one about %q", got, tc.want)
-			}
-		})
-	}
-}

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
+	"github.com/berth-project/berth/internal/workload/plan/devices"
 )
 
 // Around looks up objects that affect the pods of a workload beside its spec. A nil function
@@ -22,6 +23,8 @@ type Around struct {
 	RuntimeClass func(name string) *nodev1.RuntimeClass // nil if there is none
 	// Places returns the places of a pod set of a reservation: all of its assignment, or the ones that it still needs.
 	Places func(*kueue.Workload, *kueue.PodSetAssignment) ([]assignment.Domain, error)
+	// Devices returns the charges for the devices of a workload, given the resources of its pods.
+	Devices func(*kueue.Workload, []corev1.PodSpec) devices.Charges
 }
 
 // pods returns the pod specs of a workload, one for each pod set, with the resources that Kubernetes' own

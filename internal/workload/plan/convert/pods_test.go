@@ -334,12 +334,7 @@ func TestMisfit(t *testing.T) {
 			spec: plain("cpu 1", ""), r: of(corev1.LimitTypePod, "cpu 2", ""),
 			want: at + ": cpu 1 is below the minimum of 2 that a LimitRange sets",
 		},
-		"devices that nobody counts": {
-			spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}, r: Requests{HoldClaims: true},
-			want: at + ".resourceClaims: this version of Berth does not charge devices to quota; with the feature gate " +
-				"KueueDRARejectWorkloadsWhenDRADisabled off, it admits workloads as if they claimed none",
-		},
-		"devices that do not matter":             {spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}},
+		"devices that are not counted":           {spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}},
 		"bounds for claims are for no container": {spec: plain("cpu 3", ""), r: of(corev1.LimitTypePersistentVolumeClaim, "", "cpu 1")},
 	}
 	for name, tc := range cases {

@@ -40,8 +40,9 @@ func Admission(g state.Grant, r Requests) *kueue.Admission {
 func ResourceRequests(w *kueue.Workload, r Requests) []kueue.PodSetRequest {
 	var out []kueue.PodSetRequest
 	pods, _ := r.pods(w)
+	charges := r.devices(w, pods)
 	for i := range w.Spec.PodSets {
-		ps := r.podSet(w, i, &pods[i])
+		ps := r.podSet(w, i, &pods[i], charges)
 		request := kueue.PodSetRequest{Name: kueue.PodSetReference(ps.Name)}
 		for _, q := range ps.Requests {
 			if request.Resources == nil {

@@ -15,10 +15,10 @@ import (
 )
 
 // perPod returns the usage of one pod on its node: its requests, and one of the resource pods. spec: 20 §4.5.
-func perPod(pod *corev1.PodSpec) []state.Request {
+func perPod(requests corev1.ResourceList) []state.Request {
 	out := []state.Request{{Resource: string(corev1.ResourcePods), Amount: 1}}
 	//berth:unordered sorted below
-	for name, q := range podRequests(pod) {
+	for name, q := range requests {
 		if amount := Amount(name, q); amount > 0 && name != corev1.ResourcePods {
 			out = append(out, state.Request{Resource: string(name), Amount: amount})
 		}

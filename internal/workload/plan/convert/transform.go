@@ -14,8 +14,8 @@ import (
 )
 
 // charge returns the requests of one pod set: the requests of one pod, transformed and without excluded
-// resources, times the number of pods. spec: 10 §4.2.
-func (r *Requests) charge(pod corev1.ResourceList, count int32) []state.Request {
+// resources, and its charges for devices, which these settings leave alone, times the number of pods. spec: 10 §4.2.
+func (r *Requests) charge(pod corev1.ResourceList, devices map[corev1.ResourceName]resource.Amount, count int32) []state.Request {
 	var out []state.Request
 	add := func(name corev1.ResourceName, each resource.Amount) {
 		out = append(out, state.Request{Resource: string(name), Amount: max(0, each).Mul(int64(count))})
@@ -38,6 +38,17 @@ func (r *Requests) charge(pod corev1.ResourceList, count int32) []state.Request 
 	for name, q := range exact {
 		if q != dropped {
 			add(name, amount(name, q))
+		}
+	}
+	//berth:unordered each key by itself, and sorted below
+	for name, each := range devices {
+		if name == corev1.ResourceCPU {
+			each = each.Mul(1000)
+		}
+		if i := slices.IndexFunc(out, func(q state.Request) bool { return q.Resource == string(name) }); i >= 0 {
+			out[i].Amount = out[i].Amount.Add(each.Mul(int64(count)))
+		} else {
+			add(name, each)
 		}
 	}
 	slices.SortFunc(out, func(a, b state.Request) int { return strings.Compare(a.Resource, b.Resource) })

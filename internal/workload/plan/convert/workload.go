@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/devices"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 	"github.com/berth-project/berth/internal/workload/plan/variants"
@@ -30,8 +30,6 @@ type Requests struct {
 	Transformations []configv1beta2.ResourceTransformation
 	// KeepReclaimable: finished pods keep their quota.
 	KeepReclaimable bool
-	// HoldClaims: workloads whose pods claim devices, which no quota counts, stay pending.
-	HoldClaims bool
 	// Boost: an annotation raises or lowers the priority.
 	Boost bool
 	// YieldToBorrowers: a workload that was preempted by a borrower is queued behind it. It
@@ -72,11 +70,13 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		def.Divisible = variants.MayDivide(w)
 	}
 	pods, bounds := r.pods(w)
+	charges := r.devices(w, pods)
+	def.Resting = def.Resting || charges.Problem != nil // it joins its queue once its devices can be charged
 	for i := range w.Spec.PodSets {
-		def.PodSets = append(def.PodSets, r.podSet(w, i, &pods[i]))
+		def.PodSets = append(def.PodSets, r.podSet(w, i, &pods[i], charges))
 	}
 	if def.Problem == nil {
-		if why := cmp.Or(r.claims(w), bounds.misfit(w, pods)); why != "" {
+		if why := bounds.misfit(w, pods); why != "" {
 			def.Problem = &workload.Problem{Reason: kueue.ReasonMisconfigured, Note: why}
 		}
 	}
@@ -84,15 +84,25 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	return def
 }
 
-// claims returns why claims keep a workload pending, "" for no reason. spec: 20 §4.12.
-func (r *Requests) claims(w *kueue.Workload) string {
-	for i := range w.Spec.PodSets {
-		if ps := &w.Spec.PodSets[i]; r.HoldClaims && len(ps.Template.Spec.ResourceClaims) > 0 {
-			return fmt.Sprintf("spec.podSets[%s].template.spec.resourceClaims: this version of Berth does not charge devices to quota; "+
-				"with the feature gate KueueDRARejectWorkloadsWhenDRADisabled off, it admits workloads as if they claimed none", ps.Name)
-		}
+// Uncharged returns why a pending workload cannot join its queue: its devices cannot be charged. It returns nil if they can, or if it holds a
+// reservation, which keeps its charges. spec: 20 §4.12.
+func (r *Requests) Uncharged(w *kueue.Workload) *devices.Problem {
+	if r.Around.Devices == nil || !lifecycle.IsPending(w) {
+		return nil
 	}
-	return ""
+	pods, _ := r.pods(w)
+	return r.devices(w, pods).Problem
+}
+
+func (r *Requests) devices(w *kueue.Workload, pods []corev1.PodSpec) devices.Charges {
+	if r.Around.Devices == nil {
+		return devices.Charges{}
+	}
+	out := r.Around.Devices(w, pods)
+	if !lifecycle.IsPending(w) {
+		out.Problem = nil
+	}
+	return out
 }
 
 // InLine returns what decides the place of a Workload in line: its effective priority and its queue timestamp.
@@ -137,9 +147,10 @@ func since(w *kueue.Workload, r Requests) workload.Instant {
 }
 
 // resting reports whether the workload waits for a backoff, or for the restart of its queue, before it is in
-// line again. The controller workload/follow clears both. spec: 10 §4.4.
+// line again. The controller workload/follow clears both. A rejection for devices ends with its cause, without a write.
+// spec: 10 §4.4, 20 §4.12.
 func resting(w *kueue.Workload) bool {
-	return lifecycle.IsRequeueBlocked(w) ||
+	return (lifecycle.IsRequeueBlocked(w) && !lifecycle.IsRejected(w)) ||
 		(w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil)
 }
 
@@ -223,12 +234,20 @@ func (r *Requests) reclaimable(w *kueue.Workload, name kueue.PodSetReference) in
 	return 0
 }
 
-// podSet converts the i-th pod set; pod has the resources of its pods.
-func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.PodSet {
+// podSet converts the i-th pod set; pod has the resources of its pods, and charges those for its devices.
+func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec, charges devices.Charges) state.PodSet {
 	ps := &w.Spec.PodSets[i]
 	count := ps.Count - min(r.reclaimable(w, ps.Name), ps.Count)
+	var of devices.PodSet
+	if charges.PodSets != nil {
+		of = charges.PodSets[i]
+	}
+	requests := podRequests(pod)
+	for _, name := range of.Replaced {
+		delete(requests, name)
+	}
 	out := state.PodSet{
-		Name: string(ps.Name), Count: count, Requests: r.charge(podRequests(pod), count), Constraints: constraints(&ps.Template.Spec),
+		Name: string(ps.Name), Count: count, Requests: r.charge(requests, of.Charged, count), Constraints: constraints(&ps.Template.Spec),
 	}
 	if lifecycle.VariantOf(w) != "" {
 		out.Constraints.Flavors = lifecycle.SplitGates(w.Annotations[kueue.AllowedResourceFlavorsAnnotation])
@@ -241,7 +260,7 @@ func (r *Requests) podSet(w *kueue.Workload, i int, pod *corev1.PodSpec) state.P
 	}
 	out.Shape = shape(out.Constraints)
 	if r.Topology {
-		out.PerPod, out.Topology = perPod(pod), r.topology(ps)
+		out.PerPod, out.Topology = perPod(requests), r.topology(ps)
 		out.Elastic = r.Slices && r.KeepPlaces && chain.IsElastic(w)
 	}
 	return out

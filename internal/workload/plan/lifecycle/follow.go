@@ -40,6 +40,8 @@ type World struct {
 	// ClusterQueue is the ClusterQueue of its admission or, without a reservation, of the LocalQueue; nil if it
 	// does not exist.
 	ClusterQueue *kueue.ClusterQueue
+	// Devices is why the devices that its pods claim cannot be charged, "" if they can.
+	Devices string
 }
 
 // Event is an event to emit about a Workload.
@@ -83,6 +85,7 @@ func (r *Rules) Follow(w *kueue.Workload, in World, now metav1.Time) Followed {
 		if f.activity() {
 			f.restart()
 			f.gate()
+			f.devices()
 			f.listChecks()
 			f.explicit()
 			f.sync()
@@ -285,6 +288,18 @@ func (f *follower) gate() {
 	case gates == "" && shown:
 		f.changed(f.Pending(f.w, kueue.ReasonPendingEvaluation, "All admission gates are gone", f.now))
 		f.tell(false, "AdmissionGateCleared", "All admission gates are gone")
+	}
+}
+
+// devices (step 5, after the reasons that keep it out of its queue anyway) rejects a Workload whose devices cannot be charged. A backoff
+// ends first (spec: 20 §4.12).
+func (f *follower) devices() {
+	if f.Devices == "" || KeptOut(f.w, f.Gated) != NoObstacle || (IsRequeueBlocked(f.w) && !IsRejected(f.w)) {
+		return
+	}
+	told := IsRejected(f.w)
+	if f.changed(f.Reject(f.w, f.Devices, f.now)) && !told {
+		f.tell(true, f.PendingReason(kueue.ReasonMisconfigured), f.Devices)
 	}
 }
 

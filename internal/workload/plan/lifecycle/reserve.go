@@ -18,6 +18,7 @@ func (m Machine) Reserve(w *kueue.Workload, admission *kueue.Admission, required
 		return false
 	}
 	w.Status.Admission = admission
+	forgetRejection(w)
 	set(w, kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved,
 		"Quota reserved in ClusterQueue "+string(admission.ClusterQueue), now)
 	for _, t := range []string{kueue.WorkloadEvicted, kueue.WorkloadPreempted, kueue.WorkloadBlockedOnPreemptionGates} {
@@ -155,11 +156,36 @@ func addExecutionTime(w *kueue.Workload, now metav1.Time) {
 
 // Pending writes why the Workload has no reservation: QuotaReserved=False with a reason of spec 10 §5.1, or with its
 // older name under LegacyReasons. It drops a reservation, which is not an eviction: for stopped queues, jobs
-// on hold and gates. Admitted is synced.
+// on hold and gates. An earlier rejection is over, and Admitted is synced.
 func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
 	}
+	forgotten := forgetRejection(w)
+	return m.pending(w, reason, message, now) || forgotten
+}
+
+// Reject keeps a pending Workload out of its queue, because the devices that its pods claim cannot be charged. The rejection is over as soon
+// as they can; the next write removes it (spec: 20 §4.12).
+func (m Machine) Reject(w *kueue.Workload, message string, now metav1.Time) bool {
+	if !IsPending(w) {
+		return false
+	}
+	changed := m.pending(w, kueue.ReasonMisconfigured, message, now)
+	return set(w, kueue.WorkloadRequeued, metav1.ConditionFalse, kueue.ReasonInadmissible, message, now) || changed
+}
+
+// IsRejected reports whether the last write about the Workload was a rejection.
+func IsRejected(w *kueue.Workload) bool {
+	c := Condition(w, kueue.WorkloadRequeued)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonInadmissible
+}
+
+func forgetRejection(w *kueue.Workload) bool {
+	return IsRejected(w) && remove(w, kueue.WorkloadRequeued)
+}
+
+func (m Machine) pending(w *kueue.Workload, reason, message string, now metav1.Time) bool {
 	changed := set(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, m.PendingReason(reason), message, now)
 	if w.Status.Admission != nil {
 		w.Status.Admission = nil
