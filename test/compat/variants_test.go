@@ -232,7 +232,9 @@ func TestConcurrentAdmission(t *testing.T) {
 			w.active(p, true)
 			w.answer(b, c, kueue.CheckStateRejected)
 			w.until(p, "Evicted=True/DeactivatedDueToAdmissionCheck")
-			wait.Until(w.t, "the variants are deleted", func() error { return errors.Join(errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(a), a)), errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(b), b))) })
+			wait.Until(w.t, "the variants are deleted", func() error {
+				return errors.Join(errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(a), a)), errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(b), b)))
+			})
 			w.activate(p, true)
 			w.until(w.variant(p, "a"), reserved)
 		},
