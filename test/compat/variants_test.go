@@ -232,7 +232,9 @@ func TestConcurrentAdmission(t *testing.T) {
 			w.active(p, true)
 			w.answer(b, c, kueue.CheckStateRejected)
 			w.until(p, "Evicted=True/DeactivatedDueToAdmissionCheck")
-			wait.Until(w.t, "the variants are deleted", func() error { return errors.Join(errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(a), a)), errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(b), b))) })
+			wait.Until(w.t, "the variants are deleted", func() error {
+				return errors.Join(errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(a), a)), errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(b), b)))
+			})
 			w.activate(p, true)
 			w.until(w.variant(p, "a"), reserved)
 		},
@@ -349,11 +351,52 @@ func TestConcurrentAdmission(t *testing.T) {
 			wl := w.workload("a", "plain", "2")
 			w.admits(wl)
 			err := tryEdit(w, wl, func(wl *kueue.Workload) { wl.Labels = map[string]string{kueue.ConcurrentAdmissionParentLabel: "true"} })
-			w.denied(err, 422, kueue.ConcurrentAdmissionParentLabel)
+			w.denied(err, 403, kueue.ConcurrentAdmissionParentLabel)
 			other := w.workload("b", "plain", "1", func(wl *kueue.Workload) { wl.Labels = map[string]string{kueue.ConcurrentAdmissionParentLabel: "true"} })
 			w.waits(kueue.ReasonWaitingForQuota, other) // the label is gone: the ClusterQueue has no policy
 		},
 	})
+}
+
+// TestVariantsInterruptedAtAnyWrite moves Workloads from flavor to flavor, in many worlds at once, with another write interrupted in each.
+func TestVariantsInterruptedAtAnyWrite(t *testing.T) {
+	interruptAtAnyWrite(t, concurrent, 20, liveAsVariants)
+}
+
+// TestVariantsKilled does so while the manager is killed again and again. 20 §4.13: all of it follows from the objects.
+func TestVariantsKilled(t *testing.T) { killAgainAndAgain(t, concurrent, liveAsVariants) }
+
+// liveAsVariants is a whole life of a Workload with variants: it gets the worse flavor, moves to the better one, is deactivated, and comes
+// back to finish.
+func liveAsVariants(w *world) {
+	w.t.Helper()
+	verdict := w.oneRuns()
+	q := w.choice(kueue.TryPreferredFlavors, "", []string{"spot=0", "ondemand=2"})
+	p := w.workload("p", "q", "2")
+	w.flavorIs(p, "ondemand")
+	spot, ondemand := w.variant(p, "spot"), w.variant(p, "ondemand")
+	edit(w, q, func(q *kueue.ClusterQueue) {
+		q.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("2")
+	})
+	w.until(p, "Evicted=True/VariantEvicted")
+	w.until(ondemand, "Evicted=True/FlavorMigration", admitted)
+	w.release(p)
+	w.flavorIs(p, "spot")
+	w.until(ondemand, "QuotaReserved=False")
+	w.active(ondemand, false)
+	w.usage(q, "2", "2")
+	w.activate(p, false)
+	w.until(p, "Evicted=True/Deactivated")
+	w.release(p)
+	w.until(spot, "QuotaReserved=False")
+	w.usage(q, "0", "0")
+	w.activate(p, true)
+	w.flavorIs(p, "spot")
+	w.finish(p)
+	w.until(spot, "Finished=True/Succeeded")
+	w.until(ondemand, "Finished=True/Succeeded")
+	w.usage(q, "0", "0")
+	verdict()
 }
 
 // collect does what the garbage collector does.
