@@ -21,9 +21,11 @@ func TestBehind(t *testing.T) {
 		object client.Object
 		with   func(client.Client, *pace) reconcile.Reconciler
 	}{
-		"a LocalQueue":   {&kueue.LocalQueue{}, func(c client.Client, p *pace) reconcile.Reconciler { return &localQueues{writer{client: c, pace: p}} }},
-		"a ClusterQueue": {clusterQueue(metav1.ConditionTrue), func(c client.Client, p *pace) reconcile.Reconciler { return &clusterQueues{writer: writer{client: c, pace: p}} }},
-		"a Cohort":       {&kueue.Cohort{}, func(c client.Client, p *pace) reconcile.Reconciler { return &cohorts{writer{client: c, pace: p}} }},
+		"a LocalQueue": {&kueue.LocalQueue{}, func(c client.Client, p *pace) reconcile.Reconciler { return &localQueues{writer{client: c, pace: p}} }},
+		"a ClusterQueue": {clusterQueue(metav1.ConditionTrue), func(c client.Client, p *pace) reconcile.Reconciler {
+			return &clusterQueues{writer: writer{client: c, pace: p}}
+		}},
+		"a Cohort": {&kueue.Cohort{}, func(c client.Client, p *pace) reconcile.Reconciler { return &cohorts{writer{client: c, pace: p}} }},
 	} {
 		of.object.SetName("q")
 		of.object.SetResourceVersion("9")

@@ -202,6 +202,29 @@ func TestMigration(t *testing.T) {
 	}
 }
 
+// What ends a parent for a reason of its own ends its variant too, which does not start it again on the same nodes.
+func TestTakesItsVariantAlong(t *testing.T) {
+	for name, fail := range map[string]func(*kueue.Workload){
+		"a failed node": func(p *kueue.Workload) { p.Status.UnhealthyNodes = []kueue.UnhealthyNode{{Name: "n"}} },
+		"an eviction":   func(p *kueue.Workload) { machine.Evict(p, kueue.ReasonNodeFailures, "", "two nodes failed", t0) },
+	} {
+		w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+		w.settle(t, config)
+		w.reserve("a")
+		w.settle(t, config)
+		fail(w.o.Parent)
+		w.settle(t, config)
+		if c := lifecycle.Condition(w.variant("a"), kueue.WorkloadEvicted); c == nil || c.Reason != kueue.ReasonNodeFailures || !lifecycle.IsEvicted(w.o.Parent) {
+			t.Errorf("%s: the variant is evicted: %+v", name, c)
+		}
+		machine.Release(w.o.Parent, false, t0)
+		w.settle(t, config)
+		if v := w.variant("a"); lifecycle.IsReserved(v) || lifecycle.IsRequeueBlocked(v) || w.runs() != "" {
+			t.Errorf("%s: the variant is not queued again: %+v", name, v.Status.Conditions)
+		}
+	}
+}
+
 // The gate of the preferred variant that is blocked opens, at most one in five minutes. spec: 20 §4.13, §5.7.
 func TestGates(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
