@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -61,8 +62,8 @@ func (w *world) step(c variants.Config) string {
 	return s.String()
 }
 
-// settle makes all writes.
-func (w *world) settle(t *testing.T, c variants.Config) (steps []string) {
+// makeSteps makes all writes.
+func (w *world) makeSteps(t *testing.T, c variants.Config) (steps []string) {
 	t.Helper()
 	for range 200 {
 		step := w.step(c)
@@ -124,7 +125,7 @@ func (w *world) runs() string {
 func TestBecomesAParent(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
 	w.o.Parent.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "x"}}
-	steps := w.settle(t, config)
+	steps := w.makeSteps(t, config)
 	a := w.variant("a")
 	want := []string{"patch p", "create " + a.Name + " CreatedVariant", "create " + w.variant("b").Name + " CreatedVariant"}
 	if !slices.Equal(steps, want) {
@@ -136,7 +137,7 @@ func TestBecomesAParent(t *testing.T) {
 	}
 	off := config
 	off.On = false
-	steps = w.settle(t, off)
+	steps = w.makeSteps(t, off)
 	if len(w.o.Variants) > 0 || lifecycle.IsParent(w.o.Parent) {
 		t.Errorf("without the gate: steps %q, %d variants", steps, len(w.o.Variants))
 	}
@@ -160,16 +161,16 @@ func TestActive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(tc.mode, tc.last, "a", "b", "c", "d")
-			w.settle(t, config)
+			w.makeSteps(t, config)
 			if tc.admitted != "" {
 				w.reserve(tc.admitted)
 			}
-			w.settle(t, config)
+			w.makeSteps(t, config)
 			if got := w.active(); !slices.Equal(got, tc.want) || w.runs() != tc.admitted {
 				t.Errorf("active %v, want %v; it runs on %q", got, tc.want, w.runs())
 			}
 			w.o.Parent.Spec.Active = new(false)
-			w.settle(t, config)
+			w.makeSteps(t, config)
 			if got := w.active(); len(got) > 0 {
 				t.Errorf("active though the parent is not: %v", got)
 			}
@@ -179,16 +180,16 @@ func TestActive(t *testing.T) {
 
 func TestMigration(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
-	w.settle(t, config)
+	w.makeSteps(t, config)
 	w.reserve("b")
-	w.settle(t, config)
+	w.makeSteps(t, config)
 	w.reserve("a", "check")
-	w.settle(t, config)
+	w.makeSteps(t, config)
 	if w.runs() != "b" || lifecycle.IsEvicted(w.variant("b")) {
 		t.Fatal("it moves before the better variant can be admitted")
 	}
 	w.variant("a").Status.AdmissionChecks[0].State = kueue.CheckStateReady
-	w.settle(t, config)
+	w.makeSteps(t, config)
 	if c := lifecycle.Condition(w.variant("b"), kueue.WorkloadEvicted); c == nil || c.Reason != kueue.ReasonFlavorMigration {
 		t.Errorf("evicted: %+v", c)
 	}
@@ -196,7 +197,7 @@ func TestMigration(t *testing.T) {
 		t.Errorf("the parent is evicted: %+v", c)
 	}
 	machine.Release(w.o.Parent, false, t0)
-	w.settle(t, config)
+	w.makeSteps(t, config)
 	if w.runs() != "a" || lifecycle.IsReserved(w.variant("b")) || !lifecycle.IsAdmitted(w.variant("a")) {
 		t.Errorf("it runs on %q", w.runs())
 	}
@@ -209,16 +210,16 @@ func TestTakesItsVariantAlong(t *testing.T) {
 		"an eviction":   func(p *kueue.Workload) { machine.Evict(p, kueue.ReasonNodeFailures, "", "two nodes failed", t0) },
 	} {
 		w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
-		w.settle(t, config)
+		w.makeSteps(t, config)
 		w.reserve("a")
-		w.settle(t, config)
+		w.makeSteps(t, config)
 		fail(w.o.Parent)
-		w.settle(t, config)
+		w.makeSteps(t, config)
 		if c := lifecycle.Condition(w.variant("a"), kueue.WorkloadEvicted); c == nil || c.Reason != kueue.ReasonNodeFailures || !lifecycle.IsEvicted(w.o.Parent) {
 			t.Errorf("%s: the variant is evicted: %+v", name, c)
 		}
 		machine.Release(w.o.Parent, false, t0)
-		w.settle(t, config)
+		w.makeSteps(t, config)
 		if v := w.variant("a"); lifecycle.IsReserved(v) || lifecycle.IsRequeueBlocked(v) || w.runs() != "" {
 			t.Errorf("%s: the variant is not queued again: %+v", name, v.Status.Conditions)
 		}
@@ -228,21 +229,21 @@ func TestTakesItsVariantAlong(t *testing.T) {
 // The gate of the preferred variant that is blocked opens, at most one in five minutes. spec: 20 §4.13, §5.7.
 func TestGates(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
-	w.settle(t, config)
+	w.makeSteps(t, config)
 	w.gate("b")
-	if steps := w.settle(t, config); len(steps) > 0 {
+	if steps := w.makeSteps(t, config); len(steps) > 0 {
 		t.Errorf("a was never evaluated, but: %q", steps)
 	}
 	w.gate("a")
 	want := "status " + w.variant("a").Name + " PreemptionUngatedVariant"
-	if steps := w.settle(t, config); !slices.Equal(steps, []string{want}) {
+	if steps := w.makeSteps(t, config); !slices.Equal(steps, []string{want}) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}
 	if s := config.Next(&w.o); !s.Wake.Equal(t0.Add(variants.Spacing)) {
 		t.Errorf("wakes at %s", s.Wake)
 	}
 	w.o.Now = metav1.NewTime(t0.Add(variants.Spacing))
-	if steps := w.settle(t, config); len(steps) != 1 || steps[0] != "status "+w.variant("b").Name+" PreemptionUngatedVariant" {
+	if steps := w.makeSteps(t, config); len(steps) != 1 || steps[0] != "status "+w.variant("b").Name+" PreemptionUngatedVariant" {
 		t.Errorf("steps %q", steps)
 	}
 }
@@ -250,22 +251,22 @@ func TestGates(t *testing.T) {
 // TestSchedules lets an engine, checks, a job, users and a manager that is interrupted between any two writes act in a random order. Never are
 // two variants admitted, a job has pods only on quota that its variant holds, and in the end the job runs on the best flavor that there is.
 func TestSchedules(t *testing.T) {
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 1))
+	rapid.Check(t, func(rt *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		mode := []kueue.ConcurrentAdmissionMode{kueue.TryPreferredFlavors, kueue.RetainFirstAdmission}[r.IntN(2)]
 		w := newWorld(mode, "", "a", "b", "c")
 		for i := range 150 {
 			what := w.act(r)
 			w.o.Now = metav1.NewTime(w.o.Now.Add(time.Second))
 			if wrong := w.wrong(); wrong != "" {
-				t.Fatalf("seed %d, step %d, after %s: %s", seed, i, what, wrong)
+				rt.Fatalf("step %d, after %s: %s", i, what, wrong)
 			}
 		}
 		w.calm(t)
 		if best := w.runs(); best == "" || (mode == kueue.TryPreferredFlavors && best != "a") || w.pods != best {
-			t.Fatalf("seed %d: in the end it runs on %q, its pods on %q, active %v", seed, best, w.pods, w.active())
+			rt.Fatalf("in the end it runs on %q, its pods on %q, active %v", best, w.pods, w.active())
 		}
-	}
+	})
 }
 
 // act lets somebody do something.
@@ -371,7 +372,7 @@ func (w *world) calm(t *testing.T) {
 	t.Helper()
 	w.o.Parent.Spec.Active = new(true)
 	for range 20 {
-		w.settle(t, config)
+		w.makeSteps(t, config)
 		w.follow()
 		w.job()
 		for _, v := range w.o.Variants {
