@@ -21,14 +21,18 @@ import (
 // TestInterruptedAtAnyWrite takes Workloads and a Job through their whole life, in many worlds at once, with another write interrupted in
 // each: one write of each kind by one fault, and with -long every write by every fault. All of them end the same, and in none more quota
 // was in use than there is.
-func TestInterruptedAtAnyWrite(t *testing.T) {
+func TestInterruptedAtAnyWrite(t *testing.T) { interruptAtAnyWrite(t, "", 25, live) }
+
+// interruptAtAnyWrite takes worlds through a life of at least so many writes, with another write interrupted in each.
+func interruptAtAnyWrite(t *testing.T, config string, least int, live func(*world)) {
+	t.Helper()
 	s := newSaboteur()
-	running(t, "", through(s.wrap))
+	running(t, config, through(s.wrap))
 	plain := newWorld(t)
 	s.plan(plain.name, planned{})
 	live(plain)
 	writes, _ := s.result(plain.name)
-	if len(writes) < 25 {
+	if len(writes) < least {
 		t.Fatalf("only %d writes in a whole life: the test lost its way", len(writes))
 	}
 	t.Logf("%d writes in a whole life", len(writes))
@@ -52,9 +56,13 @@ func TestInterruptedAtAnyWrite(t *testing.T) {
 }
 
 // TestKilled does the same, and kills the manager again and again at whatever write it is making.
-func TestKilled(t *testing.T) {
+func TestKilled(t *testing.T) { killAgainAndAgain(t, "", live) }
+
+// killAgainAndAgain takes worlds through a life while the manager is killed at one write after another.
+func killAgainAndAgain(t *testing.T, config string, live func(*world)) {
+	t.Helper()
 	at := cluster(t)
-	webhooks := launch(t, at, configured(t, ""), only(t, "webhooks"))
+	webhooks := launch(t, at, configured(t, config), only(t, "webhooks"))
 	webhooks.ready()
 	random := rand.New(rand.NewPCG(embeddedtest.Seed(t, 0), 1))
 	over, died := make(chan struct{}), make(chan struct{})
@@ -64,7 +72,7 @@ func TestKilled(t *testing.T) {
 		for {
 			s := newSaboteur()
 			s.plan("*", planned{1 + random.IntN(40), killed})
-			m := launch(t, at, configured(t, ""), only(t, "-webhooks"), through(s.wrap))
+			m := launch(t, at, configured(t, config), only(t, "-webhooks"), through(s.wrap))
 			for !s.isDead() {
 				select {
 				case <-over:

@@ -161,15 +161,15 @@ func TestConcurrentAdmission(t *testing.T) {
 			q := w.choice(prefer, "", []string{"spot=0", "ondemand=2"})
 			p := w.workload("p", "q", "2")
 			w.flavorIs(p, "ondemand")
-			spot, ondemand := w.variant(p, "spot"), w.variant(p, "ondemand")
-			w.active(spot, true)
+			better, ondemand := w.variant(p, "spot"), w.variant(p, "ondemand")
+			w.active(better, true)
 			w.refill(q, "spot", "2")
 			w.until(ondemand, "Evicted=True/FlavorMigration")
 			w.until(p, "Evicted=True/VariantEvicted")
 			w.keeps(ondemand, 200*time.Millisecond, admitted) // its pods run on
 			w.release(p)
 			w.flavorIs(p, "spot")
-			w.until(spot, admitted)
+			w.until(better, admitted)
 			w.until(ondemand, "QuotaReserved=False", "Requeued=False/FlavorMigration")
 			w.active(ondemand, false)
 			w.usage(q, "2", "2")
@@ -179,8 +179,8 @@ func TestConcurrentAdmission(t *testing.T) {
 			q := w.choice(retain, "", []string{"spot=0", "ondemand=2"})
 			p := w.workload("p", "q", "2")
 			w.flavorIs(p, "ondemand")
-			spot := w.variant(p, "spot")
-			w.active(spot, false)
+			better := w.variant(p, "spot")
+			w.active(better, false)
 			w.refill(q, "spot", "2")
 			w.keeps(p, 500*time.Millisecond, admitted, "-Evicted=True")
 			w.usage(q, "2", "2")
@@ -351,11 +351,52 @@ func TestConcurrentAdmission(t *testing.T) {
 			wl := w.workload("a", "plain", "2")
 			w.admits(wl)
 			err := tryEdit(w, wl, func(wl *kueue.Workload) { wl.Labels = map[string]string{kueue.ConcurrentAdmissionParentLabel: "true"} })
-			w.denied(err, 422, kueue.ConcurrentAdmissionParentLabel)
+			w.denied(err, 403, kueue.ConcurrentAdmissionParentLabel)
 			other := w.workload("b", "plain", "1", func(wl *kueue.Workload) { wl.Labels = map[string]string{kueue.ConcurrentAdmissionParentLabel: "true"} })
 			w.waits(kueue.ReasonWaitingForQuota, other) // the label is gone: the ClusterQueue has no policy
 		},
 	})
+}
+
+// TestVariantsInterruptedAtAnyWrite moves Workloads from flavor to flavor, in many worlds at once, with another write interrupted in each.
+func TestVariantsInterruptedAtAnyWrite(t *testing.T) {
+	interruptAtAnyWrite(t, concurrent, 20, liveAsVariants)
+}
+
+// TestVariantsKilled does so while the manager is killed again and again. 20 §4.13: all of it follows from the objects.
+func TestVariantsKilled(t *testing.T) { killAgainAndAgain(t, concurrent, liveAsVariants) }
+
+// liveAsVariants is a whole life of a Workload with variants: it gets the worse flavor, moves to the better one, is deactivated, and comes
+// back to finish.
+func liveAsVariants(w *world) {
+	w.t.Helper()
+	verdict := w.oneRuns()
+	q := w.choice(kueue.TryPreferredFlavors, "", []string{"spot=0", "ondemand=2"})
+	p := w.workload("p", "q", "2")
+	w.flavorIs(p, "ondemand")
+	better, ondemand := w.variant(p, "spot"), w.variant(p, "ondemand")
+	edit(w, q, func(q *kueue.ClusterQueue) {
+		q.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("2")
+	})
+	w.until(p, "Evicted=True/VariantEvicted")
+	w.until(ondemand, "Evicted=True/FlavorMigration", admitted)
+	w.release(p)
+	w.flavorIs(p, "spot")
+	w.until(ondemand, "QuotaReserved=False")
+	w.active(ondemand, false)
+	w.usage(q, "2", "2")
+	w.activate(p, false)
+	w.until(p, "Evicted=True/Deactivated")
+	w.release(p)
+	w.until(better, "QuotaReserved=False")
+	w.usage(q, "0", "0")
+	w.activate(p, true)
+	w.flavorIs(p, "spot")
+	w.finish(p)
+	w.until(better, "Finished=True/Succeeded")
+	w.until(ondemand, "Finished=True/Succeeded")
+	w.usage(q, "0", "0")
+	verdict()
 }
 
 // collect does what the garbage collector does.

@@ -40,7 +40,7 @@ func (c *Config) Next(o *Observed) Step {
 	}
 	d.runsOn, d.admitted = RunsOn(d.parent, d.variants), d.findAdmitted()
 	for _, rule := range []func() *Step{
-		d.finish, d.become, d.stop, d.release, d.cleanUp, d.replace, d.follow, d.activate, d.admit, d.start, d.create, d.giveUp,
+		d.finish, d.become, d.stop, d.takeAlong, d.release, d.cleanUp, d.replace, d.follow, d.activate, d.admit, d.start, d.create, d.giveUp,
 		d.requeue, d.ungate,
 	} {
 		if step := rule(); step != nil {
@@ -136,6 +136,23 @@ func (d *decider) stop() *Step {
 	case d.o.Queue != nil && d.isStale(v):
 		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is to be deleted: ClusterQueue "+d.o.Queue.Name+
 			" has no such flavor, or no variants, any more")
+	}
+	return nil
+}
+
+// takeAlong evicts the variant of a parent that was evicted for a reason of its own, or whose nodes failed: no other node is found for it.
+func (d *decider) takeAlong() *Step {
+	if d.runsOn == nil || !isAdmitted(d.runsOn) || !lifecycle.IsActive(d.parent) {
+		return nil
+	}
+	if c := lifecycle.Condition(d.parent, kueue.WorkloadEvicted); lifecycle.IsEvicted(d.parent) {
+		if c.Reason == kueue.ReasonConcurrentAdmission { // its variant is to be deleted
+			return nil
+		}
+		return d.evict(d.runsOn, c.Reason, "Its parent was evicted: "+c.Message)
+	}
+	if nodes := d.parent.Status.UnhealthyNodes; len(nodes) > 0 {
+		return d.evict(d.runsOn, kueue.ReasonNodeFailures, "Node "+nodes[0].Name+" failed under its parent")
 	}
 	return nil
 }
