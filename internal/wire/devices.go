@@ -33,6 +33,7 @@ func newDeviceCounts(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*devic
 	d := &deviceCounts{recount: make(chan event.GenericEvent, 1)}
 	log := cfg.Log.WithName("devices")
 	d.catalog = devices.New(rules, mgr.GetCache(), log, d.changed)
+	cfg.reloader.Mappings = d.catalog.SetMappings
 	if err := mgr.Add(d.catalog); err != nil || !rules.Integrated {
 		return d, err
 	}

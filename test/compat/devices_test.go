@@ -1,8 +1,15 @@
 package compat
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
@@ -285,4 +293,87 @@ func TestDevicesOff(t *testing.T) {
 		w.queue("q", "8")
 		w.admits(w.workload("a", "q", "1", claims("any")))
 	})
+}
+
+// unserved hides resource.k8s.io from a manager, as an API server that does not serve it does, while hidden is true. It counts the requests
+// for objects of the group.
+type unserved struct {
+	hidden atomic.Bool
+	asked  atomic.Int64
+}
+
+func (u *unserved) wrap(next http.RoundTripper) http.RoundTripper {
+	const group = "resource.k8s.io"
+	return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
+		if !u.hidden.Load() {
+			return next.RoundTrip(r)
+		}
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		if of, is := strings.CutPrefix(path, "/apis/"+group); is {
+			if strings.Count(of, "/") > 1 {
+				u.asked.Add(1)
+			}
+			return &http.Response{
+				StatusCode: http.StatusNotFound, Status: "404 Not Found", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+				Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("404 page not found")),
+			}, nil
+		}
+		if path != "/apis" {
+			return next.RoundTrip(r)
+		}
+		r = r.Clone(r.Context())
+		r.Header.Set("Accept", "application/json")
+		r.Header.Del("If-None-Match")
+		got, err := next.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		var list metav1.APIGroupList
+		err = json.NewDecoder(got.Body).Decode(&list)
+		_ = got.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		list.Groups = slices.DeleteFunc(list.Groups, func(g metav1.APIGroup) bool { return g.Name == group })
+		text, err := json.Marshal(list)
+		got.Body, got.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		got.Header.Set("Content-Length", strconv.Itoa(len(text)))
+		got.Header.Del("Content-Encoding")
+		return got, err
+	})
+}
+
+// TestDevicesUnserved: an API server without resource.k8s.io has no devices, and is asked for none. spec: 20 §6 #26.
+func TestDevicesUnserved(t *testing.T) {
+	u := &unserved{}
+	u.hidden.Store(true)
+	m := running(t, mapped, through(u.wrap))
+	w := newWorld(t)
+	const gpu = "vendor.example.com/gpu"
+	w.queue("q", "8", devices("gpus", "4"), devices(gpu, "4"))
+	plain := w.workload("plain", "q", "1", func(wl *kueue.Workload) {
+		r := &wl.Spec.PodSets[0].Template.Spec.Containers[0].Resources
+		r.Limits = corev1.ResourceList{gpu: resource.MustParse("3")}
+	})
+	w.charged(plain, gpu, 3)
+	w.template("t", "big", 1)
+	wl := w.workload("claims", "q", "1", claims("t"))
+	w.rejected(wl, "does not serve resource.k8s.io/v1")
+	if n := u.asked.Load(); n > 0 {
+		t.Errorf("%d requests for objects that are not served", n)
+	}
+	u.hidden.Store(false) // the API server is upgraded
+	w.charged(wl, "gpus", 1)
+	wl = w.workload("unmapped", "q", "1", claims("later"))
+	w.template("later", "other", 1)
+	w.rejected(wl, "deviceClassMappings")
+	w.must(m.end())
+	running(t, mapped+"  - {name: others, deviceClassNames: [other]}\n")
+	w.change(w.queueOf("q"), func(q *kueue.ClusterQueue) { devices("others", "1")(q) })
+	w.charged(wl, "others", 1)
+}
+
+// queueOf returns a ClusterQueue by its short name.
+func (w *world) queueOf(name string) *kueue.ClusterQueue {
+	return read(w, &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: w.own(name)}})
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
@@ -20,11 +22,13 @@ import (
 const every = 5 * time.Second
 
 // takesEffect are the fields whose changes apply to a running manager. All others need a restart. spec: 70 §6 #5.
-var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", afterDeactivated, afterFinished}
+var takesEffect = []string{"clientConnection.burst", "clientConnection.qps", afterDeactivated, afterFinished, deviceClassMappings}
 
 const (
 	afterDeactivated = "objectRetentionPolicies.workloads.afterDeactivatedByKueue"
 	afterFinished    = "objectRetentionPolicies.workloads.afterFinished"
+
+	deviceClassMappings = "resources.deviceClassMappings"
 )
 
 // Reloader is a runnable that follows the configuration file on every replica.
@@ -32,6 +36,8 @@ type Reloader struct {
 	// Rules receives changed rules of Workloads, Deactivated the changed retention of deactivated jobs. They are nil without a file.
 	Rules       chan lifecycle.Rules
 	Deactivated chan *time.Duration
+	// Mappings, unless nil, is called with changed mappings of DeviceClasses (spec: 20 §6 #26). Set it before Start.
+	Mappings func([]configv1beta2.DeviceClassMapping)
 
 	load    func() (options.Options, error)
 	started options.Options
@@ -40,6 +46,7 @@ type Reloader struct {
 
 	last   []string // the fields that needed a restart at the last read
 	kept   options.Retention
+	mapped []configv1beta2.DeviceClassMapping
 	client options.Client
 	failed string // the error of the last read, empty for none
 }
@@ -47,7 +54,7 @@ type Reloader struct {
 // New returns a Reloader of a manager that was started with some options. load reads the file again, with the flags of the start; nil
 // is no file. limit is the rate of the manager's requests.
 func New(started *options.Options, load func() (options.Options, error), limit inflight.Throttle, log logr.Logger) *Reloader {
-	r := &Reloader{load: load, started: *started, kept: started.Retention, client: started.Client, limit: limit, log: log}
+	r := &Reloader{load: load, started: *started, kept: started.Retention, mapped: started.Resources.DeviceClassMappings, client: started.Client, limit: limit, log: log}
 	if load != nil {
 		r.Rules, r.Deactivated = make(chan lifecycle.Rules, 1), make(chan *time.Duration, 1)
 	}
@@ -98,6 +105,11 @@ func (r *Reloader) reload() {
 		}
 	}
 	r.retain(now.Retention)
+	if r.Mappings != nil && !equality.Semantic.DeepEqual(now.Resources.DeviceClassMappings, r.mapped) {
+		r.mapped = now.Resources.DeviceClassMappings
+		r.Mappings(r.mapped)
+		r.logApplied(deviceClassMappings)
+	}
 	if now.Client != r.client {
 		r.client = now.Client
 		r.limit.Set(now.Client.QPS, now.Client.Burst)

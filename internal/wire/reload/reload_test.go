@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/inflight"
 	_ "github.com/berth-project/berth/internal/job/kind/all" // the frameworks that a configuration may name
 	"github.com/berth-project/berth/internal/options"
@@ -27,11 +28,14 @@ func TestReload(t *testing.T) {
 	var said []string
 	limit := inflight.NewThrottle(o.Client.QPS, o.Client.Burst)
 	r := New(&o, load, limit, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+	mapped := 0
+	r.Mappings = func(list []configv1beta2.DeviceClassMapping) { mapped = len(list) }
 	for _, step := range []struct {
 		what, text, want string
 		kept             time.Duration // 0: no new rules
 		jobs             string        // retention of deactivated jobs; "": unchanged
 		qps              float32       // 0: unchanged
+		mapped           int
 	}{
 		{what: "nothing", text: start},
 		{what: "another retention", text: strings.ReplaceAll(start, "1h", "2m"), want: "takes effect now", kept: 2 * time.Minute},
@@ -45,6 +49,10 @@ func TestReload(t *testing.T) {
 		{what: "the same typo", text: start + "webhok: {port: 1}\n"},
 		{what: "another limit", text: start + "clientConnection: {qps: 7, burst: 3}\n", want: "waits for a restart any more", qps: 7},
 		{what: "no limit", text: start + "clientConnection: {qps: -1}\n", want: "clientConnection", qps: float32(math.Inf(1))},
+		{
+			what: "a mapping of a DeviceClass", text: start + "resources: {deviceClassMappings: [{name: gpus, deviceClassNames: [gpu]}]}\n",
+			want: "resources.deviceClassMappings", mapped: 1,
+		},
 		{what: "a port again", text: start + "webhook: {port: 1}\n", want: "webhook.port"},
 		{what: "back", text: start, want: "waits for a restart any more"},
 	} {
@@ -53,6 +61,9 @@ func TestReload(t *testing.T) {
 		all := strings.Join(said, "\n")
 		if (step.want == "") != (all == "") || !strings.Contains(all, step.want) {
 			t.Errorf("%s: want %q said, got %q", step.what, step.want, all)
+		}
+		if mapped != step.mapped {
+			t.Errorf("%s: %d mappings, want %d", step.what, mapped, step.mapped)
 		}
 		if want := cmp.Or(step.qps, 300); limit.QPS() != want {
 			t.Errorf("%s: %v requests a second, want %v", step.what, limit.QPS(), want)

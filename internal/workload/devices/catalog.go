@@ -5,6 +5,7 @@ package devices
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,6 +17,7 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/workload/plan/devices"
 )
@@ -32,7 +34,7 @@ const (
 // Catalog knows devices, classes and templates. Its watches begin with the first workload that needs them, that of DeviceClasses with the
 // first one that requests an extended resource. Safe for concurrent use.
 type Catalog struct {
-	rules plan.Rules
+	rules atomic.Pointer[plan.Rules]
 	cache ctrlcache.Cache
 	log   logr.Logger
 	// changed is called after the charges of workloads with claims, or of all, may have changed.
@@ -60,11 +62,13 @@ type Catalog struct {
 
 // New returns a catalog that needs a Start. The API is not served before Serve is called.
 func New(rules plan.Rules, cache ctrlcache.Cache, log logr.Logger, changed func(ctx context.Context, all bool)) *Catalog {
-	return &Catalog{
-		rules: rules, cache: cache, log: log, changed: changed, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+	c := &Catalog{
+		cache: cache, log: log, changed: changed, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		cel:        dracel.NewCache(programs, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}),
 		selections: map[string]*selection{},
 	}
+	c.rules.Store(&rules)
+	return c
 }
 
 // Serve reports that the API server serves resource.k8s.io/v1.
@@ -77,7 +81,17 @@ func (c *Catalog) Serve() {
 
 // Count returns the charges for the devices of a workload, given the resources of its pods.
 func (c *Catalog) Count(w *kueue.Workload, pods []corev1.PodSpec) plan.Charges {
-	return c.rules.Count(w, pods, c)
+	return c.rules.Load().Count(w, pods, c)
+}
+
+// SetMappings replaces the mappings of the configuration.
+func (c *Catalog) SetMappings(mappings []configv1beta2.DeviceClassMapping) {
+	rules := *c.rules.Load()
+	rules.Mappings = mappings
+	c.rules.Store(&rules)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(true)
 }
 
 // note asks for a report, with mu.
