@@ -33,3 +33,12 @@ func TestTopologyGates(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedNodesGate: without the gate TASFailedNodeReplacement no controller follows nodes; one would need a manager.
+func TestFailedNodesGate(t *testing.T) {
+	cfg := Config{Options: options.Default()}
+	cfg.Options.Gates = cfg.Options.Gates.With(feature.TASFailedNodeReplacement, false)
+	if err := addNodeFailures(t.Context(), nil, nil, cfg); err != nil {
+		t.Error(err)
+	}
+}

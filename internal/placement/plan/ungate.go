@@ -96,8 +96,8 @@ func HoldForPlaces(pods []*corev1.Pod, infos []job.PodSetInfo) {
 	}
 }
 
-// InPlaces returns those of the freed pods of a slice that get a place of its topology assignment, with the node selector of that; all of
-// them if their pod sets have none. pods are all pods of the slice, and infos its assignments. An unhealthy node is known by its name.
+// InPlaces returns the freed pods of a slice that get a place of its topology assignment, with its node selector, and the ones whose pod
+// sets have none. pods are all pods of the slice, and infos its assignments. An unhealthy node is known by its name.
 func InPlaces(w *kueue.Workload, infos []job.PodSetInfo, pods, freed []*corev1.Pod) ([]*corev1.Pod, error) {
 	HoldForPlaces(freed, infos)
 	o := &Placement{Workload: w, Pods: slices.Clone(freed), Unhealthy: map[string]bool{}}
