@@ -87,8 +87,8 @@ func (b *browser) shows(texts ...string) {
 	})
 }
 
-// As a user: the link to a map leads through the login, racks are coloured by use and open their hosts, and a chosen workload shows what it
-// lacks in each.
+// As a user: the link to a map leads through the login, racks are coloured by use and open their hosts, and a chosen workload shows the
+// amounts that each lacks for it.
 func TestTopologyPage(t *testing.T) {
 	t.Parallel()
 	n := newNodes(2, 2)

@@ -432,7 +432,7 @@ func TestValidateTopology(t *testing.T) {
 	}
 }
 
-// TestPodsWithoutPlace is acceptance example 25 of spec 20 §7: whoever creates a job is told of the pods that fill no slice.
+// TestPodsWithoutPlace is acceptance example 25 of spec 20 §7: the user who creates a job is told of the pods that fill no slice.
 func TestPodsWithoutPlace(t *testing.T) {
 	const prefix = "kueue.x-k8s.io/podset-slice-"
 	slices := map[string]string{prefix + "required-topology": "rack", prefix + "size": "3"}

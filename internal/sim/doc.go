@@ -30,8 +30,8 @@
 //	options [ignore-undeclared] [fair[=STRATEGY,...]] [no-within-nominal]
 //	        [no-non-borrowing-first] [no-priority-in-cohort] [preemptor-first]
 //	        [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial]
-//	        [no-classes] [claim-timeout=SECONDS] [edit-window=SECONDS]
-//	        [half-life=SECONDS] [interval=SECONDS]
+//	        [no-classes] [no-fail-fast] [claim-timeout=SECONDS]
+//	        [edit-window=SECONDS] [half-life=SECONDS] [interval=SECONDS]
 //
 // are settings that differ from the defaults (cycle.Defaults). This command comes first, if
 // at all. fair is fair sharing; its strategies are LessThanOrEqualToFinalShare and
@@ -42,7 +42,8 @@
 // first. block-admission admits no workload while one with a reservation is not ready.
 // no-recompute-overlap and no-keep-scan drop the results of a head that loses to another
 // one; no-fungibility ignores try-when-borrowing and similar words; no-partial admits all
-// pods or none; no-classes evaluates equivalent workloads one by one. A claim-timeout of 0
+// pods or none; no-classes evaluates equivalent workloads one by one; no-fail-fast
+// evicts no workload whose failed node has no replacement. A claim-timeout of 0
 // never expires, and an edit-window of 0 requeues after every edit. half-life turns admission fair
 // sharing on; the interval of its samples is as long, unless another is given.
 //

@@ -30,6 +30,7 @@ func TestSettings(t *testing.T) {
 		"block-admission":        func(o *state.Options) { o.BlockAdmission = true },
 		"preemptor-first":        func(o *state.Options) { o.PreemptorFirst = true },
 		"no-recompute-overlap":   func(o *state.Options) { o.RecomputeOverlap = false },
+		"no-fail-fast":           func(o *state.Options) { o.FailFast = false },
 		"no-keep-scan":           func(o *state.Options) { o.KeepScan = false },
 		"no-fungibility":         func(o *state.Options) { o.FungibilityOff = true },
 		"no-partial":             func(o *state.Options) { o.PartialAdmission = false },

@@ -125,7 +125,7 @@ type command struct {
 // commands by name. doc.go has the same usages.
 var commands = map[string]command{
 	"options": {"[ignore-undeclared] [fair[=STRATEGY,...]] [no-within-nominal] [no-non-borrowing-first] [no-priority-in-cohort] " +
-		"[preemptor-first] [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] " +
+		"[preemptor-first] [block-admission] [no-recompute-overlap] [no-keep-scan] [no-fungibility] [no-partial] [no-classes] [no-fail-fast] " +
 		"[claim-timeout=SECONDS] [edit-window=SECONDS] [half-life=SECONDS] [interval=SECONDS]", (*player).options, false},
 	"namespace": {"NAME [KEY=VALUE ...]", (*player).namespace, true},
 	"flavor":    {"NAME [label.KEY=VALUE ...] [taint=KEY[:VALUE] ...] [tolerate=KEY[:VALUE] ...] [topology=LEVEL,...]", (*player).flavor, true},

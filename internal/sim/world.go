@@ -31,7 +31,7 @@ func (p *player) options(a *args) string {
 }
 
 func (a *args) settings() state.Options {
-	o := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates()), FailFast: true}
+	o := state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates())}
 	o.IgnoreUndeclared = a.flag("ignore-undeclared")
 	o.Fair = a.fair()
 	switch within := !a.flag("no-within-nominal"); {
@@ -49,6 +49,7 @@ func (a *args) settings() state.Options {
 	o.FungibilityOff = a.flag("no-fungibility")
 	o.PartialAdmission = !a.flag("no-partial")
 	o.NoClasses = a.flag("no-classes")
+	o.FailFast = !a.flag("no-fail-fast")
 	o.ClaimTimeout = seconds(a.number("claim-timeout", int64(o.ClaimTimeout/second), 0, maxSecond))
 	o.EditWindow = seconds(a.number("edit-window", int64(o.EditWindow/second), 0, maxSecond))
 	if halfLife := seconds(a.number("half-life", 0, 0, maxSecond)); halfLife > 0 {

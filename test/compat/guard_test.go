@@ -169,7 +169,7 @@ func (l *ledger) verdict() {
 	}
 }
 
-// soFar ends the test at once if an invariant is violated, so that a long test that is interrupted has told what it found.
+// soFar ends the test at once if an invariant is violated, so that a long test that is interrupted has reported it.
 func (l *ledger) soFar() {
 	l.w.t.Helper()
 	l.mu.Lock()

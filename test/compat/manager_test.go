@@ -87,11 +87,23 @@ func setUp(t *testing.T, admin *rest.Config) *site {
 	t.Helper()
 	s := &site{admin: admin, port: embeddedtest.FreePort(t)}
 	s.url = "https://127.0.0.1:" + strconv.Itoa(s.port)
-	o := install.Options{WebhookURL: s.url, Options: configured(t, ""), Groups: groups(t, "")}
-	if err := install.Apply(context.Background(), admin, o, io.Discard); err != nil {
+	s.apply(t, "")
+	return s
+}
+
+func (s *site) apply(t *testing.T, config string) {
+	t.Helper()
+	o := install.Options{WebhookURL: s.url, Options: configured(t, config), Groups: groups(t, "")}
+	if err := install.Apply(context.Background(), s.admin, o, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	return s
+}
+
+// install gives the managers of a test the rights and the webhooks of another configuration.
+func (s *site) install(t *testing.T, config string) {
+	t.Helper()
+	s.apply(t, config)
+	t.Cleanup(func() { s.apply(t, "") })
 }
 
 // groups selects the groups of controllers that a manager runs.

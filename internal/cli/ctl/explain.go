@@ -160,7 +160,7 @@ func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1a
 	return out, nil
 }
 
-// reason describes why the manager's answer about an object is missing, and what to do. right is what it takes to ask.
+// reason describes why the manager's answer about an object is missing, and what to do. right is the right to ask.
 func reason(err error, kind *cluster.Kind, right string) string {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -96,6 +96,27 @@ func HoldForPlaces(pods []*corev1.Pod, infos []job.PodSetInfo) {
 	}
 }
 
+// InPlaces returns the freed pods of a slice that get a place of its topology assignment, with its node selector, and the ones whose pod
+// sets have none. pods are all pods of the slice, and infos its assignments. An unhealthy node is known by its name.
+func InPlaces(w *kueue.Workload, infos []job.PodSetInfo, pods, freed []*corev1.Pod) ([]*corev1.Pod, error) {
+	HoldForPlaces(freed, infos)
+	o := &Placement{Workload: w, Pods: slices.Clone(freed), Unhealthy: map[string]bool{}}
+	for _, pod := range pods {
+		if !IsGated(pod) {
+			o.Pods = append(o.Pods, pod)
+		}
+	}
+	for _, n := range w.Status.UnhealthyNodes {
+		o.Unhealthy[n.Name] = true
+	}
+	placed, err := Place(o)
+	if err != nil {
+		return nil, err
+	}
+	unplaced := func(pod *corev1.Pod) bool { return IsUnplaced(pod) }
+	return append(slices.DeleteFunc(slices.Clone(freed), unplaced), slices.DeleteFunc(placed, unplaced)...), nil
+}
+
 // Free returns the pod without the gate and with the assignments of its pod set. It returns nil if a node selector has another value,
 // since they can only be added. Labels and annotations of an earlier admission are overwritten.
 func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {

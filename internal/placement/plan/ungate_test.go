@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/placement/plan"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 )
 
 // pod reads "NAME SET [gated] [PHASE] [deleting] [pool=VALUE]".
@@ -93,6 +95,51 @@ func TestDecide(t *testing.T) {
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestInPlaces: a freed pod gets the node of a free place of its pod set, or is not freed. Without an assignment it is freed at once.
+func TestInPlaces(t *testing.T) {
+	w := &kueue.Workload{Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "main", Count: 3}, {Name: "side", Count: 1}}}}
+	w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: "True"}, {Type: kueue.WorkloadAdmitted, Status: "True"}}
+	domains := []assignment.Domain{{Values: []string{"n1"}, Count: 1}, {Values: []string{"n2"}, Count: 2}}
+	w.Status.Admission = &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{
+		{Name: "main", Count: new(int32(3)), TopologyAssignment: assignment.Encode([]string{corev1.LabelHostname}, domains, true)}, {Name: "side", Count: new(int32(1))},
+	}}
+	infos := []job.PodSetInfo{{Name: "main", SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}}}, {Name: "side"}}
+	runs := pod("a main")
+	runs.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "n2"}
+	all := []*corev1.Pod{runs, pod("b main gated"), pod("c main gated"), pod("d side gated"), pod("e main gated")}
+	for name, tc := range map[string]struct {
+		unhealthy string
+		want      []string
+	}{
+		"two are free":          {"", []string{"b n1", "c n2", "d "}},
+		"one is on a sick node": {"n1", []string{"c n2", "d "}},
+	} {
+		w.Status.UnhealthyNodes = nil
+		if tc.unhealthy != "" {
+			w.Status.UnhealthyNodes = []kueue.UnhealthyNode{{Name: tc.unhealthy}}
+		}
+		var freed []*corev1.Pod
+		for _, p := range all[1:] {
+			freed = append(freed, plan.Free(p, &infos[map[string]int{"main": 0, "side": 1}[p.Labels[kueue.PodSetLabel]]]))
+		}
+		placed, err := plan.InPlaces(w, infos, all, freed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range placed {
+			if plan.IsGated(p) || plan.IsUnplaced(p) {
+				t.Errorf("%s: %s has a gate", name, p.Name)
+			}
+			got = append(got, p.Name+" "+p.Spec.NodeSelector[corev1.LabelHostname])
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
 }

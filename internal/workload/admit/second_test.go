@@ -11,7 +11,7 @@ import (
 )
 
 // TestReplacement: the replacement of a failed node is written only while that node alone is recorded. A node that is healthy again keeps
-// its pods, whatever was decided meanwhile, and one without a replacement evicts nobody then. spec: 20 §4.9.
+// its pods, whatever was decided meanwhile, and one without a replacement evicts no workload then. spec: 20 §4.9.
 func TestReplacement(t *testing.T) {
 	c := connect(t)
 	for name, tc := range map[string]struct {

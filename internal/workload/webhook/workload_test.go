@@ -163,6 +163,17 @@ func TestWorkloadRules(t *testing.T) {
 	}
 }
 
+// Without the gate TASValidateWorkloadSliceSize half a slice is accepted (spec: 20 §3).
+func TestSliceSizeGate(t *testing.T) {
+	w := baseWorkload()
+	w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceSize: new(int32(3))}
+	s := testServer()
+	s.SliceSize = false
+	if got := reviewtest.Run(t, s.validateWorkload, w, nil); len(got) > 0 {
+		t.Errorf("refused: %v", got)
+	}
+}
+
 const gateField = "metadata.annotations[kueue.x-k8s.io/admission-gated-by]"
 
 func gated(value string) map[string]string {

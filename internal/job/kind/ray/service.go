@@ -15,6 +15,7 @@ import (
 	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	placementplan "github.com/berth-project/berth/internal/placement/plan"
 )
 
 // Fields of a RayService.
@@ -328,7 +329,13 @@ func (r *Settings) step(ob *plan.Observed, in *plan.Setting) *plan.Action {
 		if err != nil {
 			return &plan.Action{Verb: plan.Fail, Err: err}
 		}
-		if free := s.Free(infos); len(free) > 0 {
+		free := s.Free(infos)
+		if in.Topology {
+			if free, err = placementplan.InPlaces(w, infos, s.Pods, free); err != nil {
+				return &plan.Action{Verb: plan.Fail, Err: err}
+			}
+		}
+		if len(free) > 0 {
 			return &plan.Action{Verb: plan.PatchChildren, Children: plan.Objects(free), Workload: w}
 		}
 	}

@@ -124,8 +124,8 @@ func (g Gates) Validate(template *metav1.ObjectMeta, path *field.Path, count int
 	return append(errs, g.validateLayers(a, path, count)...)
 }
 
-// Warn says how many pods of a pod set with valid annotations will never have a place: those that are left when the outermost slices are
-// full. count is as in Validate (spec: 20 §6 #12, §7 #25).
+// Warn returns a warning about the pods of a pod set with valid annotations that will never have a place: the rest when the outermost
+// slices are full. count is as in Validate (spec: 20 §6 #12, §7 #25).
 func (g Gates) Warn(template *metav1.ObjectMeta, path *field.Path, count int32) []string {
 	r := g.Request(template, Ranks{})
 	if r == nil || count < 0 {
