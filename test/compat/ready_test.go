@@ -148,10 +148,10 @@ waitForPodsReady:
 	w.until(first, "Evicted=True/PodsReadyTimeout")
 	w.until(first, "QuotaReserved=True/QuotaReserved")
 	wait.Until(t, "its backoff is over before its pods are gone", func() error {
-		if s := read(w, first).Status.RequeueState; s == nil || s.RequeueAt == nil || time.Until(s.RequeueAt.Time) > 0 {
-			return fmt.Errorf("it is requeued at %+v", s)
+		if s := read(w, first).Status.RequeueState; s != nil && s.RequeueAt != nil && time.Until(s.RequeueAt.Time) > 0 {
+			return fmt.Errorf("it is requeued at %s", s.RequeueAt)
 		}
-		return nil
+		return nil // without a time it was over before
 	})
 	w.change(&kueue.ClusterQueue{ObjectMeta: w.meta("q")}, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
 	w.release(first)
