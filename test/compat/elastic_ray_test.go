@@ -46,6 +46,7 @@ func TestElasticPlacesOfRay(t *testing.T) {
 }
 
 func (w *world) growsInPlace(kind string) {
+	w.t.Cleanup(w.clearPlaces)
 	w.nodes("n1 b1 r1 2", "n2 b1 r1 2", "n3 b1 r1 4")
 	w.levels("racks", rack, corev1.LabelHostname)
 	w.queue("q", "", quota(w.flavor("placed", w.on("racks")).Name+"=100"))
