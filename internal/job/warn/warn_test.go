@@ -59,6 +59,9 @@ func TestNamespaceIsLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.Namespace{}); err != nil { // it is filled: a cache that begins with the namespace keeps the controller from its start
+		t.Fatal(err)
+	}
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "late"}},
 		&batchv1.Job{
