@@ -9,7 +9,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// VariantRankAnnotation, on a variant, is the place of its flavor in its ClusterQueue: the preferred flavor has the lowest.
+// VariantRankAnnotation on a variant is the place of its flavor in its ClusterQueue: the preferred flavor has the lowest.
 const VariantRankAnnotation = "berth.dev/variant-rank"
 
 // IsParent reports whether variants of the Workload are queued in its place. What its status says is reserved is the quota of the

@@ -420,14 +420,7 @@ func (d *decider) requeue() *Step {
 // ungate opens the preemption gate of the preferred variant that only its gate keeps from preempting others, some time after the last
 // opening. A better one that was never evaluated comes first.
 func (d *decider) ungate() *Step {
-	var last time.Time
 	for _, v := range d.variants {
-		if g := gateOf(v); g != nil && g.Position == kueue.PreemptionGateOpen && g.LastTransitionTime.After(last) {
-			last = g.LastTransitionTime.Time
-		}
-	}
-	for _, v := range d.variants {
-		g := gateOf(v)
 		switch {
 		case v == d.admitted:
 			return nil
@@ -435,12 +428,11 @@ func (d *decider) ungate() *Step {
 			continue
 		case lifecycle.Condition(v, kueue.WorkloadQuotaReserved) == nil:
 			return nil
-		case (g != nil && g.Position == kueue.PreemptionGateOpen) ||
-			!apimeta.IsStatusConditionTrue(v.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates):
+		case isOpen(v) || !apimeta.IsStatusConditionTrue(v.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates):
 			continue
 		}
-		if due := last.Add(Spacing); !last.IsZero() && due.After(d.o.Now.Time) {
-			d.wake = due
+		if last := d.lastOpening(); !last.IsZero() && last.Add(Spacing).After(d.o.Now.Time) {
+			d.wake = last.Add(Spacing)
 			return nil
 		}
 		step := d.status(v, false, func(next *kueue.Workload) bool {
@@ -452,6 +444,21 @@ func (d *decider) ungate() *Step {
 		return step
 	}
 	return nil
+}
+
+// lastOpening returns when a gate that is open was opened last, zero for none.
+func (d *decider) lastOpening() (last time.Time) {
+	for _, v := range d.variants {
+		if isOpen(v) && gateOf(v).LastTransitionTime.After(last) {
+			last = gateOf(v).LastTransitionTime.Time
+		}
+	}
+	return last
+}
+
+func isOpen(v *kueue.Workload) bool {
+	g := gateOf(v)
+	return g != nil && g.Position == kueue.PreemptionGateOpen
 }
 
 func gateOf(v *kueue.Workload) *kueue.PreemptionGateState {

@@ -16,7 +16,7 @@ package variants
 
 import (
 	"cmp"
-	"crypto/sha1" //nolint:gosec // a suffix of names, no secret
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -117,7 +117,7 @@ func MayDivide(w *kueue.Workload) bool {
 // Name returns the name of the variant of a flavor.
 func Name(parent *kueue.Workload, flavor kueue.ResourceFlavorReference) string {
 	const limit = 253 // of an object's name
-	sum := sha1.Sum([]byte(string(parent.UID) + "/" + string(flavor)))
+	sum := sha256.Sum256([]byte(string(parent.UID) + "/" + string(flavor)))
 	suffix := fmt.Sprintf("-variant-%s-%s", flavor, hex.EncodeToString(sum[:])[:5])
 	if len(suffix) > limit/2 { // the flavor's name is long
 		suffix = "-variant-" + hex.EncodeToString(sum[:])[:10]
