@@ -35,13 +35,13 @@ type QueueStatistics struct {
 	Reserved, Admitted   int
 	AdmittedKeys         []string         // namespace/name, in no order, if they were asked for
 	Pending              []Request        // of each covered resource what all pending ones ask for, in order of the groups
-	Cells                []CellStatistics // in order of the groups
+	Cells                []cellStatistics // in order of the groups
 	Share                quota.Share
 }
 
-// CellStatistics is one flavor-resource of a ClusterQueue: the usage of all reservations, and
+// cellStatistics is one flavor-resource of a ClusterQueue: the usage of all reservations, and
 // of the admitted ones.
-type CellStatistics struct {
+type cellStatistics struct {
 	Flavor string
 	Quota
 	Reserved, Used resource.Amount
@@ -55,7 +55,7 @@ type LocalQueueStatistics struct {
 	Active, Inadmissible int
 	Reserved, Admitted   int
 	AdmittedKeys         []string // as in QueueStatistics
-	Cells                []CellStatistics
+	Cells                []cellStatistics
 	Usage                *sharing.Usage // nil without admission fair sharing
 }
 
@@ -119,13 +119,13 @@ func (t *collector) addLocalQueues(c *Statistics) {
 }
 
 // fill sets the usage of cells.
-func (s *sums) fill(cells []CellStatistics) {
+func (s *sums) fill(cells []cellStatistics) {
 	if s == nil {
 		return
 	}
 	for i := range s.held {
 		h := &s.held[i]
-		at := slices.IndexFunc(cells, func(c CellStatistics) bool { return c.Flavor == h.Flavor && c.Resource == h.Resource })
+		at := slices.IndexFunc(cells, func(c cellStatistics) bool { return c.Flavor == h.Flavor && c.Resource == h.Resource })
 		if at >= 0 {
 			cells[at].Reserved, cells[at].Used = h.reserved.amount(), h.used.amount()
 		}
@@ -273,12 +273,12 @@ func (s *State) root(n quota.Node) string {
 }
 
 // cellsOf are the flavor-resources that a queue lists.
-func cellsOf(def *Queue) []CellStatistics {
-	var cells []CellStatistics
+func cellsOf(def *Queue) []cellStatistics {
+	var cells []cellStatistics
 	for _, g := range def.Groups {
 		for _, f := range g.Flavors {
 			for _, r := range f.Resources {
-				cells = append(cells, CellStatistics{Flavor: f.Flavor, Quota: r})
+				cells = append(cells, cellStatistics{Flavor: f.Flavor, Quota: r})
 			}
 		}
 	}

@@ -342,8 +342,8 @@ func (s *State) place(r *record, had *cycle.Queue) {
 		return
 	}
 	q, reason, note := s.route(r)
-	if q != nil && q.def.Variants && r.def.Divisible {
-		return // its variants are queued in its place
+	if r.isDivided(q) {
+		return
 	}
 	if q != nil && !r.def.Resting {
 		r.in = q.q

@@ -282,7 +282,7 @@ func (l *LocalQueueStatistics) hold(key string, admitted, list bool) {
 	}
 }
 
-func (c *CellStatistics) hold(a resource.Amount, admitted bool) {
+func (c *cellStatistics) hold(a resource.Amount, admitted bool) {
 	c.Reserved = c.Reserved.Add(a)
 	if admitted {
 		c.Used = c.Used.Add(a)

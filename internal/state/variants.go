@@ -35,6 +35,9 @@ func (s *State) leaveVariants(r *record) {
 	}
 }
 
+// isDivided reports whether the variants of a pending workload are queued in its place, given its queue or nil.
+func (r *record) isDivided(q *queue) bool { return q != nil && q.def.Variants && r.def.Divisible }
+
 // barredBySibling returns why a variant waits for others of its job, "" if it need not.
 func (s *State) barredBySibling(w *workload.Workload) (note string) {
 	r := s.records[w.UID]

@@ -211,8 +211,8 @@ func (s *State) Dump() string {
 	return b.String()
 }
 
-// nodeFigure is one node of the cohort trees, with its figures of one flavor-resource or with its fair share.
-type nodeFigure struct {
+// Figure is one node of the cohort trees, with its figures of one flavor-resource or with its fair share.
+type Figure struct {
 	Cohort                               bool
 	Name                                 string
 	Subtree, Usage, Available, Potential resource.Amount
@@ -220,14 +220,14 @@ type nodeFigure struct {
 }
 
 // Figures returns the figures of every cohort and every queue, each sorted by name.
-func (s *State) Figures(flavor, res string) []nodeFigure {
+func (s *State) Figures(flavor, res string) []Figure {
 	s.world.ApplyEdits()
 	fr := s.world.Table.FR(flavor, res)
 	f := s.world.Quota
 	f.Reach(fr)
-	var out []nodeFigure
+	var out []Figure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, nodeFigure{
+		out = append(out, Figure{
 			Cohort: cohort, Name: name, Subtree: f.Subtree(n, fr), Usage: f.Usage(n, fr), Available: s.world.Ledger.Available(n, fr),
 			Potential: f.Potential(n, fr),
 		})
@@ -236,11 +236,11 @@ func (s *State) Figures(flavor, res string) []nodeFigure {
 }
 
 // Shares returns the fair shares of every cohort and every queue, each sorted by name.
-func (s *State) Shares() []nodeFigure {
+func (s *State) Shares() []Figure {
 	s.world.ApplyEdits()
-	var out []nodeFigure
+	var out []Figure
 	s.nodes(func(cohort bool, name string, n quota.Node) {
-		out = append(out, nodeFigure{Cohort: cohort, Name: name, Share: s.world.Quota.Share(n)})
+		out = append(out, Figure{Cohort: cohort, Name: name, Share: s.world.Quota.Share(n)})
 	})
 	return out
 }

@@ -90,7 +90,7 @@ func (r *Rules) Count(w *kueue.Workload, pods []corev1.PodSpec, known Known) Cha
 			c.claim(&ps.Template.Spec.ResourceClaims[j])
 		}
 		if r.Extended {
-			c.extended(&pods[i])
+			c.extended(&pods[i]) //nolint:gosec // there is one for each pod set
 		}
 		if c.charged != nil && out.PodSets == nil {
 			out.PodSets = make([]PodSet, len(w.Spec.PodSets))
