@@ -52,10 +52,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	cfg.reloader = reload.New(&cfg.Options, cfg.Reload, cfg.limit, cfg.Log.WithName("options"))
-	if err := mgr.Add(cfg.reloader); err != nil {
-		return err
-	}
-	if err := addEngine(mgr, e, cfg.Log); err != nil {
+	if err := cmp.Or(mgr.Add(cfg.reloader), addEngine(mgr, e, cfg.Log)); err != nil {
 		return err
 	}
 	cfg.runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())
@@ -63,21 +60,18 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	counts, err := newDeviceCounts(ctx, mgr, &cfg)
+	requests, counts, err := newRequests(ctx, mgr, &cfg)
 	if err != nil {
 		return err
 	}
-	requests := requests(ctx, mgr, &cfg.Options)
-	requests.Around.Devices = counts.count()
 	placed, err := reconcile.NewStartedPods(ctx, mgr)
 	if err != nil {
 		return err
 	}
-	follow, err := newFeed(mgr, e, requests, placed, cfg)
+	follow, err := newFeed(mgr, e, requests, placed, counts, cfg)
 	if err != nil {
 		return err
 	}
-	counts.feedFrom(follow)
 	decides := cfg.Groups.Has(install.Scheduler)
 	nominate := &nominator{}
 	for _, part := range []struct {
@@ -128,12 +122,13 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 }
 
 // newFeed returns the feed of the engine. Without a scheduler the engine makes no decision about quota.
-func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, pods *reconcile.Pods, cfg Config) (*feed.Feed, error) {
+func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, pods *reconcile.Pods, counts *deviceCounts, cfg Config) (*feed.Feed, error) {
 	capacity, err := addCapacity(mgr, e, cfg)
 	if err != nil {
 		return nil, err
 	}
 	follow := &feed.Feed{Cache: mgr.GetCache(), Engine: e, Requests: requests, Capacity: capacity}
+	counts.feedFrom(follow)
 	if capacity != nil {
 		left := standing.New(pods)
 		left.Changed, follow.Requests.Places = follow.Reconvert, left.Places
@@ -163,7 +158,15 @@ func addEngine(mgr ctrl.Manager, e *engine.Engine, log logr.Logger) error {
 	)
 }
 
-// requests returns how the requests of Workloads are computed, for all components.
+// newRequests returns how the requests of Workloads are computed, for all components, and adds the catalog of devices.
+func newRequests(ctx context.Context, mgr ctrl.Manager, cfg *Config) (convert.Requests, *deviceCounts, error) {
+	counts, err := newDeviceCounts(ctx, mgr, cfg)
+	out := requests(ctx, mgr, &cfg.Options)
+	out.Around.Devices = counts.count()
+	return out, counts, err
+}
+
+// requests returns how the requests of Workloads are computed, without their devices.
 func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
 	return convert.Requests{
 		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,

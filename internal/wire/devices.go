@@ -78,7 +78,7 @@ func (d *deviceCounts) count() func(*kueue.Workload, []corev1.PodSpec) plan.Char
 // feedFrom connects the feed, which converts the workloads.
 func (d *deviceCounts) feedFrom(f *feed.Feed) {
 	if d != nil {
-		d.feed, f.Settle = f, d.catalog.Settle
+		d.feed, f.Settle = f, d.catalog.WaitUntilSettled
 	}
 }
 

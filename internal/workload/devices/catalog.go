@@ -253,8 +253,8 @@ func (c *Catalog) rest() {
 	c.idle = make(chan struct{})
 }
 
-// Settle returns when all that was asked for is known, or reading it takes too long.
-func (c *Catalog) Settle(ctx context.Context) {
+// WaitUntilSettled returns when all that was asked for is known, or reading it takes too long.
+func (c *Catalog) WaitUntilSettled(ctx context.Context) {
 	for {
 		c.mu.Lock()
 		works := c.busy || c.noted || c.dirty || c.templates.reading() || c.classes.reading() || c.slices.reading()

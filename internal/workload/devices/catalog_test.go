@@ -58,7 +58,7 @@ func (c *Catalog) ask(ctx context.Context, s plan.Selection) (answer *plan.Selec
 	return answer, c.evaluated - before
 }
 
-// TestIncremental: a selection evaluates each device once, and after a change those of the changed slice.
+// TestIncremental: a selection evaluates each device once, and after a change only the devices of the changed slice.
 func TestIncremental(t *testing.T) {
 	c := filled()
 	_, problem := c.Select(some())

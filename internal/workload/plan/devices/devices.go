@@ -46,7 +46,7 @@ type Known interface {
 
 // Problem is why the devices of a workload cannot be charged.
 type Problem struct {
-	// Text says what is wrong, and where.
+	// Text describes the mistake and its place.
 	Text string
 	// Reading: objects are being read, and the answer is known in a moment.
 	Reading bool

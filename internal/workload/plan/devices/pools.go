@@ -81,7 +81,7 @@ func samePool(a, b *resourcev1.ResourceSlice) int {
 	return cmp.Or(strings.Compare(a.Spec.Driver, b.Spec.Driver), strings.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name))
 }
 
-// Newest returns the class that backs an extended resource, of those that name it: the newest, and of several the first by name.
+// Newest returns the class that backs an extended resource, of all classes with its name: the newest, and of several the first by name.
 func Newest(classes []*resourcev1.DeviceClass) *resourcev1.DeviceClass {
 	if len(classes) == 0 {
 		return nil
