@@ -53,10 +53,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	cfg.reloader = reload.New(&cfg.Options, cfg.Reload, cfg.limit, cfg.Log.WithName("options"))
-	if err := mgr.Add(cfg.reloader); err != nil {
-		return err
-	}
-	if err := addEngine(mgr, e, cfg.Log); err != nil {
+	if err := cmp.Or(mgr.Add(cfg.reloader), addEngine(mgr, e, cfg.Log)); err != nil {
 		return err
 	}
 	cfg.runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())

@@ -197,7 +197,7 @@ func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueu
 
 // wait writes why a workload is pending. A new message for the same reason is written only now and then.
 func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if !lifecycle.IsPending(wl) || w.Requests.Uncharged(wl) != nil { // workload/follow writes the latter
+	if !w.mayExplain(wl) {
 		return nil
 	}
 	now := metav1.NewTime(w.Now())
@@ -220,6 +220,11 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 		w.Events.Warning(stored, reason, message)
 	}
 	return err
+}
+
+// mayExplain reports whether the reason why a workload is pending is the engine's: workload/follow rejects workloads for their devices.
+func (w *Writer) mayExplain(wl *kueue.Workload) bool {
+	return lifecycle.IsPending(wl) && w.Requests.Uncharged(wl) == nil
 }
 
 // pending returns the reason and the message of the condition of a pending workload.

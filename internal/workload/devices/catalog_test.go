@@ -102,7 +102,7 @@ func TestIncremental(t *testing.T) {
 func TestSelectionsEnd(t *testing.T) {
 	c := filled()
 	c.ask(t.Context(), some())
-	c.changed = func(ctx context.Context, _ bool) {
+	c.changed = func(context.Context, bool) {
 		if _, problem := c.Select(some()); problem != nil {
 			t.Errorf("while reporting: %+v", problem)
 		}

@@ -83,7 +83,7 @@ func (r *Rules) Count(w *kueue.Workload, pods []corev1.PodSpec, known Known) Cha
 		return Charges{Problem: c.problem}
 	}
 	var out Charges
-	for i := range w.Spec.PodSets {
+	for i := range pods {
 		ps := &w.Spec.PodSets[i]
 		c.path, c.charged, c.replaced = "spec.podSets["+string(ps.Name)+"].template.spec", nil, nil
 		for j := range ps.Template.Spec.ResourceClaims {
