@@ -42,7 +42,7 @@ type detail struct {
 }
 
 // String is the text of the detail, "" when there is no obstacle.
-func (d detail) String() string {
+func (d detail) String() string { //nolint:gocyclo // a case for each kind
 	switch d.kind {
 	case matches:
 	case missing:

@@ -17,12 +17,14 @@ import (
 func TestPodsWithoutPlace(t *testing.T) {
 	const sliced = "metadata: {annotations: {kueue.x-k8s.io/podset-slice-required-topology: rack, kueue.x-k8s.io/podset-slice-size: '3'}}, spec: {containers: [{name: c}]}"
 	template := "template: {" + sliced + "}"
-	manifests := map[string]string{ // of 7 pods
-		"batch/job":                                "spec: {suspend: true, parallelism: 7, completions: 7, " + template + "}",
-		"jobset.x-k8s.io/jobset":                   "spec: {suspend: true, replicatedJobs: [{name: w, replicas: 7, template: {spec: {parallelism: 1, completions: 1, " + template + "}}}]}",
-		"ray.io/raycluster":                        "spec: {suspend: true, headGroupSpec: {template: {spec: {containers: [{name: c}]}}}, workerGroupSpecs: [{groupName: w, replicas: 7, minReplicas: 7, maxReplicas: 7, " + template + "}]}",
-		"kubeflow.org/pytorchjob":                  "spec: {runPolicy: {suspend: true}, pytorchReplicaSpecs: {Worker: {replicas: 7, " + template + "}}}",
-		"statefulset":                              "spec: {replicas: 7, " + template + "}",
+	// Each has 7 pods.
+	manifests := map[string]string{
+		"batch/job":               "spec: {suspend: true, parallelism: 7, completions: 7, " + template + "}",
+		"jobset.x-k8s.io/jobset":  "spec: {suspend: true, replicatedJobs: [{name: w, replicas: 7, template: {spec: {parallelism: 1, completions: 1, " + template + "}}}]}",
+		"ray.io/raycluster":       "spec: {suspend: true, headGroupSpec: {template: {spec: {containers: [{name: c}]}}}, workerGroupSpecs: [{groupName: w, replicas: 7, minReplicas: 7, maxReplicas: 7, " + template + "}]}",
+		"kubeflow.org/pytorchjob": "spec: {runPolicy: {suspend: true}, pytorchReplicaSpecs: {Worker: {replicas: 7, " + template + "}}}",
+		"statefulset":             "spec: {replicas: 7, " + template + "}",
+
 		"leaderworkerset.x-k8s.io/leaderworkerset": "spec: {replicas: 1, leaderWorkerTemplate: {size: 7, workerTemplate: {" + sliced + "}}}",
 	}
 	seen := 0
