@@ -9,5 +9,5 @@
 //	  - defaults.go writes the defaults of spec 70 §2.1 into the Configuration; validate*.go checks the rules of §3.3 and reports all faults.
 //	  - options.go resolves the result into values: parsed selectors, durations, numbers. [Changes] lists what a later file changes.
 //
-// [Options.NotYet] and [Options.InertGates] list the settings without an effect in this version.
+// [Options.InertGates] lists the feature gates that are accepted and change nothing.
 package options

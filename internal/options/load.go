@@ -99,10 +99,6 @@ func Parse(source string, data []byte, featureGates string) (Options, error) {
 	o := resolve(c, resolved.Gates)
 	o.LabelledOnly = source == ""
 	o.inertGates = resolved.Inert
-	if f.podsReadyOff { // the section has its effect: it is off
-		d.Order = slices.DeleteFunc(d.Order, func(path string) bool { return covers("waitForPodsReady", path) })
-	}
-	o.notYet = notYet(d.Order)
 	o.Warnings = slices.Concat(warnings, resolved.Warnings, warningsOf(c, d), f.joined)
 	f.training.resolve(&o)
 	if f.moving != nil {

@@ -80,8 +80,8 @@ func TestDefault(t *testing.T) {
 			t.Errorf("namespace %s: want managed %t", name, managed)
 		}
 	}
-	if got.NotYet() != nil || got.InertGates() != nil || got.Warnings != nil {
-		t.Errorf("the defaults set nothing, but: not yet %v, inert %v, warnings %v", got.NotYet(), got.InertGates(), got.Warnings)
+	if got.InertGates() != nil || got.Warnings != nil {
+		t.Errorf("the defaults set nothing, but: inert %v, warnings %v", got.InertGates(), got.Warnings)
 	}
 	got.ManagedNamespaces, got.Effective = nil, nil
 	got.ManagedNamespaceSelector = want.ManagedNamespaceSelector
@@ -151,9 +151,6 @@ func TestExampleFile(t *testing.T) {
 	}
 	if o.Client.QPS != 50 || o.Client.Burst != 100 || o.Concurrency("Job.batch") != 5 || o.Concurrency("Cohort.kueue.x-k8s.io") != 1 {
 		t.Errorf("values of the file did not arrive: %+v", o)
-	}
-	if diff := cmp.Diff([]string(nil), o.NotYet()); diff != "" {
-		t.Errorf("NotYet (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"VectorizedResourceRequests"}, o.InertGates()); diff != "" {
 		t.Errorf("InertGates (-want +got):\n%s", diff)
@@ -237,11 +234,6 @@ func TestFullFile(t *testing.T) {
 			if !ok {
 				t.Errorf("%s: not what the file says", name)
 			}
-		}
-	})
-	t.Run("not yet", func(t *testing.T) {
-		if diff := cmp.Diff([]string(nil), o.NotYet()); diff != "" {
-			t.Errorf("NotYet (-want +got):\n%s", diff)
 		}
 	})
 }

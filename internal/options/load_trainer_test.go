@@ -76,8 +76,8 @@ featureGates: {TrainJobStatus: true}
 	if diff := cmp.Diff(wantTLS, o.TLS); diff != "" {
 		t.Errorf("TLS (-want +got):\n%s", diff)
 	}
-	if !o.Gates.On(feature.TrainJobStatus) || len(o.InertGates()) > 0 || len(o.NotYet()) > 0 {
-		t.Errorf("gates: inert %q, not yet %q", o.InertGates(), o.NotYet())
+	if !o.Gates.On(feature.TrainJobStatus) || len(o.InertGates()) > 0 {
+		t.Errorf("gates: inert %q", o.InertGates())
 	}
 	if diff := cmp.Diff([]string{
 		"tls.cipherSuites[1]: TLS_RSA_WITH_AES_128_CBC_SHA is not safe", `tls.cipherSuites[2]: "nonsense" is not known, and left out`,

@@ -98,7 +98,6 @@ type Options struct {
 	// training is the configuration as a file of the Trainer, if it was read from one: some of its fields have no other name.
 	training *configtrainer.Configuration
 
-	notYet     []string
 	inertGates []string
 }
 
@@ -247,9 +246,6 @@ type MultiKueue struct {
 func (o *Options) Concurrency(groupKind string) int {
 	return max(o.GroupKindConcurrency[groupKind], 1)
 }
-
-// NotYet returns the paths of fields of the file without an effect in this version, in the order of the file.
-func (o *Options) NotYet() []string { return slices.Clone(o.notYet) }
 
 // InertGates returns the feature gates that are set by name without an effect in this version, sorted.
 func (o *Options) InertGates() []string { return slices.Clone(o.inertGates) }

@@ -68,6 +68,21 @@ func (s *seen) checkIs(c *kueue.AdmissionCheck, status metav1.ConditionStatus) {
 	})
 }
 
+// checkActive makes a check active that its own controller finds inactive, once that has said so.
+func (s *seen) checkActive(c *kueue.AdmissionCheck) {
+	s.Helper()
+	wait.Until(s, "both controllers of "+c.Name+" have written it", func() error {
+		if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(c), c); err != nil {
+			return err
+		}
+		if len(c.Finalizers) == 0 || len(c.Status.Conditions) == 0 {
+			return fmt.Errorf("finalizers %v, conditions %v", c.Finalizers, c.Status.Conditions)
+		}
+		return nil
+	})
+	s.checkIs(c, metav1.ConditionTrue)
+}
+
 func needs(names ...string) func(*kueue.ClusterQueueSpec) {
 	return func(q *kueue.ClusterQueueSpec) {
 		q.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{}
@@ -99,18 +114,8 @@ func (s *seen) clusterQueueActive() {
 	s.create(a, b)
 	s.active(room, kueue.ReasonAdmissionCheckInactive, "only one MultiKueue check")
 	for _, c := range []*kueue.AdmissionCheck{a, b} {
-		wait.Until(s, "both controllers of "+c.Name+" have written it", func() error {
-			if err := s.c.Get(s.Context(), client.ObjectKeyFromObject(c), c); err != nil {
-				return err
-			}
-			if len(c.Finalizers) == 0 || len(c.Status.Conditions) == 0 {
-				return fmt.Errorf("finalizers %v, conditions %v", c.Finalizers, c.Status.Conditions)
-			}
-			return nil
-		})
+		s.checkActive(c)
 	}
-	s.checkIs(a, metav1.ConditionTrue)
-	s.checkIs(b, metav1.ConditionTrue)
 	s.active(room, kueue.ReasonMultipleMultiKueueAdmissionChecks)
 	s.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "cq-active-g"}})
 	change(s, cq, func(q *kueue.ClusterQueue) {
@@ -123,7 +128,7 @@ func (s *seen) clusterQueueActive() {
 	s.active(room, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor)
 	c := check("cq-active-c", kueue.ProvisioningRequestControllerName)
 	s.create(c)
-	s.checkIs(c, metav1.ConditionTrue)
+	s.checkActive(c)
 	change(s, cq, func(q *kueue.ClusterQueue) { needs("cq-active-a", "cq-active-c")(&q.Spec) })
 	s.active(room, kueue.ReasonMultiKueueWithProvisioningRequest)
 	change(s, cq, func(q *kueue.ClusterQueue) { q.Spec.AdmissionChecksStrategy = nil })

@@ -106,14 +106,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// announce logs configured fields, gates and groups that have no effect in this version.
+// announce logs what may be a mistake in the configuration, and the feature gates in it that change nothing.
 func announce(cfg *Config) {
 	log := cfg.Log.WithName("options")
 	for _, w := range cfg.Options.Warnings {
 		log.Info(w)
-	}
-	for _, path := range cfg.Options.NotYet() {
-		log.Info("This field is accepted and not acted upon by this version", "field", path)
 	}
 	for _, gate := range cfg.Options.InertGates() {
 		log.Info("This feature gate changes nothing in this version", "gate", gate)

@@ -11,76 +11,56 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/demo"
-	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded/autoscaler"
-	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
-)
-
-const (
-	// limit is how long a step may take, several times the usual time.
-	limit = time.Minute
-	// refresh is how often the cluster is read.
-	refresh = 200 * time.Millisecond
 )
 
 // Run runs the demo from the start of the control plane to its end, and leaves no process running. The error names the step whose effect
 // did not come, or was another one.
-func Run(ctx context.Context, cfg demo.Config) error { return run(ctx, cfg, limit) }
+func Run(ctx context.Context, cfg demo.Config) error { return run(ctx, cfg, demo.StepLimit) }
 
 // run is Run with another limit of a step.
 func run(ctx context.Context, cfg demo.Config, limit time.Duration) error {
-	return demo.Play(ctx, cfg, demo.Cluster{NoNodes: true}, func(ctx context.Context, record local.Record, ended chan error) error {
-		config, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
-		if err != nil {
-			return err
-		}
-		config.QPS = -1
-		c, err := client.New(config, client.Options{Scheme: install.Scheme()})
-		if err != nil {
-			return err
-		}
-		p := &play{client: c, ended: ended, out: cfg.Out, began: time.Now(), limit: limit}
-		return p.run(ctx)
+	return demo.Perform(ctx, cfg, demo.Cluster{NoNodes: true}, limit, func(ctx context.Context, stage *demo.Stage) error {
+		return (&play{Stage: stage, out: cfg.Out}).run(ctx)
 	})
 }
 
 // play is a running demo.
 type play struct {
-	client client.Client
-	ended  chan error
-	out    io.Writer
-	began  time.Time
-	limit  time.Duration // of a step
-	last   string        // the last line about the cluster
+	*demo.Stage
+	out  io.Writer
+	last string // the last line about the cluster
 }
 
 func (p *play) run(ctx context.Context) error {
-	for _, object := range objects() {
-		if err := p.client.Create(ctx, object); err != nil {
-			return fmt.Errorf("create %T %s: %w", object, object.GetName(), err)
-		}
+	if err := p.Create(ctx, objects()...); err != nil {
+		return err
 	}
 	scaling, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	defer func() { stop(); <-stopped }()
 	go func() {
 		defer close(stopped)
-		(&autoscaler.Autoscaler{Client: p.client, Delay: nodesAfter, NodeCapacity: nodeCapacity()}).Run(scaling)
+		(&autoscaler.Autoscaler{Client: p.Client, Delay: nodesAfter, NodeCapacity: nodeCapacity()}).Run(scaling)
 	}()
 	for i, s := range story {
 		p.say("» %s", s.says)
 		if s.submits != nil {
-			if err := p.client.Create(ctx, s.submits.job()); err != nil {
+			if err := p.Create(ctx, s.submits.job()); err != nil {
 				return fmt.Errorf("step %d: %w", i+1, err)
 			}
 		}
-		w, err := p.await(ctx, s)
+		w, err := demo.Await(ctx, p.Stage, p.read, func(w world) bool {
+			if line := w.String(); line != p.last {
+				p.last = line
+				p.say("    %s", line)
+			}
+			return s.done(w)
+		})
 		if err != nil {
 			return fmt.Errorf("step %d, %s: %w", i+1, s.says, err)
 		}
@@ -94,37 +74,7 @@ func (p *play) run(ctx context.Context) error {
 }
 
 func (p *play) say(format string, args ...any) {
-	fmt.Fprintf(p.out, "%5.1fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// await shows each change of the cluster until a step is done.
-func (p *play) await(ctx context.Context, s step) (world, error) {
-	deadline := time.NewTimer(p.limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
-	for {
-		w, err := p.read(ctx)
-		if err != nil {
-			return w, err
-		}
-		if line := w.summary(); line != p.last {
-			p.last = line
-			p.say("    %s", line)
-		}
-		if s.done(w) {
-			return w, nil
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return w, fmt.Errorf("not so within %s: %s", p.limit, w.summary())
-		case err := <-p.ended:
-			return w, demo.Ended(err)
-		case <-ctx.Done():
-			return w, context.Cause(ctx)
-		}
-	}
+	fmt.Fprintf(p.out, "%5.1fs  %s\n", time.Since(p.Began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // read returns what the API server has.
@@ -133,15 +83,8 @@ func (p *play) read(ctx context.Context) (w world, err error) {
 	var pods corev1.PodList
 	var workloads kueue.WorkloadList
 	var jobs batchv1.JobList
-	lists := []client.ObjectList{&nodes, &pods, &workloads, &jobs}
-	for i, list := range lists {
-		in := client.InNamespace(namespace)
-		if i == 0 {
-			in = ""
-		}
-		if err := p.client.List(ctx, list, in); err != nil {
-			return w, fmt.Errorf("read the cluster: %w", err)
-		}
+	if err := p.Read(ctx, namespace, &nodes, &pods, &workloads, &jobs); err != nil {
+		return w, err
 	}
 	w.nodes = len(nodes.Items)
 	for _, o := range all {

@@ -46,7 +46,7 @@ func TestStory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, w := story[tc.step-1], world{nodes: tc.nodes, jobs: []job{tc.job}}
 			if s.done(w) != tc.done {
-				t.Fatalf("done is %v: %s", !tc.done, w.summary())
+				t.Fatalf("done is %v: %s", !tc.done, w.String())
 			}
 			if !tc.done {
 				return

@@ -82,8 +82,8 @@ func (j job) state() string {
 	return "waits"
 }
 
-// summary describes the cluster in one line.
-func (w world) summary() string {
+// String describes the cluster in one line.
+func (w world) String() string {
 	parts := []string{fmt.Sprintf("%d nodes", w.nodes)}
 	for _, j := range w.jobs {
 		if j.submitted {

@@ -9,14 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/demo"
-	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded/simnode"
-	"github.com/berth-project/berth/internal/install"
 )
 
 const (
@@ -25,32 +22,19 @@ const (
 	// NodeCapacity is the size of each.
 	NodeCapacity = "cpu=32,memory=128Gi,nvidia.com/gpu=8"
 
-	// limit is how long a step may take, several times the usual time.
-	limit = time.Minute
-	// refresh is how often the cluster is read.
-	refresh = 200 * time.Millisecond
 	// pause is how long the end of a step is shown.
 	pause = 1500 * time.Millisecond
 )
 
 // Run runs the demo from the start of the control plane to its end, and leaves no process running. The error names the step whose effect
 // did not come, or was another one.
-func Run(ctx context.Context, cfg demo.Config) error { return run(ctx, cfg, limit) }
+func Run(ctx context.Context, cfg demo.Config) error { return run(ctx, cfg, demo.StepLimit) }
 
 // run is Run with another limit of a step.
 func run(ctx context.Context, cfg demo.Config, limit time.Duration) error {
 	cluster := demo.Cluster{Topology: Topology, NodeCapacity: NodeCapacity}
-	return demo.Play(ctx, cfg, cluster, func(ctx context.Context, record local.Record, ended chan error) error {
-		config, err := clientcmd.BuildConfigFromFlags("", record.Kubeconfig)
-		if err != nil {
-			return err
-		}
-		config.QPS = -1
-		c, err := client.New(config, client.Options{Scheme: install.Scheme()})
-		if err != nil {
-			return err
-		}
-		p := &play{client: c, ended: ended, view: newView(cfg.Out), began: time.Now(), limit: limit}
+	return demo.Perform(ctx, cfg, cluster, limit, func(ctx context.Context, stage *demo.Stage) error {
+		p := &play{Stage: stage, view: newView(cfg.Out)}
 		defer p.view.close()
 		return p.run(ctx)
 	})
@@ -58,11 +42,8 @@ func run(ctx context.Context, cfg demo.Config, limit time.Duration) error {
 
 // play is a running demo.
 type play struct {
-	client client.Client
-	ended  chan error
-	view   view
-	began  time.Time
-	limit  time.Duration // of a step
+	*demo.Stage
+	view view
 }
 
 func (p *play) run(ctx context.Context) error {
@@ -70,17 +51,15 @@ func (p *play) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, object := range queues(levels.Labels(), levels.Count()) {
-		if err := p.client.Create(ctx, object); err != nil {
-			return fmt.Errorf("create %T %s: %w", object, object.GetName(), err)
-		}
+	if err := p.Create(ctx, queues(levels.Labels(), levels.Count())...); err != nil {
+		return err
 	}
 	before, err := p.read(ctx)
 	if err != nil {
 		return err
 	}
 	for i, s := range story {
-		p.view.says(time.Since(p.began), s.says)
+		p.view.says(time.Since(p.Began), s.says)
 		for _, a := range s.acts(before) {
 			if err := p.perform(ctx, a); err != nil {
 				return fmt.Errorf("step %d: %w", i+1, err)
@@ -94,7 +73,7 @@ func (p *play) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("step %d, %s: %w: this is a bug in Berth", i+1, s.says, err)
 		}
-		p.view.concludes(time.Since(p.began), outcome)
+		p.view.concludes(time.Since(p.Began), outcome)
 		before = after
 	}
 	return nil
@@ -104,13 +83,13 @@ func (p *play) run(ctx context.Context) error {
 func (p *play) perform(ctx context.Context, a act) error {
 	switch {
 	case a.submit != nil:
-		return p.client.Create(ctx, a.submit.job())
+		return p.Create(ctx, a.submit.job())
 	case a.cancel != "":
 		j := gang{name: a.cancel}.job()
-		return p.client.Delete(ctx, j, client.PropagationPolicy("Background"))
+		return p.Client.Delete(ctx, j, client.PropagationPolicy("Background"))
 	}
 	node := &corev1.Node{}
-	if err := p.client.Get(ctx, client.ObjectKey{Name: a.node}, node); err != nil {
+	if err := p.Client.Get(ctx, client.ObjectKey{Name: a.node}, node); err != nil {
 		return err
 	}
 	before := client.MergeFrom(node.DeepCopy())
@@ -120,40 +99,22 @@ func (p *play) perform(ctx context.Context, a act) error {
 	if delete(node.Annotations, simnode.FailureAnnotation); a.fails {
 		node.Annotations[simnode.FailureAnnotation] = "true"
 	}
-	return p.client.Patch(ctx, node, before)
+	return p.Client.Patch(ctx, node, before)
 }
 
 // await draws the cluster until a step is done, and for a moment longer.
 func (p *play) await(ctx context.Context, s step) (world, error) {
-	deadline := time.NewTimer(p.limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
 	var done time.Time
-	for {
-		w, err := p.read(ctx)
-		if err != nil {
-			return w, err
-		}
-		p.view.draw(w, time.Since(p.began))
+	return demo.Await(ctx, p.Stage, p.read, func(w world) bool {
+		p.view.draw(w, time.Since(p.Began))
 		switch is := s.done(w); {
 		case !is:
 			done = time.Time{}
 		case done.IsZero():
 			done = time.Now()
-		case time.Since(done) >= pause:
-			return w, nil
 		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return w, fmt.Errorf("not so within %s: %s", p.limit, w.summary())
-		case err := <-p.ended:
-			return w, demo.Ended(err)
-		case <-ctx.Done():
-			return w, context.Cause(ctx)
-		}
-	}
+		return !done.IsZero() && time.Since(done) >= pause
+	})
 }
 
 // read returns what the API server has.
@@ -161,20 +122,8 @@ func (p *play) read(ctx context.Context) (world, error) {
 	var nodes corev1.NodeList
 	var pods corev1.PodList
 	var workloads kueue.WorkloadList
-	for _, list := range []client.ObjectList{&nodes, &pods, &workloads} {
-		if err := p.client.List(ctx, list, client.InNamespace(namespaceOf(list))); err != nil {
-			return world{}, fmt.Errorf("read the cluster: %w", err)
-		}
-	}
-	return newWorld(nodes.Items, pods.Items, workloads.Items), nil
-}
-
-// namespaceOf is where the objects of a list are.
-func namespaceOf(list client.ObjectList) string {
-	if _, of := list.(*corev1.NodeList); of {
-		return ""
-	}
-	return namespace
+	err := p.Read(ctx, namespace, &nodes, &pods, &workloads)
+	return newWorld(nodes.Items, pods.Items, workloads.Items), err
 }
 
 // view displays the demo.

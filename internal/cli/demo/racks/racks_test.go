@@ -128,7 +128,7 @@ func TestStory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, before, after := story[tc.step-1], on(t, tc.before...), on(t, tc.after...)
 			if s.done(after) != tc.done {
-				t.Fatalf("done is %v: %s", !tc.done, after.summary())
+				t.Fatalf("done is %v: %s", !tc.done, after.String())
 			}
 			if !tc.done {
 				return

@@ -166,8 +166,8 @@ func (w world) idle() (all, together int) {
 	return all, together
 }
 
-// summary describes the jobs in one line.
-func (w world) summary() string {
+// String describes the jobs in one line.
+func (w world) String() string {
 	parts := make([]string, 0, len(gangs))
 	for _, g := range gangs {
 		j, found := w.job(g.name)

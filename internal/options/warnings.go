@@ -13,39 +13,6 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
-// actedUpon are the fields with an effect in this version, including all below them. NotYet lists all others, so a new field is listed
-// until it is added here.
-var actedUpon = []string{
-	"apiVersion", "kind", "namespace", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "integrations", "featureGates",
-	"clientConnection", "fairSharing", "admissionFairSharing", "waitForPodsReady", "objectRetentionPolicies", "localQueues", "failureRecovery",
-	"visibilityServer", "multiKueue", "jobSet",
-	"webhook", "leaderElection", "health", "metrics", "controller", "internalCertManagement", "pprofBindAddress", "tls",
-	"resources.deviceClassMappings",
-	"resources.deviceClassMappings",
-	"resources.excludeResourcePrefixes",
-	"resources.quotaCheckStrategy",
-	"resources.transformations",
-	"trainer.runtimePatches",
-	"trainer.recreateDeletedJobSet",
-	"trainer.countMergedResources",
-	"trainer.gpuResources",
-	"trainer.statusServer",
-}
-
-// notYet returns the paths without an effect. A listed field includes all below it.
-func notYet(paths []string) []string {
-	var listed []string
-	for _, path := range paths {
-		switch {
-		case slices.ContainsFunc(actedUpon, func(acted string) bool { return covers(acted, path) || covers(path, acted) }):
-		case slices.ContainsFunc(listed, func(above string) bool { return covers(above, path) }):
-		default:
-			listed = append(listed, path)
-		}
-	}
-	return listed
-}
-
 func covers(outer, path string) bool {
 	rest, below := strings.CutPrefix(path, outer)
 	return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
