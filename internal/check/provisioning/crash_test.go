@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,9 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/check/plan/provisioning"
@@ -33,37 +30,45 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	embeddedtest.Quiet()
 	os.Exit(embeddedtest.Main(m))
 }
 
 // world is a namespace with a check and a manager of its own.
 type world struct {
-	*testing.T
-	c               client.Client
-	namespace, name string // name is of the check and of its configuration
-	deletes         bool
-	mortal          *embeddedtest.Mortal
-	revive          func()
+	*embeddedtest.World
+	name string // of the check, its configuration and its flavor
 }
 
-var installing sync.Mutex // of the CRDs, which the first world does
-
-func newWorld(t *testing.T, mortal *embeddedtest.Mortal, deletes bool) *world {
+// newWorld starts a manager that dies as mortal says, and then another one.
+func newWorld(t *testing.T, mortal *embeddedtest.Mortal) *world {
 	t.Helper()
-	installing.Lock()
-	defer installing.Unlock()
-	w := &world{T: t, c: embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme), deletes: deletes, mortal: mortal}
-	err := w.c.Create(t.Context(), rawCRD(t))
-	if client.IgnoreAlreadyExists(err) != nil {
+	w := &world{World: embeddedtest.NewWorld(t, "provisioning-", "yes", "../../../config/crd", kueue.AddToScheme)}
+	if err := w.Client.Create(t.Context(), rawCRD(t)); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "provisioning-"}}
-	w.create(ns)
-	w.namespace, w.name = ns.Name, ns.Name
+	w.name = w.Namespace
 	w.makeCheck()
-	w.start()
+	immortal := w.Rest
+	w.Rest = rest.CopyConfig(immortal)
+	w.Rest.Wrap(mortal.Wrap)
+	options := ctrl.Options{Cache: embeddedtest.Only(w.Namespace)}
+	w.start(options, Options{DeleteOnEviction: true})
+	w.Revive = func() {
+		mortal.Revive(func() {
+			w.Rest = immortal
+			w.start(options, Options{DeleteOnEviction: true})
+		})
+	}
 	return w
+}
+
+func (w *world) start(of ctrl.Options, options Options) {
+	w.Helper()
+	of.Scheme = w.Client.Scheme()
+	mgr := embeddedtest.Manager(w.T, w.Rest, of)
+	options.Workers, options.Now, options.Log = 2, time.Now, logr.Discard()
+	w.Must(Setup(w.Context(), mgr, options))
+	w.Stop = embeddedtest.Run(w.T, mgr)
 }
 
 // makeCheck makes a check, its configuration and a flavor.
@@ -71,16 +76,16 @@ func (w *world) makeCheck() {
 	w.Helper()
 	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: w.name}}
 	config.Spec.ProvisioningClassName = "class"
-	w.create(config)
-	w.create(&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.AdmissionCheckSpec{
+	w.Create(config)
+	w.Create(&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.AdmissionCheckSpec{
 		ControllerName: kueue.ProvisioningRequestControllerName,
 		Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: w.name},
 	}})
-	w.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "p"}}})
+	w.Create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.name}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "p"}}})
 }
 
 func (w *world) workload() *kueue.Workload {
-	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wl"}}
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "wl"}}
 	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 2, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "any"}},
 	}}}}
@@ -96,48 +101,10 @@ func rawCRD(t *testing.T) client.Object {
 	return &unstructured.Unstructured{Object: tree}
 }
 
-func (w *world) create(o client.Object) {
-	w.Helper()
-	if err := w.c.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
-}
-
-// start starts a manager. The first one is mortal, and a second one follows it.
-func (w *world) start() {
-	w.Helper()
-	run := func(cfg *rest.Config) {
-		mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-			Scheme: w.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: embeddedtest.Only(w.namespace),
-			Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-		})
-		if err == nil {
-			err = Setup(w.Context(), mgr, Options{DeleteOnEviction: w.deletes, Workers: 2, Now: time.Now, Log: logr.Discard()})
-		}
-		if err != nil {
-			w.Fatal(err)
-		}
-		embeddedtest.Run(w.T, mgr)
-	}
-	mortal := rest.CopyConfig(embeddedtest.Config(w.T))
-	mortal.Wrap(w.mortal.Wrap)
-	run(mortal)
-	w.revive = func() { run(embeddedtest.Config(w.T)) }
-}
-
-// until waits, and starts another manager once the first one is dead.
-func (w *world) until(what string, check func() error) {
-	w.Helper()
-	wait.Until(w.T, what, func() error {
-		w.mortal.Revive(w.revive)
-		return check()
-	})
-}
-
 func (w *world) get(name string) *kueue.Workload {
 	w.Helper()
 	out := &kueue.Workload{}
-	if err := w.c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, out); err != nil {
+	if err := w.Client.Get(w.Context(), client.ObjectKey{Namespace: w.Namespace, Name: name}, out); err != nil {
 		w.Fatal(err)
 	}
 	return out
@@ -147,7 +114,7 @@ func (w *world) get(name string) *kueue.Workload {
 func (w *world) transition(name string, change func(*kueue.Workload)) {
 	w.Helper()
 	wl := w.get(name)
-	embeddedtest.EditStatus(w.T, w.c, wl, change)
+	embeddedtest.EditStatus(w.T, w.Client, wl, change)
 }
 
 func (w *world) reserve(name string) {
@@ -162,7 +129,7 @@ func (w *world) reserve(name string) {
 
 func (w *world) state(name string, want kueue.CheckState) {
 	w.Helper()
-	w.until(fmt.Sprintf("the check is %s", want), func() error {
+	w.Until(fmt.Sprintf("the check is %s", want), func() error {
 		if got := w.get(name).Status.AdmissionChecks[0]; got.State != want {
 			return fmt.Errorf("it is %s: %s", got.State, got.Message)
 		}
@@ -173,9 +140,9 @@ func (w *world) state(name string, want kueue.CheckState) {
 // answer waits for a request, and sets conditions.
 func (w *world) answer(name string, conditions ...string) {
 	w.Helper()
-	w.until("request "+name, func() error {
+	w.Until("request "+name, func() error {
 		r := request("v1")
-		if err := w.c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, r); err != nil {
+		if err := w.Client.Get(w.Context(), client.ObjectKey{Namespace: w.Namespace, Name: name}, r); err != nil {
 			return err
 		}
 		if r.GetDeletionTimestamp() != nil {
@@ -190,14 +157,14 @@ func (w *world) answer(name string, conditions ...string) {
 		if err := unstructured.SetNestedSlice(r.Object, list, "status", "conditions"); err != nil {
 			return err
 		}
-		return w.c.Status().Update(w.Context(), r)
+		return w.Client.Status().Update(w.Context(), r)
 	})
 }
 
 func (w *world) gone(name string) {
 	w.Helper()
-	w.until(name+" is gone", func() error {
-		err := w.c.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, request("v1"))
+	w.Until(name+" is gone", func() error {
+		err := w.Client.Get(w.Context(), client.ObjectKey{Namespace: w.Namespace, Name: name}, request("v1"))
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}
@@ -216,13 +183,13 @@ func (w *world) evict(name, reason string) {
 // the same, and no object is left without a use.
 func TestInterruptedAtEveryWrite(t *testing.T) {
 	embeddedtest.AtEveryWrite(t, 15, func(t *testing.T, m *embeddedtest.Mortal) {
-		w := newWorld(t, m, true)
+		w := newWorld(t, m)
 		wl := w.workload()
-		w.create(wl)
+		w.Create(wl)
 		first, second := plan.RequestName("wl", w.name, 1), plan.RequestName("wl", w.name, 2)
-		w.until("the check is active", func() error {
+		w.Until("the check is active", func() error {
 			check := &kueue.AdmissionCheck{}
-			if err := w.c.Get(t.Context(), client.ObjectKey{Name: w.name}, check); err != nil {
+			if err := w.Client.Get(t.Context(), client.ObjectKey{Name: w.name}, check); err != nil {
 				return err
 			}
 			if !apimeta.IsStatusConditionTrue(check.Status.Conditions, kueue.AdmissionCheckActive) {
@@ -248,9 +215,9 @@ func TestInterruptedAtEveryWrite(t *testing.T) {
 		w.answer(second, plan.Accepted, plan.Provisioned)
 		w.gone(first)
 		w.state("wl", kueue.CheckStateReady)
-		w.until("the PodTemplate belongs to the request", func() error {
+		w.Until("the PodTemplate belongs to the request", func() error {
 			template := &corev1.PodTemplate{}
-			if err := w.c.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: plan.TemplateName(second, "main")}, template); err != nil {
+			if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: plan.TemplateName(second, "main")}, template); err != nil {
 				return err
 			}
 			if owner := metav1.GetControllerOf(template); owner == nil || owner.Kind != plan.Kind || template.Template.Spec.NodeSelector["pool"] != "p" {
@@ -260,9 +227,9 @@ func TestInterruptedAtEveryWrite(t *testing.T) {
 		})
 		w.transition("wl", func(wl *kueue.Workload) { lifecycle.Machine{}.Finish(wl, kueue.ReasonSucceeded, "done", metav1.Now()) })
 		w.gone(second)
-		w.until("no PodTemplate of the Workload alone is left", func() error {
+		w.Until("no PodTemplate of the Workload alone is left", func() error {
 			var list corev1.PodTemplateList
-			if err := w.c.List(t.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+			if err := w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)); err != nil {
 				return err
 			}
 			for i := range list.Items {
@@ -299,19 +266,10 @@ func TestOldVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, c: c, namespace: "default", name: "old", mortal: &embeddedtest.Mortal{}}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-	})
-	if err == nil {
-		err = Setup(t.Context(), mgr, Options{Now: time.Now, Log: logr.Discard()})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	embeddedtest.Run(t, mgr)
+	w := &world{World: &embeddedtest.World{T: t, Client: c, Rest: cfg, Namespace: "default"}, name: "old"}
+	w.start(ctrl.Options{}, Options{})
 	w.makeCheck()
-	w.create(w.workload())
+	w.Create(w.workload())
 	w.reserve("wl")
 	wait.Until(t, "the request", func() error {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: plan.RequestName("wl", "old", 1)}, request("v1beta1"))

@@ -1,6 +1,7 @@
 package embeddedtest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -44,6 +45,14 @@ func NewWorld(t *testing.T, prefix, managed, crds string, add ...func(*runtime.S
 func (w *World) Create(o client.Object) {
 	w.Helper()
 	w.Until(fmt.Sprintf("%T is created", o), func() error { return w.Client.Create(w.Context(), o) })
+}
+
+// Must ends the test if there is an error.
+func (w *World) Must(errs ...error) {
+	w.Helper()
+	if err := errors.Join(errs...); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // Until waits until check succeeds.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +17,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -30,7 +27,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	embeddedtest.Quiet()
 	os.Exit(embeddedtest.Main(m))
 }
 
@@ -41,61 +37,33 @@ func now() time.Time { return time.Now().Add(ahead) }
 
 // world is the objects and nodes with a label, and a manager that sees no others.
 type world struct {
-	*testing.T
-	c      client.Client
-	rest   *rest.Config
-	label  map[string]string
-	stop   func()
-	revive func()
+	*embeddedtest.World
+	label map[string]string
 }
-
-var installing sync.Mutex // of the CRDs, which the first world does
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	installing.Lock()
-	defer installing.Unlock()
-	w := &world{T: t, c: embeddedtest.Client(t, "../../../config/crd", kueue.AddToScheme), rest: embeddedtest.Config(t)}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "nodequota-"}}
-	w.must(w.c.Create(t.Context(), ns)) // for a name of its own
-	w.label = map[string]string{"world": ns.Name}
-	w.must(w.c.Create(t.Context(), &kueue.ResourceFlavor{
+	w := &world{World: embeddedtest.NewWorld(t, "nodequota-", "yes", "../../../config/crd", kueue.AddToScheme)}
+	w.label = map[string]string{"world": w.Namespace}
+	w.Create(&kueue.ResourceFlavor{
 		ObjectMeta: metav1.ObjectMeta{Name: w.name("f"), Labels: w.label}, Spec: kueue.ResourceFlavorSpec{NodeLabels: w.label},
-	}))
+	})
 	return w
 }
 
 func (w *world) name(of string) string { return w.label["world"] + "-" + of }
 
-func (w *world) must(errs ...error) {
-	w.Helper()
-	if err := errors.Join(errs...); err != nil {
-		w.Fatal(err)
-	}
-}
-
 func (w *world) start() {
 	w.Helper()
 	own := cache.ByObject{Label: labels.SelectorFromSet(w.label)}
-	mgr, err := ctrl.NewManager(w.rest, ctrl.Options{
-		Scheme: w.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
+	mgr := embeddedtest.Manager(w.T, w.Rest, ctrl.Options{
+		Scheme: w.Client.Scheme(),
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&kueue.ClusterQueue{}: own, &kueue.Cohort{}: own, &kueue.ResourceFlavor{}: own, &corev1.Node{}: {Label: own.Label, Transform: capacity.Trim},
 		}},
 	})
-	w.must(err)
-	w.must(Setup(mgr, Options{Events: reconcile.NewEvents(mgr.GetEventRecorder("test"), nil), Batch: 10 * time.Millisecond, Now: now}))
-	w.stop = embeddedtest.Run(w.T, mgr)
-}
-
-func (w *world) until(what string, check func() error) {
-	w.Helper()
-	wait.Until(w.T, what, func() error {
-		if w.revive != nil {
-			w.revive()
-		}
-		return check()
-	})
+	w.Must(Setup(mgr, Options{Events: reconcile.NewEvents(mgr.GetEventRecorder("test"), nil), Batch: 10 * time.Millisecond, Now: now}))
+	w.Stop = embeddedtest.Run(w.T, mgr)
 }
 
 func (w *world) groups() []kueue.ResourceGroup {
@@ -115,7 +83,7 @@ func (w *world) meta(name, share string) metav1.ObjectMeta {
 func (w *world) queue(name, share string) *kueue.ClusterQueue {
 	w.Helper()
 	cq := &kueue.ClusterQueue{ObjectMeta: w.meta(name, share), Spec: kueue.ClusterQueueSpec{ResourceGroups: w.groups()}}
-	w.must(w.c.Create(w.Context(), cq))
+	w.Create(cq)
 	return cq
 }
 
@@ -123,14 +91,14 @@ func (w *world) queue(name, share string) *kueue.ClusterQueue {
 func (w *world) node(name string) *corev1.Node {
 	w.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name(name), Labels: w.label}}
-	w.must(w.c.Create(w.Context(), n))
+	w.Create(n)
 	w.ready(n, corev1.ConditionTrue, 0)
 	return n
 }
 
 func (w *world) ready(n *corev1.Node, status corev1.ConditionStatus, ago time.Duration) {
 	w.Helper()
-	embeddedtest.EditStatus(w.T, w.c, n, func(n *corev1.Node) {
+	embeddedtest.EditStatus(w.T, w.Client, n, func(n *corev1.Node) {
 		n.Status.Allocatable = corev1.ResourceList{"cpu": apiresource.MustParse("8")}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(now().Add(-ago))}}
 	})
@@ -139,7 +107,7 @@ func (w *world) ready(n *corev1.Node, status corev1.ConditionStatus, ago time.Du
 // has checks the quota of an object.
 func (w *world) has(o client.Object, want string) func() error {
 	return func() error {
-		if err := w.c.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		if err := w.Client.Get(w.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
 		groups := []kueue.ResourceGroup{}
@@ -158,7 +126,7 @@ func (w *world) has(o client.Object, want string) func() error {
 
 func (w *world) says(cq *kueue.ClusterQueue, status metav1.ConditionStatus, words string) func() error {
 	return func() error {
-		w.must(w.c.Get(w.Context(), client.ObjectKeyFromObject(cq), cq))
+		w.Must(w.Client.Get(w.Context(), client.ObjectKeyFromObject(cq), cq))
 		if c := apimeta.FindStatusCondition(cq.Status.Conditions, Condition); c == nil || c.Status != status || !strings.Contains(c.Message, words) {
 			return fmt.Errorf("%+v", cq.Status.Conditions)
 		}
@@ -172,15 +140,15 @@ func TestFollow(t *testing.T) {
 	w := newWorld(t)
 	cq, plain := w.queue("cq", "50%"), w.queue("plain", "")
 	cohort := &kueue.Cohort{ObjectMeta: w.meta("cohort", "25%"), Spec: kueue.CohortSpec{ResourceGroups: w.groups()}}
-	w.must(w.c.Create(t.Context(), cohort))
+	w.Create(cohort)
 	w.start()
-	w.until("there is no node", w.has(cq, "0"))
+	w.Until("there is no node", w.has(cq, "0"))
 	n1 := w.node("n1")
-	w.until("a node comes", w.has(cq, "4"))
-	w.until("a node comes", w.has(cohort, "2"))
+	w.Until("a node comes", w.has(cq, "4"))
+	w.Until("a node comes", w.has(cohort, "2"))
 	n2 := w.node("n2")
-	w.until("another comes", w.has(cq, "8"))
-	w.until("the condition says so", w.says(cq, metav1.ConditionTrue, "50% of what the nodes"))
+	w.Until("another comes", w.has(cq, "8"))
+	w.Until("the condition says so", w.says(cq, metav1.ConditionTrue, "50% of what the nodes"))
 	generation := cq.Generation
 	for range 3 {
 		w.ready(n2, corev1.ConditionUnknown, 5*time.Second)
@@ -193,31 +161,31 @@ func TestFollow(t *testing.T) {
 	}
 	w.ready(n2, corev1.ConditionTrue, 0)
 	w.ready(n2, corev1.ConditionUnknown, plan.Grace-2*time.Second)
-	w.until("it is gone for longer, which no event reports", w.has(cq, "4"))
+	w.Until("it is gone for longer, which no event reports", w.has(cq, "4"))
 	w.ready(n2, corev1.ConditionTrue, 0)
-	w.until("it is back", w.has(cq, "8"))
-	embeddedtest.Edit(t, w.c, n2, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	w.until("it is cordoned", w.has(cq, "4"))
+	w.Until("it is back", w.has(cq, "8"))
+	embeddedtest.Edit(t, w.Client, n2, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	w.Until("it is cordoned", w.has(cq, "4"))
 
-	embeddedtest.Edit(t, w.c, cq, func(cq *kueue.ClusterQueue) {
+	embeddedtest.Edit(t, w.Client, cq, func(cq *kueue.ClusterQueue) {
 		cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = apiresource.MustParse("77")
 	})
-	w.until("an edit is undone", w.has(cq, "4"))
-	w.stop()
-	w.must(w.c.Delete(t.Context(), n1))
+	w.Until("an edit is undone", w.has(cq, "4"))
+	w.Stop()
+	w.Must(w.Client.Delete(t.Context(), n1))
 	w.start()
-	w.until("a node went while there was no manager", w.has(cq, "0"))
-	w.until("of the cohort as well", w.has(cohort, "0"))
-	embeddedtest.Edit(t, w.c, cq, func(cq *kueue.ClusterQueue) { cq.Annotations = nil })
-	embeddedtest.Edit(t, w.c, n2, func(n *corev1.Node) { n.Spec.Unschedulable = false })
-	w.until("the cohort follows on", w.has(cohort, "2"))
-	w.until("the ClusterQueue does not, and its condition is gone", func() error {
+	w.Until("a node went while there was no manager", w.has(cq, "0"))
+	w.Until("of the cohort as well", w.has(cohort, "0"))
+	embeddedtest.Edit(t, w.Client, cq, func(cq *kueue.ClusterQueue) { cq.Annotations = nil })
+	embeddedtest.Edit(t, w.Client, n2, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+	w.Until("the cohort follows on", w.has(cohort, "2"))
+	w.Until("the ClusterQueue does not, and its condition is gone", func() error {
 		if err := w.has(cq, "0")(); err != nil || apimeta.FindStatusCondition(cq.Status.Conditions, Condition) == nil {
 			return err
 		}
 		return fmt.Errorf("%+v", cq.Status.Conditions)
 	})
-	w.must(w.has(plain, "100")())
+	w.Must(w.has(plain, "100")())
 	if plain.Generation != 1 || len(plain.Status.Conditions) > 0 {
 		t.Errorf("a ClusterQueue without the annotation was written: %+v", plain)
 	}
@@ -228,14 +196,14 @@ func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	bad, remote := w.queue("bad", "lots"), w.queue("remote", "50%")
-	embeddedtest.EditStatus(t, w.c, remote, func(cq *kueue.ClusterQueue) {
+	embeddedtest.EditStatus(t, w.Client, remote, func(cq *kueue.ClusterQueue) {
 		apimeta.SetStatusCondition(&cq.Status.Conditions, metav1.Condition{Type: kueue.ClusterQueueQuotaAutomation, Status: metav1.ConditionTrue, Reason: "Automated"})
 	})
 	child := &kueue.Cohort{ObjectMeta: w.meta("child", "50%"), Spec: kueue.CohortSpec{ParentName: "p", ResourceGroups: w.groups()}}
-	w.must(w.c.Create(t.Context(), child))
+	w.Create(child)
 	w.start()
-	w.until("the value is named", w.says(bad, metav1.ConditionFalse, plan.Annotation+` is "lots"`))
-	w.until("the worker clusters are named", w.says(remote, metav1.ConditionFalse, "worker clusters"))
+	w.Until("the value is named", w.says(bad, metav1.ConditionFalse, plan.Annotation+` is "lots"`))
+	w.Until("the worker clusters are named", w.says(remote, metav1.ConditionFalse, "worker clusters"))
 	w.node("n1")
 	wait.Stays(t, time.Second, "quotas stay", func() error {
 		return errors.Join(w.has(bad, "100")(), w.has(remote, "100")(), w.has(child, "100")())
@@ -247,20 +215,20 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	embeddedtest.AtEveryWrite(t, 2, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newWorld(t)
-		plain := w.rest
-		w.rest = rest.CopyConfig(plain)
-		w.rest.Wrap(m.Wrap)
+		plain := w.Rest
+		w.Rest = rest.CopyConfig(plain)
+		w.Rest.Wrap(m.Wrap)
 		w.node("n1")
 		cq := w.queue("cq", "50%")
 		w.start()
-		w.revive = func() {
+		w.Revive = func() {
 			m.Revive(func() {
-				w.stop()
-				w.rest = plain
+				w.Stop()
+				w.Rest = plain
 				w.start()
 			})
 		}
-		w.until("the quota follows", w.has(cq, "4"))
-		w.until("the condition says so", w.says(cq, metav1.ConditionTrue, "50%"))
+		w.Until("the quota follows", w.has(cq, "4"))
+		w.Until("the condition says so", w.says(cq, metav1.ConditionTrue, "50%"))
 	})
 }

@@ -12,12 +12,9 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -29,7 +26,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	embeddedtest.Quiet()
 	os.Exit(embeddedtest.Main(m))
 }
 
@@ -38,73 +34,41 @@ const keep = "berth.dev/test"
 
 // world is a namespace that a manager of its own manages, and no other.
 type world struct {
-	*testing.T
-	c         client.Client
-	rest      *rest.Config
-	namespace string
-	managed   labels.Set
-	delay     time.Duration
-	stop      func()
-	revive    func()
+	*embeddedtest.World
+	managed labels.Set
+	delay   time.Duration
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cfg := embeddedtest.Config(t)
-	c, err := client.New(cfg, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{T: t, c: c, rest: cfg}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "recovery-"}}
-	w.must(c.Create(t.Context(), ns))
-	w.namespace, w.managed = ns.Name, labels.Set{corev1.LabelMetadataName: ns.Name}
+	w := &world{World: embeddedtest.NewWorld(t, "recovery-", "yes", "")}
+	w.managed = labels.Set{corev1.LabelMetadataName: w.Namespace}
 	return w
-}
-
-func (w *world) must(errs ...error) {
-	w.Helper()
-	if err := errors.Join(errs...); err != nil {
-		w.Fatal(err)
-	}
 }
 
 func (w *world) start() {
 	w.Helper()
-	mgr, err := ctrl.NewManager(w.rest, ctrl.Options{
-		Scheme: scheme.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
-	})
-	w.must(err)
+	mgr := embeddedtest.Manager(w.T, w.Rest, ctrl.Options{})
 	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(w.managed)}
-	w.must(Setup(mgr, Options{
+	w.Must(Setup(mgr, Options{
 		Delay: w.delay, Namespaces: lookup.NewGate(cfg, nil, mgr.GetCache(), mgr.GetAPIReader()),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("test"), nil), Now: time.Now,
 	}))
-	w.stop = embeddedtest.Run(w.T, mgr)
-}
-
-func (w *world) until(what string, check func() error) {
-	w.Helper()
-	wait.Until(w.T, what, func() error {
-		if w.revive != nil {
-			w.revive()
-		}
-		return check()
-	})
+	w.Stop = embeddedtest.Run(w.T, mgr)
 }
 
 // node makes a node. It is unreachable if effects are given.
 func (w *world) node(name string, effects ...corev1.TaintEffect) {
 	w.Helper()
-	w.must(w.c.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-" + name}}))
+	w.Must(w.Client.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + name}}))
 	w.taint(name, effects...)
 }
 
 // taint replaces all taints of a node.
 func (w *world) taint(name string, effects ...corev1.TaintEffect) {
 	w.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-" + name}}
-	embeddedtest.Edit(w.T, w.c, node, func(n *corev1.Node) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + name}}
+	embeddedtest.Edit(w.T, w.Client, node, func(n *corev1.Node) {
 		n.Spec.Taints = nil
 		for _, effect := range effects {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: effect})
@@ -116,27 +80,27 @@ func (w *world) taint(name string, effects ...corev1.TaintEffect) {
 func (w *world) pod(name, node, annotation string, finalizers ...string) *corev1.Pod {
 	w.Helper()
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace, Finalizers: finalizers},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.Namespace, Finalizers: finalizers},
 		Spec: corev1.PodSpec{
-			NodeName: w.namespace + "-" + node, TerminationGracePeriodSeconds: new(int64(1)), Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			NodeName: w.Namespace + "-" + node, TerminationGracePeriodSeconds: new(int64(1)), Containers: []corev1.Container{{Name: "c", Image: "i"}},
 		},
 	}
 	if annotation != "" {
 		p.Annotations = map[string]string{kueue.SafeToForcefullyDeleteAnnotation: annotation}
 	}
-	w.must(w.c.Create(w.Context(), p))
+	w.Create(p)
 	return p
 }
 
 func (w *world) phase(p *corev1.Pod, phase corev1.PodPhase) {
 	w.Helper()
-	embeddedtest.EditStatus(w.T, w.c, p, func(p *corev1.Pod) { p.Status.Phase = phase })
+	embeddedtest.EditStatus(w.T, w.Client, p, func(p *corev1.Pod) { p.Status.Phase = phase })
 }
 
 func (w *world) delete(pods ...*corev1.Pod) {
 	w.Helper()
 	for _, p := range pods {
-		w.must(w.c.Delete(w.Context(), p))
+		w.Must(w.Client.Delete(w.Context(), p))
 	}
 }
 
@@ -144,7 +108,7 @@ func (w *world) delete(pods ...*corev1.Pod) {
 func (w *world) there() (out []string) {
 	w.Helper()
 	var list corev1.PodList
-	w.must(w.c.List(w.Context(), &list, client.InNamespace(w.namespace)))
+	w.Must(w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)))
 	for i := range list.Items {
 		out = append(out, list.Items[i].Name+" "+string(list.Items[i].Status.Phase))
 	}
@@ -165,7 +129,7 @@ func (w *world) are(want ...string) func() error {
 func (w *world) events(name string) (out []string) {
 	w.Helper()
 	var list eventsv1.EventList
-	w.must(w.c.List(w.Context(), &list, client.InNamespace(w.namespace)))
+	w.Must(w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)))
 	for _, e := range list.Items {
 		if e.Regarding.Name == name {
 			out = append(out, e.Type+" "+e.Reason)
@@ -176,7 +140,7 @@ func (w *world) events(name string) (out []string) {
 
 func (w *world) expectEvent(name string) {
 	w.Helper()
-	w.until("the event is there", func() error {
+	w.Until("the event is there", func() error {
 		if got := w.events(name); !slices.Contains(got, "Warning KueueForcefullyDeleted") {
 			return fmt.Errorf("%v", got)
 		}
@@ -204,10 +168,10 @@ func TestRecovery(t *testing.T) {
 	rest := []string{
 		"kept Failed", "node-gone Pending", "not-allowed Pending", "not-deleted Pending", "on-healthy Pending", "other-value Pending", "over Succeeded",
 	}
-	w.until("those that hang are gone", w.are(rest...))
+	w.Until("those that hang are gone", w.are(rest...))
 	for _, p := range []*corev1.Pod{kept, over} {
-		w.until("only the finalizer keeps it", func() error {
-			w.must(w.c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		w.Until("only the finalizer keeps it", func() error {
+			w.Must(w.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 			at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == "KueueFailureRecovery" })
 			if at < 0 || p.Status.Conditions[at].Reason != "KueueForcefullyDeleted" || *p.DeletionGracePeriodSeconds != 0 {
 				return fmt.Errorf("grace %d, %+v", *p.DeletionGracePeriodSeconds, p.Status.Conditions)
@@ -222,7 +186,7 @@ func TestRecovery(t *testing.T) {
 	}
 	w.taint("healthy", corev1.TaintEffectNoSchedule) // while its pod is being deleted
 	rest = slices.DeleteFunc(rest, func(s string) bool { return s == "on-healthy Pending" })
-	w.until("the pod of a node that becomes unreachable is gone", w.are(rest...))
+	w.Until("the pod of a node that becomes unreachable is gone", w.are(rest...))
 }
 
 // TestDelay: the delay counts from the end of the grace period, also across a restart, and a node that answers again ends it.
@@ -236,10 +200,10 @@ func TestDelay(t *testing.T) {
 	w.delete(w.pod("a", "dead", "true"), w.pod("b", "back", "true"))
 	wait.Stays(t, 2*time.Second, "the pods have time", w.are("a Pending", "b Pending"))
 	w.taint("back")
-	w.stop()
+	w.Stop()
 	w.delay = 0
 	w.start()
-	w.until("the pod of the dead node is gone", w.are("b Pending"))
+	w.Until("the pod of the dead node is gone", w.are("b Pending"))
 	wait.Stays(t, time.Second, "that of the other stays", w.are("b Pending"))
 }
 
@@ -260,19 +224,19 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	embeddedtest.AtEveryWrite(t, 2, func(t *testing.T, m *embeddedtest.Mortal) {
 		w := newWorld(t)
 		w.node("dead", corev1.TaintEffectNoExecute)
-		plain := w.rest
-		w.rest = rest.CopyConfig(plain)
-		w.rest.Wrap(m.Wrap)
+		plain := w.Rest
+		w.Rest = rest.CopyConfig(plain)
+		w.Rest.Wrap(m.Wrap)
 		w.start()
-		w.revive = func() {
+		w.Revive = func() {
 			m.Revive(func() {
-				w.stop()
-				w.rest = plain
+				w.Stop()
+				w.Rest = plain
 				w.start()
 			})
 		}
 		w.delete(w.pod("a", "dead", "true"))
-		w.until("the pod is gone", w.are())
+		w.Until("the pod is gone", w.are())
 		if m.Dies == 0 {
 			w.expectEvent("a")
 		}
