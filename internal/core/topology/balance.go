@@ -13,10 +13,20 @@ const mostStates = 1 << 20
 type siblings struct {
 	list      []candidate
 	kids      []candidate       // of all, in the order of values
-	parents   []int             // the index in list of each of kids
+	ends      []int             // of the kids of each of list, in kids
+	counts    []count           // of list and kids
 	entropy   map[int32]float64 // by domain of list
 	threshold int64
 	count     int // how many siblings the last greedy test took
+}
+
+// kidsOf returns the children of one of list.
+func (set *siblings) kidsOf(i int) []candidate {
+	first := 0
+	if i > 0 {
+		first = set.ends[i-1]
+	}
+	return set.kids[first:set.ends[i]]
 }
 
 // greedyTest is the outcome of filling domains one after the other.
@@ -29,13 +39,20 @@ type greedyTest struct {
 // balancer spreads one group evenly.
 type balancer struct {
 	chooser
-	g  *group
-	sh *shape
+	g       *group
+	sh      *shape
+	scratch *evenScratch
+}
+
+// evenScratch is memory that is used again: the best siblings so far, others that are tried, and a list for the greedy test.
+type evenScratch struct {
+	best, trial siblings
+	list        []candidate
 }
 
 // balance places a group evenly, as far as that is possible. ok is false if it is not.
 func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool) {
-	t, b := g.tree, balancer{h, g, sh}
+	t, b := g.tree, balancer{h, g, sh, &s.scratch.even}
 	best := b.bestSiblings(t)
 	if best == nil {
 		return nil, false
@@ -48,10 +65,9 @@ func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool
 			return nil, false
 		}
 		var below []candidate
-		for i, k := range best.kids {
-			of := list[best.parents[i]].id
-			if slices.ContainsFunc(chosen, func(c candidate) bool { return c.id == of }) {
-				below = append(below, k)
+		for i := range list {
+			if slices.ContainsFunc(chosen, func(c candidate) bool { return c.id == list[i].id }) {
+				below = append(below, best.kidsOf(i)...)
 			}
 		}
 		l, list = l+1, below
@@ -94,7 +110,9 @@ func (b balancer) bestSiblings(t *tree) (best *siblings) {
 			continue
 		}
 		if best == nil || set.threshold > best.threshold || (set.threshold == best.threshold && set.count < best.count) {
-			best = set
+			sc := b.scratch
+			sc.best, sc.trial = sc.trial, sc.best
+			best = &sc.best
 		}
 	}
 	return best
@@ -103,6 +121,9 @@ func (b balancer) bestSiblings(t *tree) (best *siblings) {
 // prunedSiblings returns siblings with their threshold, nil if they do not hold everything or it is below least.
 func (b balancer) prunedSiblings(t *tree, ids []int32, least int64) *siblings {
 	l := b.g.requested
+	if !b.mayHold(t, l, ids) {
+		return nil
+	}
 	set := b.copyOf(t, l, ids)
 	test := b.test(set.list)
 	if l < b.g.slice {
@@ -150,35 +171,67 @@ func (t *tree) siblingsOf(l int) (out [][]int32) {
 	return out
 }
 
-func (b balancer) copyOf(t *tree, l int, ids []int32) *siblings {
-	set := &siblings{}
-	for i, id := range ids {
-		set.list = append(set.list, candidate{new(b.sh.counts[l][id]), id, t.levels[l].All[id].order})
-		if l == t.lowest() {
+// mayHold reports whether siblings have room for all slices, with a leader or without. It is cheaper than a copy.
+func (b balancer) mayHold(t *tree, l int, ids []int32) bool {
+	left := b.g.needed
+	for _, id := range ids {
+		if l >= b.g.slice {
+			left -= b.sh.counts[l][id].slices
 			continue
 		}
 		for _, k := range t.levels[l].All[id].kids {
-			set.kids = append(set.kids, candidate{new(b.sh.counts[l+1][k]), k, t.levels[l+1].All[k].order})
-			set.parents = append(set.parents, i)
+			left -= b.sh.counts[l+1][k].slices
 		}
+	}
+	return left <= 0
+}
+
+// copyOf copies into the scratch memory for a trial.
+func (b balancer) copyOf(t *tree, l int, ids []int32) *siblings {
+	set := &b.scratch.trial
+	*set = siblings{list: set.list[:0], kids: set.kids[:0], ends: set.ends[:0], counts: set.counts[:0]}
+	all := len(ids)
+	if l < t.lowest() {
+		for _, id := range ids {
+			all += len(t.levels[l].All[id].kids)
+		}
+	}
+	set.counts = slices.Grow(set.counts, all) // candidates point to them
+	add := func(list []candidate, l int, id int32) []candidate {
+		set.counts = append(set.counts, b.sh.counts[l][id])
+		return append(list, candidate{&set.counts[len(set.counts)-1], id, t.levels[l].All[id].order})
+	}
+	for _, id := range ids {
+		set.list = add(set.list, l, id)
+		if l < t.lowest() {
+			for _, k := range t.levels[l].All[id].kids {
+				set.kids = add(set.kids, l+1, k)
+			}
+		}
+		set.ends = append(set.ends, len(set.kids))
 	}
 	return set
 }
 
 // test fills domains in their order until all slices are placed.
 func (b balancer) test(list []candidate) (r greedyTest) {
-	list, left, at := slices.Clone(list), b.g.needed, 0
+	list, left := append(b.scratch.list[:0], list...), b.g.needed
+	b.scratch.list = list
 	if b.leader {
-		slices.SortFunc(list, b.withLeader)
-		if len(list) == 0 || !list[0].leader {
+		if len(list) == 0 {
 			return r
 		}
-		r.leader, r.last, r.domains, at = *list[0].count, *list[0].count, 1, 1
+		selectFirst(list, 1, b.withLeader)
+		if !list[0].leader {
+			return r
+		}
+		r.leader, r.last, r.domains = *list[0].count, *list[0].count, 1
 		left -= list[0].slicesWL
+		list = list[1:]
 	}
-	slices.SortFunc(list[at:], b.withoutLeader)
-	for ; at < len(list) && left > 0 && list[at].slices > 0; at++ {
-		r.last = *list[at].count
+	rest := ranking{list: list, order: b.withoutLeader}
+	for i := 0; i < len(list) && left > 0 && rest.at(i).slices > 0; i++ {
+		r.last = *rest.at(i).count
 		r.domains++
 		left -= r.last.slices
 	}
@@ -216,11 +269,7 @@ func (b balancer) prune(t *tree, set *siblings, threshold int64) bool {
 func (b balancer) sum(set *siblings, i int) {
 	c := count{}
 	lost, lostSlices := int64(plenty), int64(plenty)
-	for j := range set.kids {
-		k := &set.kids[j]
-		if set.parents[j] != i {
-			continue
-		}
+	for _, k := range set.kidsOf(i) {
 		c.pods, c.slices, c.score = c.pods+k.pods, c.slices+k.slices, c.score+k.score
 		if k.leader {
 			c.leader = true
@@ -251,11 +300,12 @@ func (b balancer) firstOrder(set *siblings, x, y candidate) int {
 // measure computes how evenly the pods of each sibling's children are spread.
 func (set *siblings) measure() {
 	set.entropy = map[int32]float64{}
-	for j, k := range set.kids {
-		of := &set.list[set.parents[j]]
-		if k.pods > 0 {
-			p := float64(k.pods) / float64(of.pods)
-			set.entropy[of.id] -= p * math.Log2(p)
+	for i, of := range set.list {
+		for _, k := range set.kidsOf(i) {
+			if k.pods > 0 {
+				p := float64(k.pods) / float64(of.pods)
+				set.entropy[of.id] -= p * math.Log2(p)
+			}
 		}
 	}
 }

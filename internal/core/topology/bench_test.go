@@ -88,6 +88,14 @@ func BenchmarkMany(b *testing.B) {
 	place(b, y, func(int) []topology.PodSet { return gang }, nil)
 }
 
+// BenchmarkBalanced places 64 pods, two to a host, evenly over a rack of 250 with 40 hosts each.
+func BenchmarkBalanced(b *testing.B) {
+	y := topologytest.NewYard(10, 25, 40, 6, func(g *topology.Gates) { g.Balanced = true })
+	gang := y.Gang(64, "", topologytest.Rack)
+	gang[0].Layers = []topology.Layer{{Level: topology.Hostname, Size: 2}}
+	place(b, y, func(int) []topology.PodSet { return gang }, nil)
+}
+
 // BenchmarkUnconstrained places 8 pods anywhere on 10,000 nodes.
 func BenchmarkUnconstrained(b *testing.B) {
 	y := newYard()

@@ -64,6 +64,7 @@ type scratch struct {
 	list     []candidate
 	kids     []candidate
 	shares   [2][]share
+	even     evenScratch
 }
 
 // shapeOf returns the counts of a shape, up to date. A shape that is not kept yet is computed.

@@ -32,11 +32,14 @@ type Yard struct {
 	pods, gpu resource.ID
 }
 
-// NewYard returns a world of blocks × racks × hosts. Of the 10 GPUs of a host, used are in use on average.
-func NewYard(blocks, racks, hosts, used int) *Yard {
-	table := resource.NewTable()
+// NewYard returns a world of blocks × racks × hosts. Of the 10 GPUs of a host, used are in use on average. gates change the defaults.
+func NewYard(blocks, racks, hosts, used int, gates ...func(*topology.Gates)) *Yard {
+	table, on := resource.NewTable(), topology.DefaultGates()
+	for _, change := range gates {
+		change(&on)
+	}
 	y := &Yard{
-		Space: topology.New(table, topology.DefaultGates()), Ledger: ledger.New(table),
+		Space: topology.New(table, on), Ledger: ledger.New(table),
 		pods: table.ID("pods"), gpu: table.ID("example.com/gpu"),
 	}
 	y.Key = y.Ledger.Extend(y.Dimension())
