@@ -9,12 +9,12 @@ import (
 // mostStates bounds the search for an even choice; beyond it the pods are placed as without the gate.
 const mostStates = 1 << 20
 
-// siblings is a copy of the children of one domain, and of their children, that is pruned. spec: 20 §4.6, balanced placement.
+// siblings is the children of one domain, and their children, that are pruned. Their counts are the shape's until then. spec: 20 §4.6, balanced placement.
 type siblings struct {
 	list      []candidate
 	kids      []candidate       // of all, in the order of values
 	ends      []int             // of the kids of each of list, in kids
-	counts    []count           // of list and kids
+	counts    []count           // of the pruned ones of list
 	entropy   map[int32]float64 // by domain of list
 	threshold int64
 	count     int // how many siblings the last greedy test took
@@ -48,6 +48,7 @@ type balancer struct {
 type evenScratch struct {
 	best, trial siblings
 	list        []candidate
+	empty       count // of what is pruned
 }
 
 // balance places a group evenly, as far as that is possible. ok is false if it is not.
@@ -124,7 +125,7 @@ func (b balancer) prunedSiblings(t *tree, ids []int32, least int64) *siblings {
 	if !b.mayHold(t, l, ids) {
 		return nil
 	}
-	set := b.copyOf(t, l, ids)
+	set := b.gather(t, l, ids)
 	test := b.test(set.list)
 	if l < b.g.slice {
 		test = b.test(set.kids)
@@ -146,7 +147,7 @@ func (b balancer) prunedSiblings(t *tree, ids []int32, least int64) *siblings {
 	if !b.leader || lower <= 0 || lower < least {
 		return nil
 	}
-	if set = b.copyOf(t, l, ids); b.prune(t, set, lower) {
+	if set = b.gather(t, l, ids); b.prune(t, set, lower) {
 		return set
 	}
 	return nil
@@ -171,7 +172,7 @@ func (t *tree) siblingsOf(l int) (out [][]int32) {
 	return out
 }
 
-// mayHold reports whether siblings have room for all slices, with a leader or without. It is cheaper than a copy.
+// mayHold reports whether siblings have room for all slices, with a leader or without. It is cheaper than to gather them.
 func (b balancer) mayHold(t *tree, l int, ids []int32) bool {
 	left := b.g.needed
 	for _, id := range ids {
@@ -186,26 +187,15 @@ func (b balancer) mayHold(t *tree, l int, ids []int32) bool {
 	return left <= 0
 }
 
-// copyOf copies into the scratch memory for a trial.
-func (b balancer) copyOf(t *tree, l int, ids []int32) *siblings {
+// gather lists siblings in the scratch memory for a trial.
+func (b balancer) gather(t *tree, l int, ids []int32) *siblings {
 	set := &b.scratch.trial
 	*set = siblings{list: set.list[:0], kids: set.kids[:0], ends: set.ends[:0], counts: set.counts[:0]}
-	all := len(ids)
-	if l < t.lowest() {
-		for _, id := range ids {
-			all += len(t.levels[l].All[id].kids)
-		}
-	}
-	set.counts = slices.Grow(set.counts, all) // candidates point to them
-	add := func(list []candidate, l int, id int32) []candidate {
-		set.counts = append(set.counts, b.sh.counts[l][id])
-		return append(list, candidate{&set.counts[len(set.counts)-1], id, t.levels[l].All[id].order})
-	}
 	for _, id := range ids {
-		set.list = add(set.list, l, id)
+		set.list = append(set.list, candidate{&b.sh.counts[l][id], id, t.levels[l].All[id].order})
 		if l < t.lowest() {
 			for _, k := range t.levels[l].All[id].kids {
-				set.kids = add(set.kids, l+1, k)
+				set.kids = append(set.kids, candidate{&b.sh.counts[l+1][k], k, t.levels[l+1].All[k].order})
 			}
 		}
 		set.ends = append(set.ends, len(set.kids))
@@ -247,14 +237,16 @@ func (b balancer) prune(t *tree, set *siblings, threshold int64) bool {
 			c := &list[i]
 			switch {
 			case c.slices < threshold:
-				*c.count = count{}
+				c.count = &b.scratch.empty
 			case c.leader && c.slicesWL < threshold:
-				c.leader = false
+				own := *c.count
+				own.leader, c.count = false, &own
 			}
 		}
 	}
 	if l < t.lowest() {
 		cut(set.kids)
+		set.counts = slices.Grow(set.counts, len(set.list))[:len(set.list)]
 		for i := range set.list {
 			b.sum(set, i)
 		}
@@ -283,7 +275,7 @@ func (b balancer) sum(set *siblings, i int) {
 		c.podsWL, c.slicesWL = c.pods-lost, c.slices-lostSlices
 	}
 	b.sh.countSlices(b.g.requested, &c)
-	*set.list[i].count = c
+	set.counts[i], set.list[i].count = c, &set.counts[i]
 }
 
 // firstOrder is the order of siblings for their choice.
