@@ -293,6 +293,7 @@ var rooms = []room{
 	{dir: "internal/embedded", layer: 2},
 	{dir: "internal/inflight", layer: 2},
 	{dir: "internal/sim", layer: 2},
+	{dir: "internal/foresight", layer: 2},
 	{dir: "internal/occupancy", layer: 2},
 	{dir: "internal/workload/plan", layer: 2},
 	{dir: "internal/queue/plan", layer: 2},

@@ -149,12 +149,7 @@ func (p *player) writePlaces(name string) {
 		p.s.Apply(state.AdmissionFailed(name))
 		return
 	}
-	def.Placed, def.Admitted, def.Delayed, def.PlaceNow, def.Unhealthy = nil, true, nil, false, nil
-	for _, ps := range grant.PodSets {
-		if ps.Placement != nil {
-			def.Placed = append(def.Placed, state.PodSetPlacement{PodSet: ps.Name, Placement: *ps.Placement})
-		}
-	}
+	def.TakePlaces(&grant)
 	def.Version++
 	p.s.Apply(state.AdmissionWritten(*def))
 }

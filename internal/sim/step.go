@@ -120,21 +120,7 @@ func (p *player) current(name string) bool {
 func (p *player) admit(name string) (settled bool) {
 	w, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
-	def.Reserved, def.Admitted, def.Queue, def.ReservedAt, def.Held = true, !p.checked[name], w.grant.Queue, w.at, nil
-	def.Placed, def.Delayed = nil, nil
-	for _, ps := range w.grant.PodSets {
-		if ps.Delayed {
-			def.Delayed, def.Admitted = append(def.Delayed, ps.Name), false
-			def.PlaceNow = !p.checked[name]
-		}
-		if ps.Placement != nil {
-			def.Placed = append(def.Placed, state.PodSetPlacement{PodSet: ps.Name, Placement: *ps.Placement})
-		}
-		for _, h := range ps.Held {
-			h.PodSet = ps.Name
-			def.Held = append(def.Held, h)
-		}
-	}
+	def.Take(&w.grant, w.at, p.checked[name])
 	def.Version++
 	p.s.Apply(state.AdmissionWritten(*def))
 	return !p.succeed(def)

@@ -277,8 +277,8 @@ func (p *player) finish(a *args) string {
 }
 
 func (p *player) end(def *state.Workload) {
-	def.Queueable, def.Reserved, def.Admitted, def.Evicting, def.Held = false, false, false, false, nil
-	def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy = nil, nil, false, nil
+	def.Queueable = false
+	def.Release()
 	p.set(def)
 }
 
@@ -302,8 +302,7 @@ func (p *player) evicted(a *args) string {
 		a.fail("%s was not told to go", def.Name)
 	}
 	if a.done() {
-		def.Reserved, def.Admitted, def.Evicting, def.Held = false, false, false, nil
-		def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy = nil, nil, false, nil
+		def.Release()
 		p.set(def)
 	}
 	return ""

@@ -1,0 +1,268 @@
+// Package foresight runs the engine forward: what starts, is preempted and ends, and when, if workloads run as long as is expected. It is
+// the same state and the same engine as production, on a copy.
+package foresight
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Kind is what happens to a workload.
+type Kind int8
+
+// The kinds of moments.
+const (
+	Started   Kind = iota // it is admitted, and its pods are taken to be ready
+	Preempted             // it has to go, and is pending again
+	Finished
+)
+
+// Moment is one thing that happens to a workload. It must not be modified, nor kept after the call.
+type Moment struct {
+	At   workload.Instant
+	Kind Kind
+	Def  *state.Workload
+	// By is the cause of a preemption.
+	By *state.Workload
+}
+
+// Never is a run time without an end.
+const Never = workload.Instant(math.MaxInt64)
+
+// Future is a State and its workloads, which end after their run times. What happens takes no time: decisions are written and evictions
+// over at once, admission checks pass, and pods are ready.
+type Future struct {
+	s    *state.State
+	now  workload.Instant
+	runs func(w *state.Workload) workload.Instant
+	seen func(Moment)
+
+	running map[string]*run // by UID
+	due     dues
+	count   uint64
+}
+
+// run is a workload that holds quota.
+type run struct {
+	def  state.Workload
+	ends uint64 // the number of the due that ends it
+}
+
+// due is a moment to come at which something has to be done: a run ends, or nothing but the next step.
+type due struct {
+	at     workload.Instant
+	number uint64
+	uid    string // "" for none
+}
+
+// dues are a heap.
+type dues []due
+
+func (d dues) Len() int { return len(d) }
+func (d dues) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(d[i].at, d[j].at), cmp.Compare(d[i].number, d[j].number)) < 0
+}
+func (d dues) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *dues) Push(x any)   { *d = append(*d, x.(due)) }
+func (d *dues) Pop() any {
+	last := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return last
+}
+
+// New returns the future of a State from a time on; it changes the State. runs returns for how long a workload runs from its admission
+// on, [Never] if it does not end; for one that is running already, that is from ReservedAt on. seen is told what happens.
+func New(s *state.State, now workload.Instant, runs func(*state.Workload) workload.Instant, seen func(Moment)) *Future {
+	f := &Future{s: s, now: now, runs: runs, seen: seen, running: map[string]*run{}}
+	for _, uid := range s.UIDs() {
+		def, _ := s.Definition(uid)
+		switch {
+		case def.Evicting && def.Reserved:
+			f.release(&def)
+		case def.Reserved:
+			def.Admitted, def.Ready = len(def.Delayed) == 0, len(def.Delayed) == 0
+			def.PlaceNow = len(def.Delayed) > 0
+			def.Version++
+			s.Apply(state.SetWorkload(def))
+			f.hold(def)
+		case def.Resting:
+			def.Resting = false
+			def.Version++
+			s.Apply(state.SetWorkload(def))
+		}
+	}
+	return f
+}
+
+// Now returns the time that the future has reached.
+func (f *Future) Now() workload.Instant { return f.now }
+
+// Apply applies an event at the current time, such as the arrival of a workload. Settle decides what comes of it.
+func (f *Future) Apply(e state.Event) { f.s.Apply(e) }
+
+// Advance lets everything happen before a time, and ends what ends at it. What comes of that, Settle or the next Advance decides.
+func (f *Future) Advance(to workload.Instant) {
+	for {
+		f.Settle()
+		if len(f.due) == 0 || f.due[0].at > to {
+			f.now = max(f.now, to)
+			return
+		}
+		f.now = max(f.now, f.due[0].at)
+		for len(f.due) > 0 && f.due[0].at <= f.now {
+			d := heap.Pop(&f.due).(due)
+			if r := f.running[d.uid]; r != nil && r.ends == d.number {
+				f.finish(r)
+			}
+		}
+		if f.now == to {
+			return
+		}
+	}
+}
+
+// stepBudget is the budget of one step. Steps are repeated until nothing is left, so it changes no outcome.
+const stepBudget = 1 << 20
+
+// Settle decides at the current time until nothing is left to decide.
+func (f *Future) Settle() {
+	for {
+		r := f.s.Step(f.now, stepBudget)
+		for i := range r.Decisions {
+			f.carryOut(&r.Decisions[i])
+		}
+		if !r.More && len(r.Decisions) == 0 {
+			if r.Next > f.now {
+				f.later(r.Next, "")
+			}
+			return
+		}
+	}
+}
+
+func (f *Future) later(at workload.Instant, uid string) (number uint64) {
+	f.count++
+	heap.Push(&f.due, due{at, f.count, uid})
+	return f.count
+}
+
+// carryOut writes a decision.
+func (f *Future) carryOut(d *cycle.Decision) {
+	uid := d.Workload.UID
+	switch {
+	case d.Attempt.Verdict == trace.Admitted:
+		f.start(d)
+	case d.Placed != nil:
+		if r := f.running[uid]; r != nil {
+			g := f.s.Grant(d)
+			r.def.TakePlaces(&g)
+			f.ready(r)
+		}
+	case d.NodesFailed:
+		f.preempt(uid, nil)
+	}
+	if len(d.Evict) == 0 {
+		return
+	}
+	by, _ := f.s.Definition(uid)
+	for _, v := range d.Evict {
+		f.preempt(v.Workload.UID, &by)
+	}
+}
+
+// start writes an admission.
+func (f *Future) start(d *cycle.Decision) {
+	def, ok := f.s.Definition(d.Workload.UID)
+	if !ok {
+		return
+	}
+	g := f.s.Grant(d)
+	def.Take(&g, d.Workload.ReservedAt, false)
+	def.Version++
+	f.s.Apply(state.AdmissionWritten(def))
+	replaced := f.ended(def)
+	r := f.hold(def)
+	if replaced != nil { // the job goes on in another slice
+		r.ends = f.later(replaced.at, def.UID)
+	}
+	if def.Admitted {
+		f.ready(r)
+	}
+}
+
+// ended ends what an admitted workload takes the place of: an older slice of its job, or other variants. It returns the end of the slice,
+// nil without one.
+func (f *Future) ended(def state.Workload) (slice *due) {
+	if def.Replaces == "" && def.VariantOf == "" {
+		return nil
+	}
+	for _, uid := range f.s.UIDs() {
+		r := f.running[uid]
+		switch {
+		case r == nil || uid == def.UID || r.def.Namespace != def.Namespace:
+		case def.Replaces != "" && r.def.Name == def.Replaces && r.def.Owner == def.Owner:
+			for i := range f.due {
+				if f.due[i].number == r.ends {
+					slice = &due{at: f.due[i].at}
+				}
+			}
+			delete(f.running, uid)
+			f.s.Apply(state.DeleteWorkload(uid))
+		case def.VariantOf != "" && r.def.VariantOf == def.VariantOf:
+			delete(f.running, uid)
+			f.release(&r.def)
+		}
+	}
+	return slice
+}
+
+// hold notes that a workload holds quota, and when it ends.
+func (f *Future) hold(def state.Workload) *run {
+	r := &run{def: def}
+	f.running[def.UID] = r
+	if length := f.runs(&def); length < Never-max(0, def.ReservedAt) {
+		r.ends = f.later(max(f.now, def.ReservedAt+length), def.UID)
+	}
+	return r
+}
+
+// ready reports that a workload has started, and writes that its pods are ready.
+func (f *Future) ready(r *run) {
+	r.def.Ready = true
+	r.def.Version++
+	f.s.Apply(state.SetWorkload(r.def))
+	f.seen(Moment{At: f.now, Kind: Started, Def: &r.def})
+}
+
+func (f *Future) preempt(uid string, by *state.Workload) {
+	r := f.running[uid]
+	if r == nil {
+		return
+	}
+	delete(f.running, uid)
+	f.seen(Moment{At: f.now, Kind: Preempted, Def: &r.def, By: by})
+	r.def.Evicting = true
+	r.def.Version++
+	f.s.Apply(state.Written(r.def))
+	f.release(&r.def)
+}
+
+// release makes a workload pending again.
+func (f *Future) release(def *state.Workload) {
+	def.Release()
+	def.Resting = false
+	def.Version++
+	f.s.Apply(state.SetWorkload(*def))
+}
+
+func (f *Future) finish(r *run) {
+	delete(f.running, r.def.UID)
+	f.seen(Moment{At: f.now, Kind: Finished, Def: &r.def})
+	f.s.Apply(state.DeleteWorkload(r.def.UID))
+}

@@ -1,0 +1,56 @@
+package state
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/workload"
+)
+
+// Take makes w what it is once a grant of a time is written: admitted, unless checks are pending or places are to be found later.
+func (w *Workload) Take(g *Grant, at workload.Instant, checks bool) {
+	w.Reserved, w.Admitted, w.Queue, w.ReservedAt = true, !checks, g.Queue, at
+	w.Held, w.Placed, w.Delayed = nil, nil, nil
+	for _, ps := range g.PodSets {
+		if ps.Delayed {
+			w.Delayed, w.Admitted, w.PlaceNow = append(w.Delayed, ps.Name), false, !checks
+		}
+		for _, h := range ps.Held {
+			h.PodSet = ps.Name
+			w.Held = append(w.Held, h)
+		}
+	}
+	w.placed(g)
+}
+
+// TakePlaces makes w what it is once the places that a second pass found are written.
+func (w *Workload) TakePlaces(g *Grant) {
+	w.Placed, w.Admitted, w.Delayed, w.PlaceNow, w.Unhealthy = nil, true, nil, false, nil
+	w.placed(g)
+}
+
+func (w *Workload) placed(g *Grant) {
+	for _, ps := range g.PodSets {
+		if ps.Placement != nil {
+			w.Placed = append(w.Placed, PodSetPlacement{PodSet: ps.Name, Placement: *ps.Placement})
+		}
+	}
+}
+
+// Release takes back what w holds, at the end of an eviction or of its work.
+func (w *Workload) Release() {
+	w.Reserved, w.Admitted, w.Ready, w.Evicting, w.Held = false, false, false, false, nil
+	w.Placed, w.Delayed, w.PlaceNow, w.Unhealthy = nil, nil, false, nil
+}
+
+// Definition returns the workload of a UID as it was set last; false if there is none.
+func (s *State) Definition(uid string) (Workload, bool) {
+	r := s.records[uid]
+	if r == nil {
+		return Workload{}, false
+	}
+	return r.def.workload(s.world.Table.Names()), true
+}
+
+// UIDs returns the UIDs of all workloads, sorted.
+func (s *State) UIDs() []string { return slices.Sorted(maps.Keys(s.records)) }
