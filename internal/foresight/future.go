@@ -35,13 +35,23 @@ type Moment struct {
 // Never is a run time without an end.
 const Never = workload.Instant(math.MaxInt64)
 
-// Future is a State and its workloads, which end after their run times. What happens takes no time: decisions are written and evictions
-// over at once, admission checks pass, and pods are ready.
+// Rules are how long things take.
+type Rules struct {
+	// Runs returns for how long a workload runs from its admission on, [Never] if it does not end; for one that is running already, that is
+	// from ReservedAt on.
+	Runs func(*state.Workload) workload.Instant
+	// Grace is how long the pods of a preempted workload take to end, above 0: queues whose rules let them preempt each other would go on
+	// for ever otherwise, without any time passing.
+	Grace workload.Instant
+}
+
+// Future is a State and its workloads, which end after their run times. Apart from its Rules, what happens takes no time: decisions are
+// written at once, admission checks pass, and pods are ready.
 type Future struct {
 	s    *state.State
 	now  workload.Instant
-	runs func(w *state.Workload) workload.Instant
 	seen func(Moment)
+	Rules
 
 	running map[string]*run // by UID
 	due     dues
@@ -50,8 +60,9 @@ type Future struct {
 
 // run is a workload that holds quota.
 type run struct {
-	def  state.Workload
-	ends uint64 // the number of the due that ends it
+	def   state.Workload
+	ends  uint64 // the number of the due that ends it
+	stops bool   // it is preempted, and then releases its quota
 }
 
 // due is a moment to come at which something has to be done: a run ends, or nothing but the next step.
@@ -76,15 +87,14 @@ func (d *dues) Pop() any {
 	return last
 }
 
-// New returns the future of a State from a time on; it changes the State. runs returns for how long a workload runs from its admission
-// on, [Never] if it does not end; for one that is running already, that is from ReservedAt on. seen is told what happens.
-func New(s *state.State, now workload.Instant, runs func(*state.Workload) workload.Instant, seen func(Moment)) *Future {
-	f := &Future{s: s, now: now, runs: runs, seen: seen, running: map[string]*run{}}
+// New returns the future of a State from a time on; it changes the State. seen is told what happens.
+func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *Future {
+	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}}
 	for _, uid := range s.UIDs() {
 		def, _ := s.Definition(uid)
 		switch {
 		case def.Evicting && def.Reserved:
-			f.release(&def)
+			f.stop(&run{def: def})
 		case def.Reserved:
 			def.Admitted, def.Ready = len(def.Delayed) == 0, len(def.Delayed) == 0
 			def.PlaceNow = len(def.Delayed) > 0
@@ -103,13 +113,21 @@ func New(s *state.State, now workload.Instant, runs func(*state.Workload) worklo
 // Now returns the time that the future has reached.
 func (f *Future) Now() workload.Instant { return f.now }
 
-// Apply applies an event at the current time, such as the arrival of a workload. Settle decides what comes of it.
+// Next returns the time of the next thing that is due; false if there is none.
+func (f *Future) Next() (at workload.Instant, more bool) {
+	if len(f.due) == 0 {
+		return 0, false
+	}
+	return f.due[0].at, true
+}
+
+// Apply applies an event at the current time, such as the arrival of a workload. DecideAll decides what comes of it.
 func (f *Future) Apply(e state.Event) { f.s.Apply(e) }
 
-// Advance lets everything happen before a time, and ends what ends at it. What comes of that, Settle or the next Advance decides.
+// Advance lets everything happen before a time, and ends what ends at it. What comes of that, DecideAll or the next Advance decides.
 func (f *Future) Advance(to workload.Instant) {
 	for {
-		f.Settle()
+		f.DecideAll()
 		if len(f.due) == 0 || f.due[0].at > to {
 			f.now = max(f.now, to)
 			return
@@ -117,7 +135,12 @@ func (f *Future) Advance(to workload.Instant) {
 		f.now = max(f.now, f.due[0].at)
 		for len(f.due) > 0 && f.due[0].at <= f.now {
 			d := heap.Pop(&f.due).(due)
-			if r := f.running[d.uid]; r != nil && r.ends == d.number {
+			switch r := f.running[d.uid]; {
+			case r == nil || r.ends != d.number:
+			case r.stops:
+				delete(f.running, d.uid)
+				f.release(&r.def)
+			default:
 				f.finish(r)
 			}
 		}
@@ -130,8 +153,8 @@ func (f *Future) Advance(to workload.Instant) {
 // stepBudget is the budget of one step. Steps are repeated until nothing is left, so it changes no outcome.
 const stepBudget = 1 << 20
 
-// Settle decides at the current time until nothing is left to decide.
-func (f *Future) Settle() {
+// DecideAll decides at the current time until nothing is left to decide.
+func (f *Future) DecideAll() {
 	for {
 		r := f.s.Step(f.now, stepBudget)
 		for i := range r.Decisions {
@@ -183,7 +206,7 @@ func (f *Future) start(d *cycle.Decision) {
 		return
 	}
 	g := f.s.Grant(d)
-	def.Take(&g, d.Workload.ReservedAt, false)
+	def.TakeGrant(&g, d.Workload.ReservedAt, false)
 	def.Version++
 	f.s.Apply(state.AdmissionWritten(def))
 	replaced := f.ended(def)
@@ -226,7 +249,7 @@ func (f *Future) ended(def state.Workload) (slice *due) {
 func (f *Future) hold(def state.Workload) *run {
 	r := &run{def: def}
 	f.running[def.UID] = r
-	if length := f.runs(&def); length < Never-max(0, def.ReservedAt) {
+	if length := f.Runs(&def); length < Never-max(0, def.ReservedAt) {
 		r.ends = f.later(max(f.now, def.ReservedAt+length), def.UID)
 	}
 	return r
@@ -242,15 +265,21 @@ func (f *Future) ready(r *run) {
 
 func (f *Future) preempt(uid string, by *state.Workload) {
 	r := f.running[uid]
-	if r == nil {
+	if r == nil || r.stops {
 		return
 	}
-	delete(f.running, uid)
 	f.seen(Moment{At: f.now, Kind: Preempted, Def: &r.def, By: by})
 	r.def.Evicting = true
 	r.def.Version++
 	f.s.Apply(state.Written(r.def))
-	f.release(&r.def)
+	f.stop(r)
+}
+
+// stop lets a preempted workload end its pods.
+func (f *Future) stop(r *run) {
+	r.stops = true
+	f.running[r.def.UID] = r
+	r.ends = f.later(f.now+f.Grace, r.def.UID)
 }
 
 // release makes a workload pending again.

@@ -120,7 +120,7 @@ func (p *player) current(name string) bool {
 func (p *player) admit(name string) (settled bool) {
 	w, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
-	def.Take(&w.grant, w.at, p.checked[name])
+	def.TakeGrant(&w.grant, w.at, p.checked[name])
 	def.Version++
 	p.s.Apply(state.AdmissionWritten(*def))
 	return !p.succeed(def)

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Take makes w what it is once a grant of a time is written: admitted, unless checks are pending or places are to be found later.
-func (w *Workload) Take(g *Grant, at workload.Instant, checks bool) {
+// TakeGrant changes w as a written grant of a time does: it is admitted, unless checks are pending or places are to be found later.
+func (w *Workload) TakeGrant(g *Grant, at workload.Instant, checks bool) {
 	w.Reserved, w.Admitted, w.Queue, w.ReservedAt = true, !checks, g.Queue, at
 	w.Held, w.Placed, w.Delayed = nil, nil, nil
 	for _, ps := range g.PodSets {
@@ -23,7 +23,7 @@ func (w *Workload) Take(g *Grant, at workload.Instant, checks bool) {
 	w.placed(g)
 }
 
-// TakePlaces makes w what it is once the places that a second pass found are written.
+// TakePlaces changes w as the written places of a second pass do.
 func (w *Workload) TakePlaces(g *Grant) {
 	w.Placed, w.Admitted, w.Delayed, w.PlaceNow, w.Unhealthy = nil, true, nil, false, nil
 	w.placed(g)

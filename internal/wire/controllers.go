@@ -44,7 +44,7 @@ import (
 
 // addEverything adds all controllers, servers and webhooks of the enabled groups to the manager.
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
-	options := stateOptions(&cfg.Options)
+	options := StateOptions(&cfg.Options)
 	s := state.New(options)
 	s.Record(inspect.FlightEvents)
 	e := engine.New(s, time.Now)

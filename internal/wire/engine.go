@@ -12,7 +12,8 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-func stateOptions(o *options.Options) state.Options {
+// StateOptions returns the settings of the engine for options of the manager.
+func StateOptions(o *options.Options) state.Options {
 	on := o.Gates.On
 	out := state.Options{Options: cycle.Defaults(), NoClasses: !on(feature.SchedulingEquivalenceHashing)}
 	out.IgnoreUndeclared = o.Resources.IgnoreUndeclared

@@ -25,10 +25,10 @@ func TestTopologyGates(t *testing.T) {
 		"TASBalancedPlacement":                        {feature.TASBalancedPlacement, func(o *state.Options) { o.Topology.Balanced = true }},
 		"TASRespectNodeAffinityPreferred":             {feature.TASRespectNodeAffinityPreferred, func(o *state.Options) { o.Topology.Affinity = true }},
 	} {
-		want, turned := stateOptions(&defaults), defaults
+		want, turned := StateOptions(&defaults), defaults
 		turned.Gates = defaults.Gates.With(tc.gate, !defaults.Gates.On(tc.gate))
 		tc.want(&want)
-		if diff := cmp.Diff(want, stateOptions(&turned)); diff != "" {
+		if diff := cmp.Diff(want, StateOptions(&turned)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}

@@ -51,9 +51,7 @@ type capacitySink struct {
 }
 
 func (c *capacitySink) SetNode(n capacityplan.Node) {
-	event := state.SetNode{
-		Name: n.Name, Labels: n.Labels, Taints: n.Taints, Ready: n.Ready, Schedulable: n.Schedulable, Allocatable: requestsOf(n.Allocatable),
-	}
+	event := n.Event()
 	c.post(event, func() { c.nodes[n.Name] = event })
 }
 
@@ -62,7 +60,7 @@ func (c *capacitySink) RemoveNode(name string) {
 }
 
 func (c *capacitySink) SetForeign(node string, used capacityplan.Amounts) {
-	event := state.SetForeign{Node: node, Used: requestsOf(used)}
+	event := state.SetForeign{Node: node, Used: used.Requests()}
 	c.post(event, func() { c.foreign[node] = event })
 }
 
@@ -91,14 +89,6 @@ func (c *capacitySink) sync() {
 	c.nodes, c.foreign = nil, nil
 	c.engine.Post(events...)
 	close(c.known)
-}
-
-func requestsOf(amounts capacityplan.Amounts) []state.Request {
-	out := make([]state.Request, len(amounts))
-	for i, a := range amounts {
-		out[i] = state.Request{Resource: a.Resource, Amount: a.Amount}
-	}
-	return out
 }
 
 // addUngater adds the controller that ungates the pods of elastic jobs, and of jobs with a topology assignment.

@@ -125,7 +125,7 @@ func (b balancer) prunedSiblings(t *tree, ids []int32, least int64) *siblings {
 	if !b.mayHold(t, l, ids) {
 		return nil
 	}
-	set := b.gather(t, l, ids)
+	set := b.gatherSiblings(t, l, ids)
 	test := b.test(set.list)
 	if l < b.g.slice {
 		test = b.test(set.kids)
@@ -147,7 +147,7 @@ func (b balancer) prunedSiblings(t *tree, ids []int32, least int64) *siblings {
 	if !b.leader || lower <= 0 || lower < least {
 		return nil
 	}
-	if set = b.gather(t, l, ids); b.prune(t, set, lower) {
+	if set = b.gatherSiblings(t, l, ids); b.prune(t, set, lower) {
 		return set
 	}
 	return nil
@@ -187,8 +187,8 @@ func (b balancer) mayHold(t *tree, l int, ids []int32) bool {
 	return left <= 0
 }
 
-// gather lists siblings in the scratch memory for a trial.
-func (b balancer) gather(t *tree, l int, ids []int32) *siblings {
+// gatherSiblings lists siblings in the scratch memory for a trial.
+func (b balancer) gatherSiblings(t *tree, l int, ids []int32) *siblings {
 	set := &b.scratch.trial
 	*set = siblings{list: set.list[:0], kids: set.kids[:0], ends: set.ends[:0], counts: set.counts[:0]}
 	for _, id := range ids {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
@@ -47,6 +48,22 @@ type Node struct {
 	// Ready is the Ready condition; Schedulable is false for a cordoned node.
 	Ready, Schedulable bool
 	Allocatable        Amounts
+}
+
+// Event is the event that tells a State of the node.
+func (n Node) Event() state.SetNode {
+	return state.SetNode{
+		Name: n.Name, Labels: n.Labels, Taints: n.Taints, Ready: n.Ready, Schedulable: n.Schedulable, Allocatable: n.Allocatable.Requests(),
+	}
+}
+
+// Requests returns the amounts as a State counts them.
+func (a Amounts) Requests() []state.Request {
+	out := make([]state.Request, len(a))
+	for i, q := range a {
+		out[i] = state.Request{Resource: q.Resource, Amount: q.Amount}
+	}
+	return out
 }
 
 // NodeOf returns what placement needs of a node.

@@ -1,0 +1,140 @@
+package simulate
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/berth-project/berth/internal/foresight/simulation"
+)
+
+// writeText writes tables, the sides next to each other.
+func writeText(w io.Writer, sides []named) error {
+	t := tabwriter.NewWriter(w, 6, 1, 3, ' ', 0)
+	row := func(label string, cell func(named) string) {
+		cells := []string{label}
+		for _, s := range sides {
+			cells = append(cells, cell(s))
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	row("", func(s named) string { return strings.ToUpper(s.Name) })
+	row("JOBS", func(s named) string { return fmt.Sprint(s.Jobs) })
+	row("  finished", func(s named) string { return fmt.Sprint(s.Finished) })
+	row("  never started", func(s named) string { return fmt.Sprint(s.Refused) })
+	row("ALL IS OVER AFTER", func(s named) string { return length(s.Makespan) })
+	for i := range sides[0].Utilisation {
+		row("USE OF "+sides[0].Utilisation[i].Resource, func(s named) string {
+			if i >= len(s.Utilisation) {
+				return "-"
+			}
+			return percent(s.Utilisation[i].Share)
+		})
+		row("  until the last submission", func(s named) string {
+			if i >= len(s.Utilisation) {
+				return "-"
+			}
+			return percent(s.Utilisation[i].Loaded)
+		})
+	}
+	row("IDLE", func(s named) string { return percent(s.IdleWhileWaiting) })
+	row("PREEMPTIONS", func(s named) string { return fmt.Sprint(s.Preemptions) })
+	row("REPEATED", func(s named) string { return percent(s.Repeated) })
+	row("FAIRNESS", func(s named) string { return fmt.Sprintf("%.2f", s.Fairness) })
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		title string
+		of    func(*simulation.Result) []simulation.Class
+	}{
+		{"WAITS BY CLASS", func(r *simulation.Result) []simulation.Class { return r.Classes }},
+		{"WAITS BY QUEUE", func(r *simulation.Result) []simulation.Class { return r.Queues }},
+	} {
+		fmt.Fprintln(w)
+		t = tabwriter.NewWriter(w, 6, 1, 3, ' ', 0)
+		cells := []string{part.title, "JOBS"}
+		for _, s := range sides {
+			cells = append(cells, strings.ToUpper(s.Name)+": P50", "P90", "P99", "PREEMPTED", "SLOWDOWN")
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		for i, first := range part.of(sides[0].Result) {
+			cells := []string{first.Name, fmt.Sprint(first.Jobs)}
+			for _, s := range sides {
+				c := part.of(s.Result)[i] // the jobs are the same
+				cells = append(cells, length(c.P50), length(c.P90), length(c.P99), fmt.Sprint(c.Preemptions), fmt.Sprintf("%.1f", c.Slowdown))
+			}
+			fmt.Fprintln(t, strings.Join(cells, "\t"))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+// length is a time in two units at most.
+func length(s float64) string {
+	n := int64(math.Round(s))
+	switch {
+	case n < 60:
+		return fmt.Sprintf("%ds", n)
+	case n < 3600:
+		return fmt.Sprintf("%dm%02ds", n/60, n%60)
+	case n < 48*3600:
+		return fmt.Sprintf("%dh%02dm", n/3600, n%3600/60)
+	}
+	return fmt.Sprintf("%dd%02dh", n/86400, n%86400/3600)
+}
+
+//go:embed report.html
+var page string
+
+var report = template.Must(template.New("report").Funcs(template.FuncMap{
+	"percent": percent, "length": length,
+	"line": func(s simulation.Series, longest float64) template.HTMLAttr {
+		return template.HTMLAttr(line(s, longest))
+	}, //nolint:gosec // numbers only
+	"bar": bar, "colour": func(i int) string { return colours[i%len(colours)] },
+	"at": func(list []simulation.Class, i int) simulation.Class { return list[i] },
+	"y":  func(i int) int { return 20 * i },
+}).Parse(page))
+
+// colours can be told apart by most readers who do not see all colours.
+var colours = []string{"#0b6bcb", "#d9730d", "#2f855a", "#8e44ad", "#b83280", "#4a5568"}
+
+// The size of the picture of the use.
+const width, height = 900, 220
+
+// line is the attribute of a polyline: the use of the quota over time.
+func line(s simulation.Series, longest float64) string {
+	var b strings.Builder
+	b.WriteString(`points="`)
+	for i, used := range s.Used {
+		fmt.Fprintf(&b, "%.1f,%.1f ", (float64(i)+0.5)*s.Interval/longest*width, height-used*height)
+	}
+	b.WriteString(`"`)
+	return b.String()
+}
+
+// bar is the length of a bar for a wait, on a scale of logarithms from 1 s to the longest.
+func bar(wait, longest float64) float64 {
+	return math.Round(600 * math.Log1p(wait) / math.Log1p(max(1, longest)))
+}
+
+func writeHTML(w io.Writer, sides []named) error {
+	longest, wait := 1.0, 1.0
+	for _, s := range sides {
+		longest = max(longest, s.Makespan)
+		for _, c := range s.Classes {
+			wait = max(wait, c.P90)
+		}
+	}
+	return report.Execute(w, map[string]any{"Sides": sides, "First": sides[0], "Longest": longest, "Wait": wait, "Width": width, "Height": height, "Across": width + 80})
+}

@@ -1,0 +1,80 @@
+package simulation
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// The fields of the Standard Workload Format that are read, from 0. The format has 18, separated by spaces; -1 is unknown, and lines that
+// begin with a semicolon are comments.
+const (
+	swfNumber    = 0
+	swfSubmit    = 1
+	swfRun       = 3
+	swfAllocated = 4
+	swfRequested = 7
+	swfUser      = 11
+	swfQueue     = 14
+	swfFields    = 18
+)
+
+// Processor is what a processor of a trace in the Standard Workload Format is here.
+type Processor struct {
+	Resource string
+	Amount   resource.Amount
+}
+
+// ReadSWF reads a trace in the Standard Workload Format. A job gets a pod for each processor that it requested, or else was allocated. Its
+// owner is its user, or else its queue. Jobs that never ran, which have no run time or no processors, are left out, and counted.
+func ReadSWF(source string, from io.Reader, processor Processor) (jobs []Job, left int, err error) {
+	in := bufio.NewScanner(from)
+	in.Buffer(nil, 1<<20)
+	for line := 1; in.Scan(); line++ {
+		text := strings.TrimSpace(in.Text())
+		if text == "" || text[0] == ';' {
+			continue
+		}
+		fields := strings.Fields(text)
+		if len(fields) != swfFields {
+			return nil, 0, fmt.Errorf("%s:%d: %d fields; a line of the Standard Workload Format has %d", source, line, len(fields), swfFields)
+		}
+		var n [swfFields]float64
+		for i, f := range fields {
+			if n[i], err = strconv.ParseFloat(f, 64); err != nil || !(n[i] >= -1e15 && n[i] <= 1e15) {
+				return nil, 0, fmt.Errorf("%s:%d: field %d: %q is no number", source, line, i+1, f)
+			}
+		}
+		processors := n[swfRequested]
+		if processors <= 0 {
+			processors = n[swfAllocated]
+		}
+		if n[swfRun] < 0 || processors <= 0 || n[swfSubmit] < 0 {
+			left++
+			continue
+		}
+		if processors > 1_000_000 || n[swfRun] > most || n[swfSubmit] > most {
+			return nil, 0, fmt.Errorf("%s:%d: more than a million processors, or a time of more than a century", source, line)
+		}
+		owner := n[swfUser]
+		if owner < 0 {
+			owner = max(0, n[swfQueue])
+		}
+		jobs = append(jobs, Job{
+			Name: fields[swfNumber], Namespace: "default", Owner: int64(owner), Pods: int32(processors), Line: line,
+			Submit: workload.Instant(n[swfSubmit] * float64(Second)), Run: workload.Instant(n[swfRun] * float64(Second)),
+			PerPod: []state.Request{{Resource: processor.Resource, Amount: processor.Amount}},
+		})
+	}
+	if err := in.Err(); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", source, err)
+	}
+	InOrder(jobs)
+	return jobs, left, nil
+}
