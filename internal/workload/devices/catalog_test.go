@@ -352,7 +352,7 @@ func BenchmarkSelect(b *testing.B) {
 	})
 }
 
-// BenchmarkKept tells how many bytes a selection over 8,000 devices keeps: those that are accounted for, and those of the heap.
+// BenchmarkKept reports the bytes that the answer to a selection of 8,000 devices keeps, as accounted and as measured on the heap.
 func BenchmarkKept(b *testing.B) {
 	const n = 64
 	for b.Loop() {
@@ -371,7 +371,7 @@ func BenchmarkKept(b *testing.B) {
 	}
 }
 
-// BenchmarkPrograms tells how many bytes of the heap a compiled expression keeps.
+// BenchmarkPrograms reports the bytes of the heap that a compiled expression keeps.
 func BenchmarkPrograms(b *testing.B) {
 	const n = 64
 	for name, expression := range map[string]string{"short": "%d < 64 && " + hasCores, "long": "%d < 64" + strings.Repeat(" && "+hasCores, 150)} {

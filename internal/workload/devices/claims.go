@@ -22,7 +22,7 @@ const (
 	evaluating = 50
 )
 
-// compiling is about what it costs to compile an expression.
+// compiling estimates the cost of compiling an expression.
 func compiling(expression string) int { return 10_000 + 100*len(expression) }
 
 // claim has the charges of a claim that is made from a template. Its fields are guarded by Catalog.mu.
@@ -90,8 +90,8 @@ func (w *shallow) Compiles(string) string {
 	return ""
 }
 
-// evaluate counts deep claims of older generations, until one turn is spent: always one of the namespace that has cost the least since all
-// claims were counted. A namespace with many selections, or costly ones, delays its own.
+// evaluate counts deep claims of older generations, until one turn is spent. The next claim is always of the namespace whose claims have cost
+// the least since none was pending: a namespace with many or costly selections delays its own.
 func (c *Catalog) evaluate(ctx context.Context) {
 	c.refresh()
 	todo := c.pending()
@@ -132,7 +132,7 @@ func (c *Catalog) refresh() {
 	c.of = inventoryOf(slices.Collect(maps.Values(c.slices.known)))
 }
 
-// pending returns the deep claims of older generations by namespace: first the one that is begun, then the oldest.
+// pending returns the deep claims of older generations by namespace: first the claim that is begun, then the oldest.
 func (c *Catalog) pending() map[string][]*claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func (w *world) Select(s plan.Selection) (*plan.Selected, *plan.Problem) {
 	}
 	a := w.answer(k)
 	w.extend(a, s)
-	w.settle(k, a)
+	w.keepAnswer(k, a)
 	if !a.finished() {
 		w.unfinished = true
 		return nil, &plan.Problem{Reading: true}
@@ -247,7 +247,7 @@ func (w *world) Select(s plan.Selection) (*plan.Selected, *plan.Problem) {
 	return &plan.Selected{Matches: a.matches, Problem: a.problem}, nil
 }
 
-// short cuts a text that a message has no place for.
+// short cuts a text that is too long for a message.
 func short(text string) string {
 	const most = 1000
 	if len(text) > most {

@@ -76,7 +76,7 @@ func (a *answer) matches(yield func(plan.Match) bool) {
 	}
 }
 
-// takeOver copies what is known of the devices of a slice, of which next is the first.
+// takeOver copies the former answer for the devices of a slice, of which next is the first.
 func (a *answer) takeOver(s *resourcev1.ResourceSlice) {
 	old := a.former
 	if old == nil {
@@ -107,7 +107,7 @@ type answers struct {
 	of           *inventory
 	known        map[key]*answer
 	bytes, limit int            // of the known ones
-	quantum      int            // see there
+	quantum      int            // the constant, but in tests
 	spent        map[string]int // by namespace, while claims wait
 	evaluated    int            // devices
 }
@@ -125,9 +125,9 @@ func (c *answers) answer(k key) *answer {
 	return out
 }
 
-// settle stores an answer. Others are dropped to stay in the limit, any of them: claims are counted in turns, so that the one which is used
-// least recently is the next to be needed. Unfinished ones stay: there is one in each namespace.
-func (c *answers) settle(k key, a *answer) {
+// keepAnswer stores an answer, and drops random other answers above the limit: claims are counted in turns, so the least recently used answer
+// is the next to be needed. Unfinished answers stay: a namespace has one at most.
+func (c *answers) keepAnswer(k key, a *answer) {
 	c.drop(k)
 	c.known[k], a.bytes = a, a.size()
 	c.bytes += a.bytes
@@ -157,7 +157,7 @@ func (c *answers) retain(used map[key]bool) {
 	}
 }
 
-// extend evaluates what is unknown, as far as the quantum goes.
+// extend evaluates the remaining devices, until the quantum is spent.
 func (w *world) extend(a *answer, s plan.Selection) {
 	before := w.evaluated
 	defer func() {
