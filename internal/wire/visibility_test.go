@@ -404,7 +404,7 @@ func (s *seen) devices(t *testing.T) {
 		s.create(template, w)
 	}
 	for name, words := range map[string][]string{
-		"short-of-quota":   {"waits", "gpus", "6", "4"},
+		"short-of-quota":   {"waits", "gpus in flavor f: 6 requested, at most 4 can ever be had here"},
 		"short-of-devices": {"in no queue", "request r of ResourceClaimTemplate devices selects 3 devices of DeviceClass gpu, and 0 of the known ones match"},
 	} {
 		wait.Until(t, name+" is explained", func() error {

@@ -212,7 +212,7 @@ func (w *world) matches(expressions []string, d dracel.Device) (bool, error) {
 		is, details, err := compiled.DeviceMatches(w.ctx, d)
 		w.left -= evaluating
 		if details != nil && details.ActualCost() != nil {
-			w.left -= int(min(*details.ActualCost(), quantum)) //nolint:gosec // it is small
+			w.left -= int(min(*details.ActualCost(), quantum))
 		}
 		if err != nil || !is {
 			return false, err
