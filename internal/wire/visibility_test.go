@@ -410,8 +410,11 @@ func (s *seen) devices(t *testing.T) {
 		wait.Until(t, name+" is explained", func() error {
 			code, body := s.as("", "GET", ours+"namespaces/red/workloads/"+name+"/explanation", "")
 			var e berthv1alpha1.Explanation
-			if err := json.Unmarshal([]byte(body), &e); err != nil || code != http.StatusOK {
-				return fmt.Errorf("%d %s (%v)", code, body, err)
+			if code != http.StatusOK {
+				return fmt.Errorf("%d %s", code, body)
+			}
+			if err := json.Unmarshal([]byte(body), &e); err != nil {
+				return err
 			}
 			for _, word := range words {
 				if !strings.Contains(e.Text, word) {
