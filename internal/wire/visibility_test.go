@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -176,7 +178,9 @@ const (
 func TestVisibility(t *testing.T) {
 	admin, c := ownServer(t)
 	s := &seen{t, admin, c}
-	s.manage("", true)
+	o := options.Default()
+	o.Resources.DeviceClassMappings = []configv1beta2.DeviceClassMapping{{Name: "gpus", DeviceClassNames: []corev1.ResourceName{"gpu"}}}
+	s.manageWith(o, "", true)
 	for _, ns := range []string{"red", "blue"} {
 		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
@@ -213,6 +217,7 @@ func TestVisibility(t *testing.T) {
 	t.Run("users", s.users)
 	t.Run("bodies", s.bodies)
 	t.Run("explanation", s.explanations)
+	t.Run("devices", s.devices)
 	t.Run("discovery", s.discovery)
 	t.Run("openapi", s.openAPI)
 	t.Run("standby", s.standby)
@@ -379,6 +384,46 @@ func (s *seen) explanations(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// devices: an explanation names the devices that are short, and how many. spec: 20 §4.12.
+func (s *seen) devices(t *testing.T) {
+	q := clusterQueue("devices", "64")
+	g := &q.Spec.ResourceGroups[0]
+	g.CoveredResources = append(g.CoveredResources, "gpus")
+	g.Flavors[0].Resources = append(g.Flavors[0].Resources, kueue.ResourceQuota{Name: "gpus", NominalQuota: resource.MustParse("4")})
+	request := resourcev1.DeviceRequest{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: 3}}
+	selecting := *request.DeepCopy()
+	selecting.Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: "true"}}}
+	s.create(q, localQueue("red", "devices", "devices"), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	for name, r := range map[string]resourcev1.DeviceRequest{"quota": request, "devices": selecting} {
+		template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: name}}
+		template.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{r}
+		w := waiting("red", "devices", "short-of-"+name, 0)
+		w.Spec.PodSets[0].Template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: &name}}
+		s.create(template, w)
+	}
+	for name, words := range map[string][]string{
+		"short-of-quota":   {"waits", "gpus in flavor f: 6 requested, at most 4 can ever be had here"},
+		"short-of-devices": {"in no queue", "request r of ResourceClaimTemplate devices selects 3 devices of DeviceClass gpu, and 0 of the known ones match"},
+	} {
+		wait.Until(t, name+" is explained", func() error {
+			code, body := s.as("", "GET", ours+"namespaces/red/workloads/"+name+"/explanation", "")
+			var e berthv1alpha1.Explanation
+			if code != http.StatusOK {
+				return fmt.Errorf("%d %s", code, body)
+			}
+			if err := json.Unmarshal([]byte(body), &e); err != nil {
+				return err
+			}
+			for _, word := range words {
+				if !strings.Contains(e.Text, word) {
+					return fmt.Errorf("no %q in %+v", word, e)
+				}
+			}
+			return nil
+		})
+	}
 }
 
 func (s *seen) discovery(t *testing.T) {

@@ -30,7 +30,7 @@ const mapped = `
 featureGates: {KueueDRAIntegrationConsumableCapacity: true}
 resources:
   deviceClassMappings:
-  - {name: gpus, deviceClassNames: [big, small, late, absent]}
+  - {name: gpus, deviceClassNames: [big, small, late, late-too, absent]}
   - name: slices
     deviceClassNames: [parts]
     sources: [{counter: {name: memory, driver: parts.example.com, deviceSelector: {cel: {expression: "true"}}}}]
@@ -255,6 +255,31 @@ func TestDevices(t *testing.T) {
 			w.template("excess", "shared", 1, asks("41"))
 			w.rejected(w.workload("c", "q", "1", claims("excess")), "request policies", "memory")
 		},
+		"20 §4.12 an extended resource that is named after a class is charged as devices": func(w *world) {
+			const prefix = corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix)
+			unmapped := w.own("unmapped")
+			w.queue("q", "8", devices("gpus", "4"), devices(prefix+"late-too", "4"), devices(prefix+corev1.ResourceName(unmapped), "4"))
+			asks := func(class string) workloadSetting {
+				return func(wl *kueue.Workload) {
+					r := &wl.Spec.PodSets[0].Template.Spec.Containers[0].Resources
+					r.Limits = corev1.ResourceList{prefix + corev1.ResourceName(class): resource.MustParse("3")}
+				}
+			}
+			w.charged(w.workload("without-class", "q", "1", asks("late-too")), prefix+"late-too", 3)
+			w.class("late-too") // it is mapped
+			wait.Until(w.t, "the class counts", func() error {
+				wl := w.workload("", "q", "1", asks("late-too"), func(wl *kueue.Workload) { wl.GenerateName = "backed-" })
+				w.admits(wl)
+				defer w.finish(wl)
+				usage := read(w, wl).Status.Admission.PodSetAssignments[0].ResourceUsage
+				if q := usage["gpus"]; q.Value() != 3 || usage.Name(prefix+"late-too", resource.DecimalSI).Value() != 0 {
+					return fmt.Errorf("charged %v", usage)
+				}
+				return nil
+			})
+			w.class(unmapped)
+			w.charged(w.workload("unmapped", "q", "1", asks(unmapped)), prefix+corev1.ResourceName(unmapped), 3)
+		},
 		"20 §4.12 an extended resource with a class is charged as devices": func(w *world) {
 			name := w.name + ".example.com/gpu"
 			w.queue("q", "8", devices("gpus", "4"), devices(corev1.ResourceName(name), "8"))
@@ -276,6 +301,75 @@ func TestDevices(t *testing.T) {
 			})
 		},
 	})
+}
+
+// rejection is the life of a Workload whose devices cannot be charged at first, for two reasons.
+func rejection(w *world) {
+	w.t.Helper()
+	q := w.queue("q", "8", devices("gpus", "4"))
+	wl := w.workload("a", "q", "1", claims("t"))
+	w.rejected(wl, "there is no ResourceClaimTemplate t")
+	template := w.template("t", "unmapped", 1)
+	w.rejected(wl, "DeviceClass unmapped", "deviceClassMappings")
+	w.must(w.c.Delete(w.ctx(), template))
+	w.template("t", "big", 2)
+	w.charged(wl, "gpus", 2)
+	w.until(wl, "-Requeued")
+	w.finish(wl)
+	w.usage(q, "0", "0")
+}
+
+// TestDevicesKilledAtAnyWrite: a manager that is killed while it rejects a Workload, or takes that back, leaves nothing that the next one does
+// not bring to the same end. spec: 20 §4.12.
+func TestDevicesKilledAtAnyWrite(t *testing.T) {
+	at := cluster(t)
+	launch(t, at, configured(t, mapped), only(t, "webhooks")).ready()
+	lived := func(t *testing.T, p planned) (writes []string, killed bool) {
+		s := newSaboteur()
+		m := launch(t, at, configured(t, mapped), only(t, "-webhooks"), through(s.wrap))
+		over, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for !s.isDead() {
+				select {
+				case <-over:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+			_ = m.end()
+			m = launch(t, at, configured(t, mapped), only(t, "-webhooks"))
+			<-over
+		}()
+		t.Run("life", func(t *testing.T) {
+			w := newWorld(t)
+			s.plan(w.name, p)
+			rejection(w)
+			writes, _ = s.result(w.name)
+		})
+		close(over)
+		<-ended
+		if err := m.end(); err != nil {
+			t.Error(err)
+		}
+		return writes, s.isDead()
+	}
+	writes, _ := lived(t, planned{})
+	if len(writes) < 3 {
+		t.Fatalf("only %d writes in a whole life: the test lost its way", len(writes))
+	}
+	kills := 0
+	for _, i := range embeddedtest.SampleWrites(t, writes) {
+		t.Run(fmt.Sprintf("write %d, %s", i, writes[i-1]), func(t *testing.T) {
+			if _, died := lived(t, planned{i, killed}); died {
+				kills++
+			}
+		})
+	}
+	t.Logf("%d kills at %d writes", kills, len(writes))
+	if kills == 0 {
+		t.Error("no manager was killed")
+	}
 }
 
 // TestDevicesOff: without the feature gate, claims hold a Workload back, or are ignored.

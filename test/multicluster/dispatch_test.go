@@ -203,6 +203,8 @@ func (c *cluster) deactivates(hub *cluster, j *batchv1.Job) {
 // frameworks are the kinds of jobs.
 const frameworks = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
 
+const mapped = "resources: {deviceClassMappings: [{name: gpus, deviceClassNames: [gpu]}]}\n"
+
 // TestDispatch is the life of Jobs that a hub sends to two workers.
 func TestDispatch(t *testing.T) {
 	if testing.Short() {
@@ -211,7 +213,7 @@ func TestDispatch(t *testing.T) {
 	t.Parallel()
 	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
 		// A worker that is only slow is never lost: that would move Jobs. The test of a lost one has another limit.
-		"hub": frameworks + "multiKueue: {workerLostTimeout: 15m, gcInterval: 5s}\n", "w1": frameworks, "w2": frameworks,
+		"hub": frameworks + mapped + "multiKueue: {workerLostTimeout: 15m, gcInterval: 5s}\n", "w1": frameworks + mapped, "w2": frameworks + mapped,
 	})
 	hub, w1, w2 := all[0], all[1], all[2]
 	workers := map[string]*cluster{"w1": w1, "w2": w2}
@@ -324,6 +326,7 @@ func TestDispatch(t *testing.T) {
 		}
 		w1.empty()
 	})
+	t.Run("devices are charged on each side by its own template", func(t *testing.T) { chargesDevices(t, hub, w1, w2) })
 	t.Run("a JobSet", func(t *testing.T) {
 		js := jobSet("set", "2")
 		hub.create(js)

@@ -1,5 +1,6 @@
-// Package devices knows the devices of a cluster: it watches what the API server has in resource.k8s.io/v1, and evaluates selectors over
-// ResourceSlices, each slice once for each selection. It writes nothing. Package workload/plan/devices counts with it. spec: 20 §4.12.
+// Package devices knows the devices of a cluster: it watches what the API server has in resource.k8s.io/v1, and charges claims by it, once
+// for each template. Selectors are evaluated over ResourceSlices, each slice once for each selection. It writes nothing. Package
+// workload/plan/devices has the rules. spec: 20 §4.12.
 package devices
 
 import (
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -25,10 +25,14 @@ import (
 const (
 	// patience is how long a watch may take to deliver what exists before workloads are told that it does not.
 	patience = 5 * time.Second
+	// settling is how long the start may wait for the devices of all workloads. Those whose devices are not known by then join their queues later.
+	settling = 30 * time.Second
 	// pause is the least time between two evaluations: one evaluation covers all events in between.
 	pause = 100 * time.Millisecond
-	// programs is how many compiled expressions are kept.
-	programs = 1000
+	// programs is how many compiled expressions are kept, of up to 0.2 MB each.
+	programs = 200
+	// memory is how many bytes of answers are kept.
+	memory = 16 << 20
 )
 
 // Catalog knows devices, classes and templates. Its watches begin with the first workload that needs them, that of DeviceClasses with the
@@ -51,21 +55,24 @@ type Catalog struct {
 	templates watch[resourcev1.ResourceClaimTemplate]
 	classes   watch[resourcev1.DeviceClass]
 	slices    watch[resourcev1.ResourceSlice]
-	// selections by key. round counts reports; a selection that no workload asked for since the last one is dropped.
-	selections map[string]*selection
-	dirty      bool // slices have changed since the last evaluation
-	round      int
+	// claims by template. round counts reports; a claim that no workload asked for since the last one is dropped.
+	claims map[types.NamespacedName]*claim
+	round  int
+	dirty  bool // slices have changed since the last evaluation
+	// generation counts changes of what claims are charged by: mappings, classes and slices.
+	generation int
+	counted    int // claims
 
-	current   []plan.Slice // by the goroutine
-	evaluated int          // devices that were evaluated, by the goroutine
+	answers // by the goroutine
 }
 
 // New returns a catalog that needs a Start. The API is not served before Serve is called.
 func New(rules plan.Rules, cache ctrlcache.Cache, log logr.Logger, changed func(ctx context.Context, all bool)) *Catalog {
 	c := &Catalog{
 		cache: cache, log: log, changed: changed, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		cel:        dracel.NewCache(programs, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}),
-		selections: map[string]*selection{},
+		cel:     dracel.NewCache(programs, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}),
+		claims:  map[types.NamespacedName]*claim{},
+		answers: answers{of: inventoryOf(nil), known: map[key]*answer{}, spent: map[string]int{}, limit: memory, quantum: quantum},
 	}
 	c.rules.Store(&rules)
 	return c
@@ -76,7 +83,7 @@ func (c *Catalog) Serve() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.served = true
-	c.note(true)
+	c.renew()
 }
 
 // Count returns the charges for the devices of a workload, given the resources of its pods.
@@ -91,6 +98,12 @@ func (c *Catalog) SetMappings(mappings []configv1beta2.DeviceClassMapping) {
 	c.rules.Store(&rules)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.renew()
+}
+
+// renew has all claims counted again, and asks for a report, with mu.
+func (c *Catalog) renew() {
+	c.generation++
 	c.note(true)
 }
 
@@ -105,20 +118,6 @@ func (c *Catalog) poke() {
 	case c.wake <- struct{}{}:
 	default:
 	}
-}
-
-// Template returns a ResourceClaimTemplate, nil if there is none.
-func (c *Catalog) Template(namespace, name string) (*resourcev1.ResourceClaimTemplate, *plan.Problem) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return get(c, &c.templates, types.NamespacedName{Namespace: namespace, Name: name}, "ResourceClaimTemplates")
-}
-
-// Class returns a DeviceClass, nil if there is none.
-func (c *Catalog) Class(name string) (*resourcev1.DeviceClass, *plan.Problem) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return get(c, &c.classes, types.NamespacedName{Name: name}, "DeviceClasses")
 }
 
 // Backing returns the DeviceClass that backs an extended resource, nil for none. While classes cannot be read, there is none: a cluster
@@ -137,40 +136,11 @@ func (c *Catalog) Backing(name corev1.ResourceName) (*resourcev1.DeviceClass, *p
 	}
 	var of []*resourcev1.DeviceClass
 	for _, class := range c.classes.known {
-		if class.Spec.ExtendedResourceName != nil && *class.Spec.ExtendedResourceName == string(name) {
+		if plan.Backs(class, name) {
 			of = append(of, class)
 		}
 	}
 	return plan.Newest(of), nil
-}
-
-// Select returns the devices of a selection, once they are evaluated.
-func (c *Catalog) Select(s plan.Selection) (*plan.Selected, *plan.Problem) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if problem := c.slices.ready(c, "ResourceSlices"); problem != nil {
-		return nil, problem
-	}
-	key := s.Key()
-	of := c.selections[key]
-	if of == nil {
-		of = &selection{Selection: s}
-		c.selections[key] = of
-		c.poke()
-	}
-	of.asked = c.round
-	if of.answer == nil {
-		return nil, &plan.Problem{Text: "its devices are being evaluated", Reading: true}
-	}
-	return of.answer, nil
-}
-
-// Compiles returns why an expression is no selector of devices, "" if it is one.
-func (c *Catalog) Compiles(expression string) string {
-	if result := c.cel.GetOrCompile(expression); result.Error != nil {
-		return result.Error.Error()
-	}
-	return ""
 }
 
 // get returns an object that is watched, nil if there is none.
@@ -218,11 +188,11 @@ func (c *Catalog) NeedLeaderElection() bool { return false }
 func (c *Catalog) classChanged(old, class *resourcev1.DeviceClass) {
 	if old == nil || class == nil || !equality.Semantic.DeepEqual(old.Spec.Selectors, class.Spec.Selectors) ||
 		!equality.Semantic.DeepEqual(old.Spec.ExtendedResourceName, class.Spec.ExtendedResourceName) {
-		c.note(true)
+		c.renew()
 	}
 }
 
-// report calls changed, and drops the selections that no workload needs any more.
+// report calls changed, and drops the claims that no workload needs any more, with their selections.
 func (c *Catalog) report(ctx context.Context) {
 	c.mu.Lock()
 	noted, all := c.noted, c.notedAll
@@ -237,11 +207,16 @@ func (c *Catalog) report(ctx context.Context) {
 	c.changed(ctx, all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, s := range c.selections {
-		if s.asked < c.round {
-			delete(c.selections, key)
+	used := map[key]bool{}
+	for of, cl := range c.claims {
+		if cl.asked < c.round {
+			delete(c.claims, of)
+		}
+		for _, k := range cl.selections {
+			used[k] = used[k] || cl.asked == c.round
 		}
 	}
+	c.retain(used)
 }
 
 // rest ends a round, and wakes who waits for the end of all work.
@@ -253,13 +228,15 @@ func (c *Catalog) rest() {
 	c.idle = make(chan struct{})
 }
 
-// WaitUntilSettled returns when all that was asked for is known, or reading it takes too long.
+// WaitUntilSettled returns when all that was asked for is known, or that takes too long.
 func (c *Catalog) WaitUntilSettled(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
 	for {
 		c.mu.Lock()
 		works := c.busy || c.noted || c.dirty || c.templates.reading() || c.classes.reading() || c.slices.reading()
-		for _, s := range c.selections {
-			works = works || s.answer == nil
+		for _, cl := range c.claims {
+			works = works || cl.deep && cl.counted != c.generation
 		}
 		idle := c.idle
 		c.mu.Unlock()
@@ -275,63 +252,3 @@ func (c *Catalog) WaitUntilSettled(ctx context.Context) {
 }
 
 var _ plan.Known = (*Catalog)(nil)
-
-// watch is the watch of one kind. Its fields are guarded by Catalog.mu.
-type watch[T any] struct {
-	wanted, begun, synced, late bool
-	known                       map[types.NamespacedName]*T
-}
-
-// reading reports that what exists is not delivered yet.
-func (w *watch[T]) reading() bool { return w.wanted && !w.synced && !w.late }
-
-// ready returns why the kind is not known, and starts its watch, with mu.
-func (w *watch[T]) ready(c *Catalog, kinds string) *plan.Problem {
-	switch {
-	case w.synced:
-		return nil
-	case !c.served:
-		return &plan.Problem{Text: "the API server does not serve resource.k8s.io/v1, where " + kinds + " are"}
-	case w.late:
-		return &plan.Problem{Text: "the manager cannot read " + kinds + " (resource.k8s.io/v1); its access rules must allow it"}
-	}
-	if !w.wanted {
-		w.wanted = true
-		c.poke()
-	}
-	return &plan.Problem{Text: kinds + " are being read", Reading: true}
-}
-
-// begin starts a watch that is wanted. changed gets nil for the old object of an addition, and for the new one of a deletion, with mu.
-func begin[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c *Catalog, w *watch[T], kinds string, changed func(old, now *T)) {
-	c.mu.Lock()
-	start := w.wanted && !w.begun
-	w.begun = w.begun || start
-	c.mu.Unlock()
-	if !start {
-		return
-	}
-	go func() {
-		time.AfterFunc(patience, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if !w.synced {
-				w.late = true
-				c.log.Info("Reading takes long, and workloads that need it wait", "kind", kinds)
-				c.note(true)
-			}
-		})
-		if err := follow[T, P](ctx, c, w, changed); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "Watching failed and is tried again", "kind", kinds)
-			time.AfterFunc(patience, func() {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				w.begun = false
-				c.poke()
-			})
-		}
-	}()
-}

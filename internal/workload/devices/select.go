@@ -1,179 +1,220 @@
 package devices
 
 import (
-	"context"
+	"crypto/sha256"
 	"fmt"
-	"slices"
+	"math/bits"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plan "github.com/berth-project/berth/internal/workload/plan/devices"
 )
 
-// selection is a selection with its present answer, nil before the first evaluation.
-type selection struct {
-	plan.Selection
-	answer *plan.Selected
-	asked  int // the round
-	// seen are the answers for single slices, by the goroutine.
-	seen map[*resourcev1.ResourceSlice]outcome
+// inventory is the devices of all current slices, in order. Its devices are numbered. It is not changed.
+type inventory struct {
+	slices []plan.Slice
+	starts map[*resourcev1.ResourceSlice]int // number of the first device of a slice
+	total  int
 }
 
-// outcome is the answer for a slice: indexes of its devices, or a problem.
-type outcome struct {
-	devices []int
-	problem string
+func inventoryOf(list []*resourcev1.ResourceSlice) *inventory {
+	out := &inventory{slices: plan.Current(list), starts: map[*resourcev1.ResourceSlice]int{}}
+	for i := range out.slices {
+		s := out.slices[i].ResourceSlice
+		out.starts[s] = out.total
+		out.total += len(s.Spec.Devices)
+	}
+	return out
 }
 
-// follow fills a watch, and returns once it is filled, or cannot be.
-func follow[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c *Catalog, w *watch[T], changed func(old, now *T)) error {
-	informer, err := c.cache.GetInformer(ctx, P(new(T)), ctrlcache.BlockUntilSynced(false))
-	if err != nil {
-		return err
-	}
-	set := func(o any, deleted bool) {
-		if gone, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
-			o = gone.Obj
-		}
-		object, is := o.(P)
-		if !is {
-			return
-		}
-		key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		old, now := w.known[key], (*T)(object)
-		if deleted {
-			delete(w.known, key)
-			now = nil
-		} else {
-			w.known[key] = now
-		}
-		if old != nil && now != nil && P(old).GetResourceVersion() == object.GetResourceVersion() {
-			return
-		}
-		changed(old, now)
-	}
-	c.mu.Lock()
-	if w.known == nil {
-		w.known = map[types.NamespacedName]*T{}
-	}
-	c.mu.Unlock()
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { set(o, false) },
-		UpdateFunc: func(_, o any) { set(o, false) },
-		DeleteFunc: func(o any) { set(o, true) },
-	})
-	if err != nil {
-		return err
-	}
-	if toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		w.synced, w.late = true, false
-		c.note(true)
-	}
-	return nil
+// key is a hash of a selection.
+type key [sha256.Size]byte
+
+func keyOf(s plan.Selection) key { return sha256.Sum256([]byte(s.Key())) }
+
+// answer is the answer to a selection: one bit for each device. Expressions are not part of it.
+type answer struct {
+	of *inventory
+	// bits are set for devices that match, of those before next. Later devices are not evaluated yet.
+	bits    []uint64
+	next    int
+	problem string // why the device next cannot be evaluated
+	// former, unless nil, is the answer for an older inventory, which is being taken over.
+	former *answer
+	bytes  int // that are accounted for
 }
 
-// evaluate brings the answers of selections up to date: all of them after a change of slices, and new ones. Only slices that a selection
-// has not seen are evaluated.
-func (c *Catalog) evaluate(ctx context.Context) {
-	c.mu.Lock()
-	if !c.slices.synced {
-		c.mu.Unlock()
+// finished reports that the answer is one.
+func (a *answer) finished() bool { return a.next == a.of.total || a.problem != "" }
+
+// size is the number of bytes of an answer, with its entry in a map. The inventory is shared.
+func (a *answer) size() int {
+	const own = 2*(sha256.Size+8) + 96
+	n := own + 8*len(a.bits) + len(a.problem)
+	if a.former != nil {
+		n += a.former.size()
+	}
+	return n
+}
+
+// matches yields the devices that match.
+func (a *answer) matches(yield func(plan.Match) bool) {
+	at := 0
+	for i, word := range a.bits {
+		for ; word != 0; word &= word - 1 {
+			n := i*64 + bits.TrailingZeros64(word)
+			for n >= a.of.starts[a.of.slices[at].ResourceSlice]+len(a.of.slices[at].Spec.Devices) {
+				at++
+			}
+			s := &a.of.slices[at]
+			d := &s.Spec.Devices[n-a.of.starts[s.ResourceSlice]]
+			if !yield(plan.Match{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: d, Complete: s.Complete}) {
+				return
+			}
+		}
+	}
+}
+
+// takeOver copies the former answer for the devices of a slice, of which next is the first.
+func (a *answer) takeOver(s *resourcev1.ResourceSlice) {
+	old := a.former
+	if old == nil {
 		return
 	}
-	var todo []*selection
-	for _, s := range c.selections {
-		if c.dirty || s.answer == nil {
-			todo = append(todo, s)
-		}
+	start, has := old.of.starts[s]
+	known := min(old.next-start, len(s.Spec.Devices))
+	if !has || known < 0 {
+		return
 	}
-	dirty := c.dirty
-	if dirty {
-		list := make([]*resourcev1.ResourceSlice, 0, len(c.slices.known))
-		for _, s := range c.slices.known {
-			list = append(list, s)
-		}
-		c.current = plan.Current(list)
-		c.dirty = false
+	for i := range known {
+		a.set(a.next+i, old.bits[(start+i)/64]&(1<<((start+i)%64)) != 0)
 	}
-	c.mu.Unlock()
-	for _, s := range todo {
-		answer := c.answer(ctx, s)
-		c.mu.Lock()
-		if s.answer == nil || !same(s.answer, answer) {
-			s.answer = answer
-			c.note(false)
-		}
-		c.mu.Unlock()
+	a.next += known
+	if known < len(s.Spec.Devices) {
+		a.problem = old.problem
 	}
 }
 
-func same(a, b *plan.Selected) bool {
-	return a.Problem == b.Problem && slices.Equal(a.Matches, b.Matches)
+func (a *answer) set(n int, matches bool) {
+	if matches {
+		a.bits[n/64] |= 1 << (n % 64)
+	}
 }
 
-// answer evaluates a selection over the current slices.
-func (c *Catalog) answer(ctx context.Context, s *selection) *plan.Selected {
-	seen, out := make(map[*resourcev1.ResourceSlice]outcome, len(c.current)), &plan.Selected{}
-	for i := range c.current {
-		slice := c.current[i].ResourceSlice
-		if s.Driver != "" && s.Driver != slice.Spec.Driver {
+// answers are the answers to selections, in a limited number of bytes.
+type answers struct {
+	of           *inventory
+	known        map[key]*answer
+	bytes, limit int            // of the known ones
+	quantum      int            // the constant, but in tests
+	spent        map[string]int // by namespace, while claims wait
+	evaluated    int            // devices
+}
+
+// answer returns the answer to a selection for the present inventory, which may be unfinished.
+func (c *answers) answer(k key) *answer {
+	a := c.known[k]
+	if a != nil && a.of == c.of {
+		return a
+	}
+	out := &answer{of: c.of, bits: make([]uint64, (c.of.total+63)/64), former: a}
+	if a != nil {
+		a.former = nil
+	}
+	return out
+}
+
+// keepAnswer stores an answer, and drops random other answers above the limit: claims are counted in turns, so the least recently used answer
+// is the next to be needed. Unfinished answers stay: a namespace has one at most.
+func (c *answers) keepAnswer(k key, a *answer) {
+	c.drop(k)
+	c.known[k], a.bytes = a, a.size()
+	c.bytes += a.bytes
+	for other, of := range c.known {
+		if c.bytes <= c.limit {
+			return
+		}
+		if other != k && of.finished() {
+			c.drop(other)
+		}
+	}
+}
+
+func (c *answers) drop(k key) {
+	if a := c.known[k]; a != nil {
+		delete(c.known, k)
+		c.bytes -= a.bytes
+	}
+}
+
+// retain drops the answers that are not used.
+func (c *answers) retain(used map[key]bool) {
+	for k := range c.known {
+		if !used[k] {
+			c.drop(k)
+		}
+	}
+}
+
+// extend evaluates the remaining devices, until the quantum is spent.
+func (w *world) extend(a *answer, s plan.Selection) {
+	before := w.evaluated
+	defer func() {
+		if w.evaluated > before { // its expressions may have had to be compiled
+			for _, e := range s.Expressions {
+				w.left -= compiling(e)
+			}
+		}
+	}()
+	for i := range a.of.slices {
+		slice := a.of.slices[i].ResourceSlice
+		start, end := a.of.starts[slice], a.of.starts[slice]+len(slice.Spec.Devices)
+		if end <= a.next {
 			continue
 		}
-		of, known := s.seen[slice]
-		if !known {
-			of = c.outcome(ctx, s.Expressions, slice)
+		if s.Driver != "" && s.Driver != slice.Spec.Driver {
+			a.next = end
+			continue
 		}
-		seen[slice] = of
-		if out.Problem == "" {
-			out.Problem = of.problem
+		if a.next == start {
+			a.takeOver(slice)
 		}
-		for _, j := range of.devices {
-			out.Matches = append(out.Matches, plan.Match{
-				Driver: slice.Spec.Driver, Pool: slice.Spec.Pool.Name, Device: &slice.Spec.Devices[j], Complete: c.current[i].Complete,
+		for a.next < end && a.problem == "" && w.left > 0 {
+			d := &slice.Spec.Devices[a.next-start]
+			matches, err := w.matches(s.Expressions, dracel.Device{
+				Driver: slice.Spec.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
 			})
+			if err != nil {
+				a.problem = fmt.Sprintf("device %s of pool %s of driver %s: %s", d.Name, slice.Spec.Pool.Name, slice.Spec.Driver, short(err.Error()))
+				break
+			}
+			a.set(a.next, matches)
+			a.next++
+		}
+		if a.next < end {
+			break
 		}
 	}
-	s.seen = seen
-	return out
-}
-
-// outcome evaluates expressions over the devices of a slice.
-func (c *Catalog) outcome(ctx context.Context, expressions []string, slice *resourcev1.ResourceSlice) (out outcome) {
-	for i := range slice.Spec.Devices {
-		d := &slice.Spec.Devices[i]
-		c.evaluated++
-		matches, err := c.matches(ctx, expressions, dracel.Device{
-			Driver: slice.Spec.Driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
-		})
-		if err != nil {
-			return outcome{problem: fmt.Sprintf("device %s of pool %s of driver %s: %s", d.Name, slice.Spec.Pool.Name, slice.Spec.Driver, err)}
-		}
-		if matches {
-			out.devices = append(out.devices, i)
-		}
+	if a.finished() {
+		a.former = nil
 	}
-	return out
 }
 
-func (c *Catalog) matches(ctx context.Context, expressions []string, d dracel.Device) (bool, error) {
+// matches evaluates expressions over a device.
+func (w *world) matches(expressions []string, d dracel.Device) (bool, error) {
+	w.evaluated++
 	for _, e := range expressions {
-		compiled := c.cel.GetOrCompile(e)
+		compiled := w.cel.GetOrCompile(e)
 		if compiled.Error != nil {
 			return false, compiled.Error
 		}
-		if is, _, err := compiled.DeviceMatches(ctx, d); err != nil || !is {
+		is, details, err := compiled.DeviceMatches(w.ctx, d)
+		w.left -= evaluating
+		if details != nil && details.ActualCost() != nil {
+			w.left -= int(min(*details.ActualCost(), quantum))
+		}
+		if err != nil || !is {
 			return false, err
 		}
 	}

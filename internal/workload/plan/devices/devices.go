@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/utils/ptr"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -30,18 +29,12 @@ type Rules struct {
 // Inactive reports that no workload is affected.
 func (r *Rules) Inactive() bool { return !r.Integrated && !r.Reject }
 
-// Known is what the API server has. Objects that it returns are not changed.
+// Known has what workloads refer to.
 type Known interface {
-	// Template returns a ResourceClaimTemplate, nil if there is none.
-	Template(namespace, name string) (*resourcev1.ResourceClaimTemplate, *Problem)
-	// Class returns a DeviceClass, nil if there is none.
-	Class(name string) (*resourcev1.DeviceClass, *Problem)
-	// Backing returns the DeviceClass that backs an extended resource, nil for none; see Newest.
+	// Claim returns the charges of a claim that is made from a ResourceClaimTemplate, nil if there is no such template; see Rules.Charge.
+	Claim(namespace, template string) (*Claim, *Problem)
+	// Backing returns the DeviceClass that backs an extended resource, nil for none; see Backs and Newest.
 	Backing(corev1.ResourceName) (*resourcev1.DeviceClass, *Problem)
-	// Select returns the devices of a selection.
-	Select(Selection) (*Selected, *Problem)
-	// Compiles returns why an expression is no selector of devices, "" if it is one.
-	Compiles(expression string) string
 }
 
 // Problem is why the devices of a workload cannot be charged.
@@ -103,34 +96,39 @@ func (r *Rules) Count(w *kueue.Workload, pods []corev1.PodSpec, known Known) Cha
 	return out
 }
 
-// count is one run of Count. The first problem stays; what comes after it is still counted.
+// count is one run of Count.
 type count struct {
 	*Rules
 	Known
-	namespace, path string // path of the pods, or of the claim
-	charged         map[corev1.ResourceName]resource.Amount
+	tally
+	namespace, path string // path of the pods
 	replaced        []corev1.ResourceName
-	problem         *Problem
 }
 
-func (c *count) inadmissible(format string, args ...any) {
-	c.fail(&Problem{Text: fmt.Sprintf(format, args...)})
+// tally sums charges. The first problem stays, and charges after it still count.
+type tally struct {
+	charged map[corev1.ResourceName]resource.Amount
+	problem *Problem
 }
 
-func (c *count) fail(p *Problem) {
-	if c.problem == nil {
-		c.problem = p
+func (t *tally) inadmissible(format string, args ...any) {
+	t.fail(&Problem{Text: fmt.Sprintf(format, args...)})
+}
+
+func (t *tally) fail(p *Problem) {
+	if t.problem == nil {
+		t.problem = p
 	}
 }
 
-func (c *count) charge(name corev1.ResourceName, each resource.Amount, times int64) {
-	if c.charged == nil {
-		c.charged = map[corev1.ResourceName]resource.Amount{}
+func (t *tally) charge(name corev1.ResourceName, each resource.Amount, times int64) {
+	if t.charged == nil {
+		t.charged = map[corev1.ResourceName]resource.Amount{}
 	}
-	c.charged[name] = c.charged[name].Add(max(0, each).Mul(times))
+	t.charged[name] = t.charged[name].Add(max(0, each).Mul(times))
 }
 
-// claim counts one claim of a pod.
+// claim charges one claim of a pod.
 func (c *count) claim(pc *corev1.PodResourceClaim) {
 	at := fmt.Sprintf("%s.resourceClaims[%s]", c.path, pc.Name)
 	switch {
@@ -142,147 +140,22 @@ func (c *count) claim(pc *corev1.PodResourceClaim) {
 		c.inadmissible("%s: it names no ResourceClaimTemplate", at)
 		return
 	}
-	t, problem := c.Template(c.namespace, *pc.ResourceClaimTemplateName)
+	of, problem := c.Claim(c.namespace, *pc.ResourceClaimTemplateName)
 	switch {
 	case problem != nil:
 		c.fail(problem)
 		return
-	case t == nil:
+	case of == nil:
 		c.inadmissible("%s: there is no ResourceClaimTemplate %s in the namespace", at, *pc.ResourceClaimTemplateName)
 		return
 	}
-	taken := map[device]bool{}
-	for i := range t.Spec.Spec.Devices.Requests {
-		r := &t.Spec.Spec.Devices.Requests[i]
-		c.request(r, fmt.Sprintf("%s: request %s of ResourceClaimTemplate %s", at, r.Name, t.Name), taken)
+	//berth:unordered sums
+	for name, amount := range of.Charged {
+		c.charge(name, amount, 1)
 	}
-}
-
-// request counts one request of a claim. taken are the devices that serve earlier requests of it.
-func (c *count) request(r *resourcev1.DeviceRequest, at string, taken map[device]bool) {
-	e := r.Exactly
-	switch {
-	case len(r.FirstAvailable) > 0 || e == nil:
-		c.inadmissible("%s has alternatives (firstAvailable), which cannot be charged; use exactly", at)
-		return
-	case e.AllocationMode != "" && e.AllocationMode != resourcev1.DeviceAllocationModeExactCount:
-		c.inadmissible("%s has the allocation mode %s, which cannot be charged; use ExactCount", at, e.AllocationMode)
-		return
+	if p := of.Problem; p != nil {
+		c.fail(&Problem{Text: at + ": " + p.Text, Reading: p.Reading})
 	}
-	selectors, why := c.compiled(e.Selectors)
-	switch {
-	case why != "":
-		c.inadmissible("%s %s", at, why)
-		return
-	case ptr.Deref(e.AdminAccess, false):
-		return
-	}
-	q := &request{ExactDeviceRequest: e, at: at, selectors: selectors, count: max(e.Count, 1), taken: taken}
-	mappings := c.mappings(e.DeviceClassName)
-	if len(mappings) == 0 {
-		c.inadmissible("%s names the DeviceClass %s, which is in no mapping of the configuration (resources.deviceClassMappings)", at, e.DeviceClassName)
-		return
-	}
-	if len(selectors) > 0 && !c.available(q) {
-		return
-	}
-	for _, m := range mappings {
-		if len(m.Sources) == 0 {
-			c.charge(m.Name, resource.Amount(q.count), 1)
-		}
-		for i := range m.Sources {
-			c.source(q, m.Name, &m.Sources[i])
-		}
-	}
-}
-
-// request is a request for a number of devices.
-type request struct {
-	*resourcev1.ExactDeviceRequest
-	at        string // for messages
-	selectors []string
-	count     int64
-	taken     map[device]bool
-}
-
-// compiled returns the expressions of selectors, or why one is none.
-func (c *count) compiled(list []resourcev1.DeviceSelector) (expressions []string, why string) {
-	for _, s := range list {
-		if s.CEL == nil {
-			return nil, "has a selector that is not CEL"
-		}
-		if why := c.Compiles(s.CEL.Expression); why != "" {
-			return nil, fmt.Sprintf("has a selector that does not compile: %s", why)
-		}
-		expressions = append(expressions, s.CEL.Expression)
-	}
-	return expressions, ""
-}
-
-// mappings returns the mappings of a class: one, or several with distinct counters.
-func (r *Rules) mappings(class string) (out []*configv1beta2.DeviceClassMapping) {
-	for i := range r.Mappings {
-		if slices.Contains(r.Mappings[i].DeviceClassNames, corev1.ResourceName(class)) {
-			out = append(out, &r.Mappings[i])
-		}
-	}
-	return out
-}
-
-// expressions returns the expressions of the class of a request, then its own; ok is false if the class cannot be read.
-func (c *count) expressions(q *request) (out []string, ok bool) {
-	class, problem := c.Class(q.DeviceClassName)
-	switch {
-	case problem != nil:
-		c.fail(problem)
-		return nil, false
-	case class == nil:
-		c.inadmissible("%s names the DeviceClass %s, which does not exist", q.at, q.DeviceClassName)
-		return nil, false
-	}
-	for _, s := range class.Spec.Selectors {
-		if s.CEL != nil {
-			out = append(out, s.CEL.Expression)
-		}
-	}
-	return append(out, q.selectors...), true
-}
-
-// available reports whether devices match a request with selectors, and takes them.
-func (c *count) available(q *request) bool {
-	expressions, ok := c.expressions(q)
-	if !ok {
-		return false
-	}
-	found, ok := c.selected(q, Selection{Expressions: expressions})
-	if !ok {
-		return false
-	}
-	left := q.count
-	for i := range found {
-		if d := found[i].device(); left > 0 && !q.taken[d] {
-			q.taken[d] = true
-			left--
-		}
-	}
-	if left > 0 {
-		c.inadmissible("%s selects %d devices of DeviceClass %s, and %d of the known ones match and serve no other request",
-			q.at, q.count, q.DeviceClassName, q.count-left)
-	}
-	return left == 0
-}
-
-func (c *count) selected(q *request, s Selection) ([]Match, bool) {
-	found, problem := c.Select(s)
-	switch {
-	case problem != nil:
-		c.fail(problem)
-		return nil, false
-	case found.Problem != "":
-		c.inadmissible("%s cannot be matched: %s", q.at, found.Problem)
-		return nil, false
-	}
-	return found.Matches, true
 }
 
 // extended counts the extended resources of pods that a DeviceClass backs.

@@ -27,11 +27,16 @@ type cluster struct {
 	looked    int
 }
 
-func (c *cluster) Template(_, name string) (*resourcev1.ResourceClaimTemplate, *Problem) {
+func (c *cluster) Claim(_, name string) (*Claim, *Problem) {
 	if name == "unread" {
 		return nil, &Problem{Text: "reading", Reading: true}
 	}
-	return c.templates[name], nil
+	t := c.templates[name]
+	if t == nil {
+		return nil, nil
+	}
+	rules := rules()
+	return rules.Charge(t, c), nil
 }
 
 func (c *cluster) Class(name string) (*resourcev1.DeviceClass, *Problem) {
@@ -45,7 +50,7 @@ func (c *cluster) Class(name string) (*resourcev1.DeviceClass, *Problem) {
 
 func (c *cluster) Backing(name corev1.ResourceName) (*resourcev1.DeviceClass, *Problem) {
 	return Newest(slices.DeleteFunc(slices.Clone(c.classes), func(class *resourcev1.DeviceClass) bool {
-		return class.Spec.ExtendedResourceName == nil || *class.Spec.ExtendedResourceName != string(name)
+		return !Backs(class, name)
 	})), nil
 }
 
@@ -58,7 +63,7 @@ func (c *cluster) Compiles(expression string) string {
 
 func (c *cluster) Select(s Selection) (*Selected, *Problem) {
 	c.looked++
-	out := &Selected{}
+	var matches []Match
 	for _, slice := range Current(slices.Clone(c.slices)) {
 		if s.Driver != "" && s.Driver != slice.Spec.Driver {
 			continue
@@ -73,11 +78,11 @@ func (c *cluster) Select(s Selection) (*Selected, *Problem) {
 				is = is && (e == "true" || strings.Contains(*d.Attributes["models"].StringValue, e))
 			}
 			if is {
-				out.Matches = append(out.Matches, Match{slice.Spec.Driver, slice.Spec.Pool.Name, d, slice.Complete})
+				matches = append(matches, Match{slice.Spec.Driver, slice.Spec.Pool.Name, d, slice.Complete})
 			}
 		}
 	}
-	return out, nil
+	return &Selected{Matches: slices.Values(matches)}, nil
 }
 
 func quantity(s string) apiresource.Quantity { return apiresource.MustParse(s) }
@@ -316,6 +321,18 @@ func TestExtended(t *testing.T) {
 		}
 		return out
 	}
+	const implicit = resourcev1.ResourceDeviceClassPrefix
+	named := func(name string, pod corev1.PodSpec) corev1.PodSpec { // requests it instead
+		for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
+			c.Resources.Requests[corev1.ResourceName(name)] = c.Resources.Requests["x.y/gpu"]
+			delete(c.Resources.Requests, "x.y/gpu")
+		}
+		return pod
+	}
+	both := func(a, b corev1.PodSpec) corev1.PodSpec {
+		a.Containers = append(a.Containers, b.Containers...)
+		return a
+	}
 	cases := map[string]struct {
 		classes []*resourcev1.DeviceClass
 		pod     corev1.PodSpec
@@ -330,6 +347,12 @@ func TestExtended(t *testing.T) {
 		"of several, the first":        {pod: pod("0", "2"), classes: []*resourcev1.DeviceClass{backing("other", "x.y/gpu", 0), backing("big", "x.y/gpu", 0)}, want: "map[gpus:2] [x.y/gpu]"},
 		"a large init container":       {pod: pod("4", "2", "1"), classes: []*resourcev1.DeviceClass{backing("big", "x.y/gpu", 0)}, want: "map[gpus:4] [x.y/gpu]"},
 		"none requested":               {pod: pod("0", "0"), classes: []*resourcev1.DeviceClass{backing("parts", "x.y/gpu", 0)}},
+		"named after a mapped class":   {pod: named(implicit+"big", pod("0", "2", "1")), classes: classes("big"), want: "map[gpus:3] [" + implicit + "big]"},
+		"named after an unmapped one":  {pod: named(implicit+"other", pod("0", "2")), classes: classes("other"), want: "map[" + implicit + "other:2] [" + implicit + "other]"},
+		"named after no class":         {pod: named(implicit+"none", pod("0", "2")), classes: classes("big")},
+		"named after a class, half":    {pod: named(implicit+"big", pod("0", "500m")), classes: classes("big"), want: "spec.podSets[main].template.spec: " + implicit + "big is backed by the DeviceClass big, and devices are whole"},
+		"named after one with memory":  {pod: named(implicit+"parts", pod("0", "1")), classes: classes("parts"), want: "spec.podSets[main].template.spec: " + implicit + "parts is backed by the DeviceClass parts, whose devices are charged by counters or capacities (memory), not by number; claim them with a ResourceClaimTemplate"},
+		"both names of a class":        {pod: both(pod("0", "2"), named(implicit+"big", pod("0", "1"))), classes: []*resourcev1.DeviceClass{backing("big", "x.y/gpu", 0)}, want: "map[gpus:3] [" + implicit + "big x.y/gpu]"},
 		"half a device":                {pod: pod("0", "500m"), classes: []*resourcev1.DeviceClass{backing("big", "x.y/gpu", 0)}, want: "spec.podSets[main].template.spec: x.y/gpu is backed by the DeviceClass big, and devices are whole"},
 		"a class that counts memory":   {pod: pod("0", "1"), classes: []*resourcev1.DeviceClass{backing("parts", "x.y/gpu", 0)}, want: "spec.podSets[main].template.spec: x.y/gpu is backed by the DeviceClass parts, whose devices are charged by counters or capacities (memory), not by number; claim them with a ResourceClaimTemplate"},
 		"the feature gate is off":      {pod: pod("0", "2"), off: true, classes: []*resourcev1.DeviceClass{backing("big", "x.y/gpu", 0)}},
@@ -349,7 +372,7 @@ func TestExtended(t *testing.T) {
 
 // TestSaturation: amounts beyond int64 do not wrap around.
 func TestSaturation(t *testing.T) {
-	c := &count{Rules: &Rules{}}
+	c := &tally{}
 	c.charge("r", 1<<62, 4)
 	c.charge("r", -5, 1)
 	if got := c.charged["r"]; got != resource.Unlimited {

@@ -2,10 +2,12 @@ package devices
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
@@ -29,8 +31,8 @@ func (s Selection) Key() string {
 
 // Selected are the devices of a selection.
 type Selected struct {
-	// Matches are ordered by driver, pool, name of the slice and place in it.
-	Matches []Match
+	// Matches yields the devices, ordered by driver, pool, name of the slice and place in it.
+	Matches iter.Seq[Match]
 	// Problem is why an expression could not be evaluated, "" if all could.
 	Problem string
 }
@@ -81,7 +83,13 @@ func samePool(a, b *resourcev1.ResourceSlice) int {
 	return cmp.Or(strings.Compare(a.Spec.Driver, b.Spec.Driver), strings.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name))
 }
 
-// Newest returns the class that backs an extended resource, of all classes with its name: the newest, and of several the first by name.
+// Backs reports whether an extended resource is one of a class: the one that it names, or the one that is named after it.
+func Backs(class *resourcev1.DeviceClass, name corev1.ResourceName) bool {
+	own := class.Spec.ExtendedResourceName
+	return own != nil && *own == string(name) || resourcev1.ResourceDeviceClassPrefix+class.Name == string(name)
+}
+
+// Newest returns the class that backs an extended resource, of all that back it: the newest, and of several the first by name.
 func Newest(classes []*resourcev1.DeviceClass) *resourcev1.DeviceClass {
 	if len(classes) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"iter"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,7 @@ import (
 
 // source charges a request by a counter or a capacity of the devices that may serve it: the largest amount of one, for each. Only devices of
 // complete pools count.
-func (c *count) source(q *request, into corev1.ResourceName, s *configv1beta2.DeviceClassSource) {
+func (c *claiming) source(q *request, into corev1.ResourceName, s *configv1beta2.DeviceClassSource) {
 	m, what := s.Counter, "counter"
 	if m == nil {
 		m, what = s.Capacity, "capacity"
@@ -23,14 +24,14 @@ func (c *count) source(q *request, into corev1.ResourceName, s *configv1beta2.De
 		return
 	}
 	most, has, fit, refused := resource.Amount(0), false, int64(0), false
-	for i := range found {
+	for d := range found {
 		amount, is := int64(0), false
 		if s.Counter != nil {
-			amount, is = consumption(found[i].Device, m.Name)
+			amount, is = consumption(d.Device, m.Name)
 			fit++
 		} else {
 			var allowed bool
-			amount, is, allowed = consumed(q, &found[i], m.Name)
+			amount, is, allowed = consumed(q, &d, m.Name)
 			if !allowed {
 				refused = true
 				continue
@@ -53,8 +54,8 @@ func (c *count) source(q *request, into corev1.ResourceName, s *configv1beta2.De
 	}
 }
 
-// measured returns the devices that a source measures.
-func (c *count) measured(q *request, m *configv1beta2.DeviceMeasure) (out []Match, ok bool) {
+// measured returns the devices that a source measures; ok is false if they are not known.
+func (c *claiming) measured(q *request, m *configv1beta2.DeviceMeasure) (iter.Seq[Match], bool) {
 	expressions, ok := c.expressions(q)
 	if !ok {
 		return nil, false
@@ -63,12 +64,13 @@ func (c *count) measured(q *request, m *configv1beta2.DeviceMeasure) (out []Matc
 		expressions = append(expressions, m.DeviceSelector.CEL.Expression)
 	}
 	found, ok := c.selected(q, Selection{Driver: m.Driver, Expressions: expressions})
-	for i := range found {
-		if found[i].Complete {
-			out = append(out, found[i])
+	return func(yield func(Match) bool) {
+		for d := range found {
+			if d.Complete && !yield(d) {
+				return
+			}
 		}
-	}
-	return out, ok
+	}, ok
 }
 
 // consumption returns how much of a counter a device consumes, over all sets of counters, in whole units.
