@@ -98,10 +98,8 @@ var page string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"percent": percent, "length": length,
-	"line": func(s simulation.Series, longest float64) template.HTMLAttr {
-		return template.HTMLAttr(line(s, longest))
-	}, //nolint:gosec // numbers only
-	"bar": bar, "colour": func(i int) string { return colours[i%len(colours)] },
+	"line": line,
+	"bar":  bar, "colour": func(i int) string { return colours[i%len(colours)] },
 	"at": func(list []simulation.Class, i int) simulation.Class { return list[i] },
 	"y":  func(i int) int { return 20 * i },
 }).Parse(page))
@@ -112,14 +110,12 @@ var colours = []string{"#0b6bcb", "#d9730d", "#2f855a", "#8e44ad", "#b83280", "#
 // The size of the picture of the use.
 const width, height = 900, 220
 
-// line is the attribute of a polyline: the use of the quota over time.
+// line is the points of a polyline: the use of the quota over time.
 func line(s simulation.Series, longest float64) string {
 	var b strings.Builder
-	b.WriteString(`points="`)
 	for i, used := range s.Used {
 		fmt.Fprintf(&b, "%.1f,%.1f ", (float64(i)+0.5)*s.Interval/longest*width, height-used*height)
 	}
-	b.WriteString(`"`)
 	return b.String()
 }
 

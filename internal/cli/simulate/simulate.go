@@ -249,11 +249,11 @@ func newSide(name string, w *offline.World, source string, settings []byte) (*si
 // jobsFor reads the trace, or makes one up for the quotas of a side.
 func (c *command) jobsFor(s *side) (jobs []simulation.Job, notes []string, err error) {
 	queues := offline.All[*kueue.LocalQueue](s.world)
-	switch {
-	case c.trace == "":
+	switch c.trace {
+	case "":
 		jobs, err = c.makeUp(s, queues)
 		return jobs, nil, err
-	case c.trace == "-":
+	case "-":
 		jobs, err = simulation.ReadCSV("standard input", os.Stdin)
 	default:
 		file, failed := os.Open(c.trace)

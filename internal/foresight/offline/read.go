@@ -162,17 +162,7 @@ func (r *reader) object(o *unstructured.Unstructured, at *place) {
 		return
 	}
 	if c := schemas()[o.GetKind()]; c != nil && o.GroupVersionKind().Group == kueue.GroupVersion.Group {
-		for _, path := range pruning.PruneWithOptions(o.Object, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-			at.fault(path, "there is no such field")
-		}
-		defaulting.Default(o.Object, c.structural)
-		for _, err := range validation.ValidateCustomResource(nil, o.Object, c.validator) {
-			at.fault(err.Field, detailOf(err))
-		}
-		errs, _ := c.rules.Validate(context.Background(), nil, c.structural, o.Object, nil, celconfig.RuntimeCELCostBudget)
-		for _, err := range errs {
-			at.fault(err.Field, detailOf(err))
-		}
+		c.complete(o, at)
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, typed, true); err != nil {
 		at.fault("", strings.ReplaceAll(err.Error(), "\n", " "))
@@ -222,6 +212,21 @@ type crd struct {
 	structural *schema.Structural
 	validator  validation.SchemaValidator
 	rules      *cel.Validator // in CEL
+}
+
+// complete sets the defaults of an object, and checks it.
+func (c *crd) complete(o *unstructured.Unstructured, at *place) {
+	for _, path := range pruning.PruneWithOptions(o.Object, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		at.fault(path, "there is no such field")
+	}
+	defaulting.Default(o.Object, c.structural)
+	for _, err := range validation.ValidateCustomResource(nil, o.Object, c.validator) {
+		at.fault(err.Field, detailOf(err))
+	}
+	errs, _ := c.rules.Validate(context.Background(), nil, c.structural, o.Object, nil, celconfig.RuntimeCELCostBudget)
+	for _, err := range errs {
+		at.fault(err.Field, detailOf(err))
+	}
 }
 
 // schemas returns the schemas of the kinds that have one, by kind.

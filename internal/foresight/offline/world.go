@@ -4,6 +4,7 @@ package offline
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -104,9 +105,7 @@ func (w *World) Events(variants bool) (out []state.Event, err error) {
 		}
 		named[name] = true
 		all := map[string]string{corev1.LabelMetadataName: name}
-		for k, v := range labels { //berth:unordered a map is filled
-			all[k] = v
-		}
+		maps.Copy(all, labels)
 		out = append(out, state.SetNamespace{Name: name, Labels: all})
 	}
 	for _, n := range All[*corev1.Namespace](w) {
@@ -138,7 +137,7 @@ func (w *World) Events(variants bool) (out []state.Event, err error) {
 	for _, lq := range All[*kueue.LocalQueue](w) {
 		namespace(lq.Namespace, nil)
 		out = append(out, state.SetLocalQueue(convert.LocalQueue(lq)))
-		if used, any := convert.PastUsage(lq); any {
+		if used, known := convert.PastUsage(lq); known {
 			out = append(out, used)
 		}
 	}

@@ -116,11 +116,7 @@ func (r *csvReader) job(row []string) (j Job, err error) {
 		case "class":
 			j.Class = value
 		case "queue":
-			if ns, name, both := strings.Cut(value, "/"); both {
-				j.Namespace, j.LocalQueue = ns, name
-			} else {
-				j.LocalQueue = value
-			}
+			j.setQueue(value)
 		case "priority":
 			j.Priority, err = r.number(column, value, math.MinInt32, math.MaxInt32)
 		case "pods":
@@ -130,13 +126,7 @@ func (r *csvReader) job(row []string) (j Job, err error) {
 		case "owner":
 			j.Owner, err = r.number(column, value, 0, math.MaxInt64)
 		default:
-			var q apiresource.Quantity
-			if q, err = apiresource.ParseQuantity(value); err != nil || q.Sign() < 0 {
-				return j, r.fault(column, value, "amount, such as 2 or 16Gi")
-			}
-			if a := convert.Amount(corev1.ResourceName(column), q); a > 0 {
-				j.PerPod = append(j.PerPod, state.Request{Resource: column, Amount: a})
-			}
+			err = r.request(&j, column, value)
 		}
 		if err != nil {
 			return j, err
@@ -146,6 +136,27 @@ func (r *csvReader) job(row []string) (j Job, err error) {
 		return j, fmt.Errorf("%s:%d: the job requests nothing: add a column such as cpu or nvidia.com/gpu", r.source, r.line)
 	}
 	return j, nil
+}
+
+// setQueue takes a name, or namespace/name.
+func (j *Job) setQueue(value string) {
+	if ns, name, both := strings.Cut(value, "/"); both {
+		j.Namespace, j.LocalQueue = ns, name
+	} else {
+		j.LocalQueue = value
+	}
+}
+
+// request adds what each pod requests of a resource.
+func (r *csvReader) request(j *Job, column, value string) error {
+	q, err := apiresource.ParseQuantity(value)
+	if err != nil || q.Sign() < 0 {
+		return r.fault(column, value, "amount, such as 2 or 16Gi")
+	}
+	if a := convert.Amount(corev1.ResourceName(column), q); a > 0 {
+		j.PerPod = append(j.PerPod, state.Request{Resource: column, Amount: a})
+	}
+	return nil
 }
 
 // submit is a time in seconds, or a date.

@@ -80,16 +80,16 @@ func TestUntil(t *testing.T) {
 
 // TestSame: the same seed makes the same jobs, and these come to the same.
 func TestSame(t *testing.T) {
-	make := func(seed uint64) []Job {
+	made := func(seed uint64) []Job {
 		return (&Generator{
 			Jobs: 500, Over: 48 * 3600 * Second, Load: 1, Quota: 4096, Resource: "gpu", Unit: 1, Seed: seed, Queues: []Share{{"n", "q", 1}},
 		}).Make()
 	}
-	a, b := make(1), make(1)
+	a, b := made(1), made(1)
 	if diff := cmp.Diff(a, b); diff != "" {
 		t.Error(diff)
 	}
-	if cmp.Equal(a, make(2)) {
+	if cmp.Equal(a, made(2)) {
 		t.Error("another seed makes the same jobs")
 	}
 	var work float64
@@ -100,7 +100,7 @@ func TestSame(t *testing.T) {
 		t.Errorf("the load is %.3f, want 1", load)
 	}
 	of := func() *Result {
-		r, err := Run(t.Context(), state.New(state.Options{Options: cycle.Defaults()}), world, make(1), Options{Start: Second, Grace: Second})
+		r, err := Run(t.Context(), state.New(state.Options{Options: cycle.Defaults()}), world, made(1), Options{Start: Second, Grace: Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -41,40 +42,51 @@ func ReadSWF(source string, from io.Reader, processor Processor) (jobs []Job, le
 		if text == "" || text[0] == ';' {
 			continue
 		}
-		fields := strings.Fields(text)
-		if len(fields) != swfFields {
-			return nil, 0, fmt.Errorf("%s:%d: %d fields; a line of the Standard Workload Format has %d", source, line, len(fields), swfFields)
-		}
-		var n [swfFields]float64
-		for i, f := range fields {
-			if n[i], err = strconv.ParseFloat(f, 64); err != nil || !(n[i] >= -1e15 && n[i] <= 1e15) {
-				return nil, 0, fmt.Errorf("%s:%d: field %d: %q is no number", source, line, i+1, f)
-			}
-		}
-		processors := n[swfRequested]
-		if processors <= 0 {
-			processors = n[swfAllocated]
-		}
-		if n[swfRun] < 0 || processors <= 0 || n[swfSubmit] < 0 {
+		j, ran, err := swfJob(text)
+		switch {
+		case err != nil:
+			return nil, 0, fmt.Errorf("%s:%d: %w", source, line, err)
+		case !ran:
 			left++
-			continue
+		default:
+			j.Line, j.PerPod = line, []state.Request{{Resource: processor.Resource, Amount: processor.Amount}}
+			jobs = append(jobs, j)
 		}
-		if processors > 1_000_000 || n[swfRun] > most || n[swfSubmit] > most {
-			return nil, 0, fmt.Errorf("%s:%d: more than a million processors, or a time of more than a century", source, line)
-		}
-		owner := n[swfUser]
-		if owner < 0 {
-			owner = max(0, n[swfQueue])
-		}
-		jobs = append(jobs, Job{
-			Name: fields[swfNumber], Namespace: "default", Owner: int64(owner), Pods: int32(processors), Line: line,
-			Submit: workload.Instant(n[swfSubmit] * float64(Second)), Run: workload.Instant(n[swfRun] * float64(Second)),
-			PerPod: []state.Request{{Resource: processor.Resource, Amount: processor.Amount}},
-		})
 	}
 	if err := in.Err(); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", source, err)
 	}
 	InOrder(jobs)
 	return jobs, left, nil
+}
+
+// swfJob reads a line. ran is false for a job that never ran.
+func swfJob(text string) (j Job, ran bool, err error) {
+	fields := strings.Fields(text)
+	if len(fields) != swfFields {
+		return j, false, fmt.Errorf("%d fields; a line of the Standard Workload Format has %d", len(fields), swfFields)
+	}
+	var n [swfFields]float64
+	for i, f := range fields {
+		if n[i], err = strconv.ParseFloat(f, 64); err != nil || !(n[i] >= -1e15 && n[i] <= 1e15) {
+			return j, false, fmt.Errorf("field %d: %q is no number", i+1, f)
+		}
+	}
+	processors, owner := n[swfRequested], n[swfUser]
+	if processors <= 0 {
+		processors = n[swfAllocated]
+	}
+	if owner < 0 {
+		owner = max(0, n[swfQueue])
+	}
+	if n[swfRun] < 0 || processors <= 0 || n[swfSubmit] < 0 {
+		return j, false, nil
+	}
+	if processors > 1_000_000 || n[swfRun] > most || n[swfSubmit] > most {
+		return j, false, errors.New("more than a million processors, or a time of more than a century")
+	}
+	return Job{
+		Name: fields[swfNumber], Namespace: "default", Owner: int64(owner), Pods: int32(processors),
+		Submit: workload.Instant(n[swfSubmit] * float64(Second)), Run: workload.Instant(n[swfRun] * float64(Second)),
+	}, true, nil
 }
