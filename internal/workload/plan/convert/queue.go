@@ -198,8 +198,8 @@ type Problem struct {
 
 // Divide sets what a ClusterQueue's policy of concurrent admission says; on is the feature gate. spec: 20 §4.13.
 func Divide(def *state.Queue, cq *kueue.ClusterQueue, on bool) {
-	if policy := variants.PolicyOf(cq, on); policy != nil {
-		def.Variants, def.RetainFirst = true, policy.Migration.Mode == kueue.RetainFirstAdmission
+	if variants.PolicyOf(cq, on) != nil {
+		def.Variants, def.MigratesTo = true, variants.MigratesTo(cq)
 	}
 }
 
