@@ -140,6 +140,8 @@ func (d *decider) stop() *Step {
 		return d.evict(d.parent, kueue.ReasonVariantEvicted, fmt.Sprintf("Variant %s was evicted (%s): %s", v.Name, c.Reason, c.Message))
 	case !isAdmitted(v):
 		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is not admitted any more")
+	case !d.On:
+		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is to be deleted: the feature gate ConcurrentAdmission is off")
 	case d.o.Queue != nil && d.isStale(v):
 		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is to be deleted: ClusterQueue "+d.o.Queue.Name+
 			" has no such flavor, or no variants, any more")
@@ -180,7 +182,7 @@ func (d *decider) cleanUp() *Step {
 	if d.divides() {
 		return nil
 	}
-	unknown := d.o.Queue == nil && lifecycle.IsParent(d.parent) // what its queue wants
+	unknown := d.On && d.o.Queue == nil && lifecycle.IsParent(d.parent) // what its queue wants
 	for _, v := range d.variants {
 		if v != d.runsOn && (!unknown || v.Spec.QueueName != d.parent.Spec.QueueName) {
 			return d.deleteVariant(v)
@@ -192,9 +194,23 @@ func (d *decider) cleanUp() *Step {
 	if !lifecycle.IsParent(d.parent) || lifecycle.IsReserved(d.parent) {
 		return &Step{}
 	}
+	if step := d.requeueParent(); step != nil {
+		return step
+	}
 	next := d.parent.DeepCopy()
 	delete(next.Labels, kueue.ConcurrentAdmissionParentLabel)
 	return &Step{Verb: Patch, Workload: next, Was: d.parent}
+}
+
+// requeueParent lets a parent that was evicted with its variant join its queue, once it is no parent any more.
+func (d *decider) requeueParent() *Step {
+	c := lifecycle.Condition(d.parent, kueue.WorkloadRequeued)
+	if c == nil || (c.Reason != kueue.ReasonConcurrentAdmission && c.Reason != kueue.ReasonVariantEvicted) {
+		return nil
+	}
+	return d.status(d.parent, false, func(next *kueue.Workload) bool {
+		return d.Machine.Requeue(next, kueue.ReasonReactivated, "It is queued itself, without variants", d.o.Now)
+	})
 }
 
 func (d *decider) deleteVariant(v *kueue.Workload) *Step {
@@ -410,6 +426,9 @@ func (d *decider) requeue() *Step {
 		return nil
 	}
 	for _, v := range d.variants {
+		if lifecycle.IsReserved(v) && lifecycle.IsActive(v) && !lifecycle.IsEvicted(v) {
+			return nil // it is preferred to the rest, and about to be admitted
+		}
 		c := lifecycle.Condition(v, kueue.WorkloadRequeued)
 		if !lifecycle.IsActive(v) || lifecycle.IsReserved(v) || !lifecycle.IsRequeueBlocked(v) || c.Reason != kueue.ReasonFlavorMigration {
 			continue

@@ -145,6 +145,25 @@ func TestBecomesAParent(t *testing.T) {
 	}
 }
 
+// With the feature gate off, a job that ran on a variant is stopped, and queued without variants.
+func TestGateOff(t *testing.T) {
+	w, off := newWorld(kueue.TryPreferredFlavors, "", "a", "b"), config
+	off.On = false
+	w.makeSteps(t, config)
+	w.reserve("a")
+	w.makeSteps(t, config)
+	w.o.Queue = nil // which is not read then
+	w.makeSteps(t, off)
+	if c := lifecycle.Condition(w.o.Parent, kueue.WorkloadEvicted); c == nil || c.Reason != kueue.ReasonConcurrentAdmission || w.variant("a") == nil {
+		t.Fatalf("the parent is evicted, and its variant holds the quota: %+v", c)
+	}
+	machine.Release(w.o.Parent, false, t0)
+	w.makeSteps(t, off)
+	if len(w.o.Variants) > 0 || lifecycle.KeptOut(w.o.Parent, false) != lifecycle.NoObstacle || lifecycle.IsRequeueBlocked(w.o.Parent) {
+		t.Errorf("%d variants, the parent has labels %v and conditions %v", len(w.o.Variants), w.o.Parent.Labels, w.o.Parent.Status.Conditions)
+	}
+}
+
 // Which variants are active, by what is admitted. spec: 20 §4.13.
 func TestActive(t *testing.T) {
 	const prefer, retain = kueue.TryPreferredFlavors, kueue.RetainFirstAdmission

@@ -53,7 +53,7 @@ type Config struct {
 type Observed struct {
 	Parent   *kueue.Workload
 	Variants []*kueue.Workload // all that it controls
-	// Queue is the ClusterQueue to which its LocalQueue leads; nil if there is none.
+	// Queue is the ClusterQueue to which its LocalQueue leads; nil if there is none, or with the feature gate off.
 	Queue *kueue.ClusterQueue
 	Now   metav1.Time
 }
