@@ -95,7 +95,7 @@ func (w *World) run(trees *[]*tree, until int) {
 		}
 		visited := w.victims.Visited
 		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
-		w.work += len(queues) + (w.victims.Visited-visited)/candidatesPerUnit
+		w.work += w.round.work(len(queues)) + (w.victims.Visited-visited)/candidatesPerUnit
 	}
 }
 

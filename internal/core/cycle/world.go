@@ -107,6 +107,9 @@ type Queue struct {
 	nomination      *nomination
 	headReservation *headReservation
 
+	late      *workload.Workload // the head of an inadmissible class that the next cycle may activate, or nil
+	lateLevel int                // how far up the cohorts that will borrow
+
 	round            uint64             // the last cycle in which its head was evaluated
 	evaluated        *workload.Workload // the head at the last evaluation
 	evaluatedVersion uint64
