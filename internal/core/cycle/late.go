@@ -1,7 +1,6 @@
 package cycle
 
 import (
-
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -120,4 +119,3 @@ func (c *round) nominateNext(rest []*entry) {
 func (c *round) work(queues int) int {
 	return c.evaluated + (queues-min(queues, c.evaluated))/foreseenPerUnit
 }
-

@@ -71,6 +71,7 @@ type World struct {
 	ran     []*tree // the trees with cycles since then
 	next    string  // the name of the tree with which the next step begins
 	work    int     // units of work of the step
+	heads   int     // heads of the step
 
 	tentative []*workload.Workload // a superset of those admitted in runs that have not ended
 	revoked   []*workload.Workload // see Result.Retracted
