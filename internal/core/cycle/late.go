@@ -5,10 +5,11 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// A release may help in every queue of a tree, and most often one of their heads takes all of it. So a cycle does not activate and evaluate
-// the classes whose wake conditions hold before their turn comes: the place of a late head among the others follows from its wants. A
-// late head that lacks something by then stays inadmissible, as an evaluation would make it again. The others are evaluated as if the
-// cycle had admitted no workload before. So the outcome is that of a cycle without late heads.
+// A release may help in every queue of a tree, and most often one head takes all of it. So a cycle does not activate the classes whose wake
+// conditions hold before the turn of their heads comes: the place of such a late head among the others follows from its wants. A late
+// head that lacks something when its turn comes is lost: its class stays inadmissible, as an evaluation would leave it. The others are
+// nominated as if the cycle had admitted no workload before. So a cycle without late heads decides the same, and refuses the lost ones in
+// addition.
 
 // firstLate is how many late heads a cycle evaluates at a time at first. It doubles.
 const firstLate = 1
@@ -16,14 +17,14 @@ const firstLate = 1
 // foreseenPerUnit is how many late heads are one unit of work without their evaluation.
 const foreseenPerUnit = 8
 
-// mayBeLate reports whether the heads of trees may be late: only their borrowing levels, priorities and times decide about their
-// order, and no quota is held in the tree.
+// mayBeLate reports whether heads of trees may be late: levels, priorities and times alone decide about the order of heads, and no quota is
+// held in the tree.
 func (w *World) mayBeLate(trees []*tree) bool {
 	return w.Fair == nil && !w.BlockAdmission && len(trees) == 1 && trees[0].holding == 0 && !trees[0].shares
 }
 
-// setLate makes the head of an inadmissible class, whose wants are met, the late head of its queue, and reports whether it may be: its
-// evaluation finds that it fits without preemption, at a level that is known before.
+// setLate makes wl, the head of an inadmissible class whose wants are met, the late head of its queue, and reports whether it may be one:
+// its evaluation finds that it fits without preemption, at a level that is known before.
 func (w *World) setLate(q *Queue, wl *workload.Workload, wants []workload.Want) bool {
 	if q.Strict || len(q.Groups) != 1 || q.Pending.Prioritized() != nil || wl.MayReplace || wl.Variant || wl.Scan != nil {
 		return false
@@ -43,11 +44,10 @@ func (w *World) setLate(q *Queue, wl *workload.Workload, wants []workload.Want) 
 	return fits
 }
 
-// nominateEarly nominates the heads that are not late; and all, if one of those does more than to take quota that is free.
+// nominateEarly nominates the heads that are not late, and all heads if one of those needs preemption: it may reserve quota, or free some.
 func (c *round) nominateEarly() {
 	c.admitted, c.batch, c.evaluated = c.admitted[:0], firstLate, 0
-	late := false
-	plain := true
+	late, plain := false, true
 	for _, e := range c.entries {
 		if e.late {
 			late = true
@@ -87,7 +87,8 @@ func (c *round) handleInOrder() {
 	}
 }
 
-// nominateNext nominates the next late heads, as many as one batch, of the heads whose turn has not come. The ones before that lack something are lost.
+// nominateNext nominates a batch of late heads, the next ones among the heads whose turn has not come. A late head before
+// them that lacks something is lost.
 func (c *round) nominateNext(rest []*entry) {
 	next := c.next[:0]
 	for _, e := range rest {

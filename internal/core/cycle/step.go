@@ -57,7 +57,7 @@ func (d Decision) admits() bool { return d.Admitted != nil }
 // Result is the outcome of a step.
 type Result struct {
 	Decisions []Decision
-	Heads     int              // the heads of all cycles: those of the decisions, and those that lost without an evaluation
+	Heads     int              // heads of all cycles: one for each decision, and the lost ones, which were not evaluated
 	Cycles    int              // cycles of independent trees that ran side by side count as one
 	Admitting int              // cycles in which a workload was admitted
 	Work      int              // units of work
