@@ -116,9 +116,7 @@ func (s *State) entryOf(r *record) entry {
 		to = s.queues[r.lq.def.Queue]
 	}
 	here := to != nil && r.in == to.q
-	if r.in != nil && r.wl.Reserved {
-		e.hold(r, here, s.occupiedBy(r))
-	}
+	s.hold(&e, r, here)
 	if to != nil && !r.lq.def.Stopped && r.def.rests() {
 		e.waits, e.flags = to.q.Index, e.flags|resting
 		if r.in == nil {
@@ -148,10 +146,12 @@ func (e *entry) queue(r *record, to *queue) {
 	}
 }
 
-// hold sets what the entry of a workload that holds quota adds to the figures of the queue of its reservation. here: its LocalQueue leads
-// to that queue.
-func (e *entry) hold(r *record, here bool, places *occupied) {
-	e.held = &holding{queue: r.in.Index, usage: r.wl.Usage.Quota, occupied: places} // that of a workload is replaced
+// hold sets what an entry adds to the figures of the queue of its reservation, if there is one. here: its LocalQueue leads to that queue.
+func (s *State) hold(e *entry, r *record, here bool) {
+	if r.in == nil || !r.wl.Reserved {
+		return
+	}
+	e.held = &holding{queue: r.in.Index, usage: r.wl.Usage.Quota, occupied: s.occupiedBy(r)} // that of a workload is replaced
 	if r.def.Reserved && !r.assumed() {
 		e.held.held = r.def.Held
 	}
