@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
@@ -44,6 +45,7 @@ type Server struct {
 	access  *access
 	log     logr.Logger
 	places  *occupancy.Map // nil without topologies
+	rates   *sharing.Rates // of admission fair sharing, nil without
 
 	hub    *hub
 	owners *owners

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
@@ -26,8 +27,9 @@ const (
 	tokensQPS, tokensBurst = 50, 100
 )
 
-// Setup makes the dashboard of a manager, which must call Run. places is nil without topologies.
-func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *occupancy.Map, log logr.Logger) (*Server, error) {
+// Setup makes the dashboard of a manager, which must call Run. places is nil without topologies, and rates without admission
+// fair sharing.
+func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *occupancy.Map, rates *sharing.Rates, log logr.Logger) (*Server, error) {
 	account := rest.CopyConfig(mgr.GetConfig())
 	account.QPS, account.Burst, account.RateLimiter = requestQPS, requestBurst, nil
 	live, err := client.New(account, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
@@ -43,7 +45,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *o
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	s := &Server{
-		options: o, places: places, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
+		options: o, places: places, rates: rates, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery},
 	}
 	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })

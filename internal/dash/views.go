@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/standings"
 )
 
 // streams registers the views. spec: 70 §4.10.
@@ -265,6 +266,8 @@ func whole[P client.Object](ctx context.Context, s *Server, a *ask, what resourc
 type clusterQueueView struct {
 	kueue.ClusterQueue
 	LocalQueues *list `json:"localQueues"`
+	// Standings are the order of these LocalQueues by past usage, where that counts. Places and shares are among all of them.
+	Standings []standings.Standing `json:"standings,omitempty"`
 }
 
 func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
@@ -276,7 +279,22 @@ func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clusterQueueView{*q, a.whole(show(queues, localQueuesResource))}, nil
+	order, err := s.standings(ctx, q, queues)
+	return clusterQueueView{*q, a.whole(show(queues, localQueuesResource)), order}, err
+}
+
+// standings returns the standings of the readable LocalQueues of a ClusterQueue.
+func (s *Server) standings(ctx context.Context, q *kueue.ClusterQueue, readable []*kueue.LocalQueue) ([]standings.Standing, error) {
+	if s.rates == nil {
+		return nil, nil
+	}
+	var all kueue.LocalQueueList
+	if err := s.read(ctx, &all, ""); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(standings.Of([]kueue.ClusterQueue{*q}, all.Items, s.rates), func(of standings.Standing) bool {
+		return !slices.ContainsFunc(readable, func(l *kueue.LocalQueue) bool { return l.Namespace == of.Namespace && l.Name == of.LocalQueue })
+	}), nil
 }
 
 // cohortView is a Cohort and the names of its ClusterQueues, as far as the caller may list them. A Cohort without an object has only its

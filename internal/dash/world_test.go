@@ -34,6 +34,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/options"
@@ -78,7 +79,7 @@ func newWorld(t testing.TB, change func(*Server)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := options.DefaultDashboard()
 	o.Origins = []string{origin}
-	w.server, err = Setup(ctx, mgr, o, nil, testr.NewWithInterface(t, testr.Options{}))
+	w.server, err = Setup(ctx, mgr, o, nil, &sharing.Rates{}, testr.NewWithInterface(t, testr.Options{}))
 	w.must(err)
 	change(w.server)
 	ended := make(chan error, 2)

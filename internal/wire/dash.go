@@ -15,7 +15,7 @@ func addDashboard(ctx context.Context, mgr ctrl.Manager, cfg *Config) error {
 	if !o.Served() {
 		return nil
 	}
-	server, err := dash.Setup(ctx, mgr, o, cfg.places, log)
+	server, err := dash.Setup(ctx, mgr, o, cfg.places, StateOptions(&cfg.Options).Sharing, log)
 	if err != nil {
 		return err
 	}

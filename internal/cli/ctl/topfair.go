@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,7 +18,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/core/sharing"
-	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/standings"
 )
 
 // fairTop is `berth top --fair`.
@@ -48,21 +47,6 @@ func (o *fairTop) rates() (*sharing.Rates, error) {
 	return rates, nil
 }
 
-// fairQueue is a LocalQueue that shares a ClusterQueue.
-type fairQueue struct {
-	ClusterQueue string             `json:"clusterQueue"`
-	Place        int                `json:"place"` // from 1; equal usage has equal places
-	Namespace    string             `json:"namespace"`
-	LocalQueue   string             `json:"localQueue"`
-	Weight       string             `json:"weight"`
-	Usage        string             `json:"usage"` // the weighted sum, divided by the weight
-	Share        string             `json:"share"` // of the usage of all LocalQueues of the ClusterQueue
-	Consumed     map[string]float64 `json:"consumed"`
-	Pending      int32              `json:"pending"`
-
-	value float64
-}
-
 // look reads all LocalQueues, and renders each that shares a ClusterQueue by past usage.
 func (o *fairTop) look(ctx context.Context, s *session) ([]byte, error) {
 	rates, err := o.rates()
@@ -77,7 +61,7 @@ func (o *fairTop) look(ctx context.Context, s *session) ([]byte, error) {
 	if err := s.Pages(ctx, &locals, &client.ListOptions{}); err != nil {
 		return nil, err
 	}
-	rows := shareQueues(queues.Items, locals.Items, rates)
+	rows := standings.Of(queues.Items, locals.Items, rates)
 	if o.format != "" {
 		text, err := json.MarshalIndent(map[string]any{"items": rows}, "", "    ")
 		if text = append(text, '\n'); err == nil && o.format == "yaml" {
@@ -100,82 +84,11 @@ func (o *fairTop) look(ctx context.Context, s *session) ([]byte, error) {
 		last = r.ClusterQueue
 		var consumed []string
 		for _, resource := range slices.Sorted(maps.Keys(r.Consumed)) {
-			consumed = append(consumed, resource+"="+number(r.Consumed[resource]))
+			consumed = append(consumed, resource+"="+standings.Text(r.Consumed[resource]))
 		}
 		out.add(name, strconv.Itoa(r.Place), r.Namespace, r.LocalQueue, r.Usage, r.Share, r.Weight, strconv.Itoa(int(r.Pending)), strings.Join(consumed, ","))
 	}
 	var text bytes.Buffer
 	err = out.write(&text, false, !o.noHeaders)
 	return text.Bytes(), err
-}
-
-// shareQueues returns the LocalQueues of all ClusterQueues that are shared by past usage, each in its order.
-func shareQueues(queues []kueue.ClusterQueue, locals []kueue.LocalQueue, rates *sharing.Rates) []fairQueue {
-	rows := []fairQueue{}
-	slices.SortFunc(queues, func(a, b kueue.ClusterQueue) int { return strings.Compare(a.Name, b.Name) })
-	for i := range queues {
-		scope := queues[i].Spec.AdmissionScope
-		if scope == nil || scope.AdmissionMode != kueue.UsageBasedAdmissionFairSharing {
-			continue
-		}
-		var own []fairQueue
-		for k := range locals {
-			if string(locals[k].Spec.ClusterQueue) == queues[i].Name {
-				own = append(own, fairQueueOf(&locals[k], rates))
-			}
-		}
-		rows = append(rows, place(own)...)
-	}
-	return rows
-}
-
-func fairQueueOf(lq *kueue.LocalQueue, rates *sharing.Rates) fairQueue {
-	used, _ := convert.PastUsage(lq)
-	def := convert.LocalQueue(lq)
-	account := sharing.Account{Consumed: used.Consumed}
-	row := fairQueue{
-		ClusterQueue: string(lq.Spec.ClusterQueue), Namespace: lq.Namespace, LocalQueue: lq.Name, Weight: "1", Consumed: map[string]float64{},
-		Pending: lq.Status.PendingWorkloads, value: account.Value(rates, def.UsageWeight()),
-	}
-	if f := lq.Spec.FairSharing; f != nil && f.Weight != nil {
-		row.Weight = f.Weight.String()
-	}
-	for _, u := range used.Consumed {
-		row.Consumed[u.Resource] = u.Amount
-	}
-	row.Usage = number(row.value)
-	return row
-}
-
-// place orders the LocalQueues of a ClusterQueue, and sets their places and shares.
-func place(rows []fairQueue) []fairQueue {
-	slices.SortFunc(rows, func(a, b fairQueue) int {
-		return cmp.Or(cmp.Compare(a.value, b.value), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.LocalQueue, b.LocalQueue))
-	})
-	sum := 0.0
-	for i := range rows {
-		if !math.IsInf(rows[i].value, 0) {
-			sum += rows[i].value
-		}
-		if rows[i].Place = i + 1; i > 0 && rows[i].value == rows[i-1].value {
-			rows[i].Place = rows[i-1].Place
-		}
-	}
-	for i := range rows {
-		if rows[i].Share = "-"; sum > 0 && !math.IsInf(rows[i].value, 0) {
-			rows[i].Share = fmt.Sprintf("%.0f%%", rows[i].value/sum*100)
-		}
-	}
-	return rows
-}
-
-// number prints an amount with four digits.
-func number(amount float64) string {
-	if math.IsInf(amount, 0) {
-		return "infinite"
-	}
-	if amount >= 1000 {
-		return strconv.FormatFloat(amount, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(amount, 'g', 4, 64)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/standings"
 )
 
 // TestShareQueues: the order, places and shares of LocalQueues are as in the manager. spec: 20 §4.4.
@@ -40,7 +41,7 @@ func TestShareQueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := shareQueues(queues, []kueue.LocalQueue{
+	rows := standings.Of(queues, []kueue.LocalQueue{
 		local("red", "a", "", "7500m", "4Gi"), local("blue", "a", "2", "5", "1Gi"), local("last", "a", "0", "", ""), local("also", "a", "", "2500m", "0"),
 		local("only", "b", "", "", ""), local("other", "plain", "", "1", "0"),
 	}, rates)

@@ -328,6 +328,15 @@ function localQueue(namespace, name) {
   ], [h("h2", {}, "Workloads"), body, yaml("localqueue", name, namespace)]);
 }
 
+// standings is the order of the local queues of a cluster queue by past usage.
+function standings(q) {
+  if (!q.standings) return [];
+  return [h("h2", {}, "Who is next, by past usage"), table(["Place", "Local queue", "Namespace", "Usage", "Share", "Weight", "Pending", "Consumed"], q.standings.map((s) => [
+    number(s.place), queueLink(s.namespace, s.localQueue), s.namespace, s.usage, s.share, s.weight, number(s.pending),
+    Object.entries(s.consumed).map(([r, n]) => `${r} ${n.toPrecision(4)}`).join(", "),
+  ]), "You may read none of its local queues.")];
+}
+
 const pages = {
   "": overview,
   "workloads": workloads,
@@ -336,7 +345,7 @@ const pages = {
   "local-queue": localQueue,
   "cluster-queues": () => single("Cluster queues", "/ws/cluster-queues", (all) => clusterQueueCards(values(all))),
   "cluster-queue": (name) => single(name, escaped("ws", "cluster-queue", name), (q) => [
-    h("div", { class: "cards" }, clusterQueueCard(q)), h("h2", {}, "Local queues"), queueTable(values(q.localQueues)), h("h2", {}, "Conditions"), conditions(q),
+    h("div", { class: "cards" }, clusterQueueCard(q)), h("h2", {}, "Local queues"), queueTable(values(q.localQueues)), ...standings(q), h("h2", {}, "Conditions"), conditions(q),
   ], yaml("clusterqueue", name)),
   "cohorts": () => single("Cohorts", "/ws/cohorts", (all) => table(["Cohort", "Below", "Cluster queues"], values(all).map((c) =>
     [cohortLink(c.metadata.name), cohortLink(c.spec?.parentName), c.clusterQueues.map((q) => [clusterQueueLink(q), " "])]), "There are no cohorts.")),
