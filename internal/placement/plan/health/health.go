@@ -113,8 +113,7 @@ func (g Gates) Decide(o *Observed) Decision {
 	})
 	v.readPods()
 	var d Decision
-	isVariant := plan.IsVariant(o.Workload) // its parent has the pods, and so the failed nodes (spec: 20 §4.13)
-	if chain.LetsPodsRun(o.Workload) && !isVariant {
+	if chain.LetsPodsRun(o.Workload) {
 		v.judgeNodes(&d)
 	}
 	if d.Evict == "" {
@@ -149,7 +148,7 @@ func (v *view) readPods() {
 }
 
 func (v *view) readAssignments(places func(*kueue.PodSetAssignment) ([]assignment.Domain, error)) {
-	if v.Workload.Status.Admission == nil || plan.IsVariant(v.Workload) {
+	if v.Workload.Status.Admission == nil {
 		return
 	}
 	for i := range v.Workload.Status.Admission.PodSetAssignments {
