@@ -55,14 +55,16 @@ type Future struct {
 
 	running map[string]*run // by UID
 	due     dues
+	look    workload.Instant // the due at which the engine wants to look again; it counts if it is to come
 	count   uint64
 }
 
 // run is a workload that holds quota.
 type run struct {
 	def   state.Workload
-	ends  uint64 // the number of the due that ends it
-	stops bool   // it is preempted, and then releases its quota
+	until workload.Instant // its end, Never without one
+	ends  uint64           // the number of the due that ends it
+	stops bool             // it is preempted, and then releases its quota
 }
 
 // due is a moment to come at which something has to be done: a run ends, or nothing but the next step.
@@ -100,7 +102,7 @@ func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *
 			def.PlaceNow = len(def.Delayed) > 0
 			def.Version++
 			s.Apply(state.SetWorkload(def))
-			f.hold(def)
+			f.hold(def, f.until(&def))
 		case def.Resting:
 			def.Resting = false
 			def.Version++
@@ -161,7 +163,8 @@ func (f *Future) DecideAll() {
 			f.carryOut(&r.Decisions[i])
 		}
 		if !r.More && len(r.Decisions) == 0 {
-			if r.Next > f.now {
+			if r.Next > f.now && (f.look <= f.now || r.Next < f.look) {
+				f.look = r.Next
 				f.later(r.Next, "")
 			}
 			return
@@ -209,32 +212,28 @@ func (f *Future) start(d *cycle.Decision) {
 	def.TakeGrant(&g, d.Workload.ReservedAt, false)
 	def.Version++
 	f.s.Apply(state.AdmissionWritten(def))
-	replaced := f.ended(def)
-	r := f.hold(def)
-	if replaced != nil { // the job goes on in another slice
-		r.ends = f.later(replaced.at, def.UID)
+	until, replaced := f.ended(&def)
+	if !replaced {
+		until = f.until(&def)
 	}
+	r := f.hold(def, until)
 	if def.Admitted {
 		f.ready(r)
 	}
 }
 
-// ended ends what an admitted workload takes the place of: an older slice of its job, or other variants. It returns the end of the slice,
-// nil without one.
-func (f *Future) ended(def state.Workload) (slice *due) {
+// ended ends what an admitted workload takes the place of: other variants, or an older slice of its job, which goes on until the end of
+// that one.
+func (f *Future) ended(def *state.Workload) (until workload.Instant, slice bool) {
 	if def.Replaces == "" && def.VariantOf == "" {
-		return nil
+		return 0, false
 	}
 	for _, uid := range f.s.UIDs() {
 		r := f.running[uid]
 		switch {
 		case r == nil || uid == def.UID || r.def.Namespace != def.Namespace:
 		case def.Replaces != "" && r.def.Name == def.Replaces && r.def.Owner == def.Owner:
-			for i := range f.due {
-				if f.due[i].number == r.ends {
-					slice = &due{at: f.due[i].at}
-				}
-			}
+			until, slice = r.until, true
 			delete(f.running, uid)
 			f.s.Apply(state.DeleteWorkload(uid))
 		case def.VariantOf != "" && r.def.VariantOf == def.VariantOf:
@@ -242,15 +241,24 @@ func (f *Future) ended(def state.Workload) (slice *due) {
 			f.release(&r.def)
 		}
 	}
-	return slice
+	return until, slice
 }
 
-// hold notes that a workload holds quota, and when it ends.
-func (f *Future) hold(def state.Workload) *run {
-	r := &run{def: def}
+// until returns when a workload ends that holds quota.
+func (f *Future) until(def *state.Workload) workload.Instant {
+	length := f.Runs(def)
+	if length >= Never-max(0, def.ReservedAt) {
+		return Never
+	}
+	return max(f.now, def.ReservedAt+length)
+}
+
+// hold notes that a workload holds quota until it ends.
+func (f *Future) hold(def state.Workload, until workload.Instant) *run {
+	r := &run{def: def, until: until}
 	f.running[def.UID] = r
-	if length := f.Runs(&def); length < Never-max(0, def.ReservedAt) {
-		r.ends = f.later(max(f.now, def.ReservedAt+length), def.UID)
+	if until < Never {
+		r.ends = f.later(until, def.UID)
 	}
 	return r
 }

@@ -27,19 +27,9 @@ func writeText(w io.Writer, sides []named) error {
 	row("  finished", func(s named) string { return fmt.Sprint(s.Finished) })
 	row("  never started", func(s named) string { return fmt.Sprint(s.Refused) })
 	row("ALL IS OVER AFTER", func(s named) string { return length(s.Makespan) })
-	for i := range sides[0].Utilisation {
-		row("USE OF "+sides[0].Utilisation[i].Resource, func(s named) string {
-			if i >= len(s.Utilisation) {
-				return "-"
-			}
-			return percent(s.Utilisation[i].Share)
-		})
-		row("  until the last submission", func(s named) string {
-			if i >= len(s.Utilisation) {
-				return "-"
-			}
-			return percent(s.Utilisation[i].Loaded)
-		})
+	for _, u := range sides[0].Utilisation {
+		row("USE OF "+u.Resource, func(s named) string { return percent(use(s, u.Resource).Share) })
+		row("  until the last submission", func(s named) string { return percent(use(s, u.Resource).Loaded) })
 	}
 	row("IDLE", func(s named) string { return percent(s.IdleWhileWaiting) })
 	row("PREEMPTIONS", func(s named) string { return fmt.Sprint(s.Preemptions) })
@@ -77,6 +67,16 @@ func writeText(w io.Writer, sides []named) error {
 	return nil
 }
 
+// use returns the use of a resource, none of one that no job of a side held.
+func use(s named, resource string) (of simulation.Utilisation) {
+	for _, u := range s.Utilisation {
+		if u.Resource == resource {
+			of = u
+		}
+	}
+	return of
+}
+
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // length is a time in two units at most.
@@ -98,8 +98,8 @@ var page string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"percent": percent, "length": length,
-	"line": line,
-	"bar":  bar, "colour": func(i int) string { return colours[i%len(colours)] },
+	"line": line, "use": use,
+	"bar": bar, "colour": func(i int) string { return colours[i%len(colours)] },
 	"at": func(list []simulation.Class, i int) simulation.Class { return list[i] },
 	"y":  func(i int) int { return 20 * i },
 }).Parse(page))

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
-	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight/offline"
 	"github.com/berth-project/berth/internal/foresight/simulation"
@@ -111,10 +109,10 @@ var usual []byte
 
 // side is one configuration.
 type side struct {
-	name  string
-	world *offline.World
-	state state.Options
-	gates feature.Gates
+	name   string
+	events []state.Event // that build its world
+	queues []*kueue.LocalQueue
+	state  state.Options
 }
 
 func (c *command) run(cmd *cobra.Command) error {
@@ -132,6 +130,11 @@ func (c *command) run(cmd *cobra.Command) error {
 	jobs, notes, err := c.jobsFor(sides[0])
 	if err != nil {
 		return err
+	}
+	for _, s := range sides {
+		if err := check(c.trace, jobs, s); err != nil {
+			return err
+		}
 	}
 	for _, note := range notes {
 		fmt.Fprintln(c.errs, note)
@@ -240,18 +243,19 @@ func newSide(name string, w *offline.World, source string, settings []byte) (*si
 	if err != nil {
 		return nil, err
 	}
-	if len(offline.All[*kueue.LocalQueue](w)) == 0 {
+	s := &side{name: name, queues: offline.All[*kueue.LocalQueue](w), state: wire.StateOptions(&o)}
+	if len(s.queues) == 0 {
 		return nil, fmt.Errorf("%s: there is no LocalQueue to submit jobs to", name)
 	}
-	return &side{name: name, world: w, state: wire.StateOptions(&o), gates: o.Gates}, nil
+	s.events, err = w.Events(o.Gates.On(feature.ConcurrentAdmission))
+	return s, err
 }
 
 // jobsFor reads the trace, or makes one up for the quotas of a side.
 func (c *command) jobsFor(s *side) (jobs []simulation.Job, notes []string, err error) {
-	queues := offline.All[*kueue.LocalQueue](s.world)
 	switch c.trace {
 	case "":
-		jobs, err = c.makeUp(s, queues)
+		jobs, err = c.makeUp(s)
 		return jobs, nil, err
 	case "-":
 		jobs, err = simulation.ReadCSV("standard input", os.Stdin)
@@ -273,7 +277,8 @@ func (c *command) jobsFor(s *side) (jobs []simulation.Job, notes []string, err e
 	if len(jobs) == 0 {
 		return nil, nil, fmt.Errorf("%s has no jobs", c.trace)
 	}
-	return jobs, notes, spread(c.trace, jobs, queues)
+	spread(jobs, s.queues)
+	return jobs, notes, nil
 }
 
 func (c *command) readSWF(from io.Reader) ([]simulation.Job, []string, error) {
@@ -289,80 +294,68 @@ func (c *command) readSWF(from io.Reader) ([]simulation.Job, []string, error) {
 	return jobs, nil, err
 }
 
-// spread gives jobs without a queue one, and refuses queues that do not exist.
-func spread(source string, jobs []simulation.Job, queues []*kueue.LocalQueue) error {
+// spread gives jobs without a queue one.
+func spread(jobs []simulation.Job, queues []*kueue.LocalQueue) {
+	for i := range jobs {
+		if j := &jobs[i]; j.LocalQueue == "" {
+			q := queues[j.Owner%int64(len(queues))]
+			j.Namespace, j.LocalQueue = q.Namespace, q.Name
+		}
+	}
+}
+
+// check refuses jobs whose queue a side does not have.
+func check(source string, jobs []simulation.Job, s *side) error {
 	known := map[string]bool{}
 	var names []string
-	for _, q := range queues {
+	for _, q := range s.queues {
 		names = append(names, q.Namespace+"/"+q.Name)
 		known[names[len(names)-1]] = true
 	}
 	for i := range jobs {
 		j := &jobs[i]
-		if j.LocalQueue == "" {
-			q := queues[j.Owner%int64(len(queues))]
-			j.Namespace, j.LocalQueue = q.Namespace, q.Name
-		}
-		if name := j.Namespace + "/" + j.LocalQueue; !known[name] {
-			return fmt.Errorf("%s:%d: queue: there is no LocalQueue %s; %s", source, j.Line, name, cluster.OrAll(name, names))
+		switch name := j.Namespace + "/" + j.LocalQueue; {
+		case known[name]:
+		case j.Line == 0:
+			return fmt.Errorf("%s: there is no LocalQueue %s, which the first configuration has", s.name, name)
+		default:
+			return fmt.Errorf("%s:%d: queue: %s: there is no LocalQueue %s; %s", source, j.Line, s.name, name, cluster.OrAll(name, names))
 		}
 	}
 	return nil
 }
 
-// makeUp makes jobs that ask for the scarcest sort of devices that there is quota for.
-func (c *command) makeUp(s *side, queues []*kueue.LocalQueue) ([]simulation.Job, error) {
-	quota, weights := map[string]int64{}, map[string]float64{}
-	for _, cq := range offline.All[*kueue.ClusterQueue](s.world) {
-		for _, g := range cq.Spec.ResourceGroups {
-			for _, f := range g.Flavors {
-				for _, r := range f.Resources {
-					if a := convert.Amount(r.Name, r.NominalQuota); a < resource.Unlimited {
-						quota[string(r.Name)] += int64(a)
-						weights[cq.Name+"\x00"+string(r.Name)] += float64(a)
-					}
-				}
-			}
-		}
-	}
-	name := device(quota)
+// makeUp makes jobs that ask for the main resource of the quotas.
+func (c *command) makeUp(s *side) ([]simulation.Job, error) {
+	quota := simulation.Quota(s.events)
 	g := simulation.Generator{
 		Jobs: c.jobs, Over: workload.Instant(c.days * 24 * 3600 * float64(simulation.Second)), Load: c.load, Seed: c.seed,
-		Resource: name, Quota: quota[name], Unit: 1,
+		Resource: simulation.Main(quota), Unit: 1,
 	}
-	if name == "cpu" {
+	if g.Quota = quota[g.Resource]; g.Resource == "cpu" {
 		g.Unit = 1000
 	}
 	if g.Quota < g.Unit {
 		return nil, fmt.Errorf("%s: no ClusterQueue has quota that jobs could be made up for; give a --trace", s.name)
 	}
-	for _, q := range queues {
+	weights := map[string]float64{}
+	for _, e := range s.events {
+		if q, is := e.(state.SetQueue); is {
+			weights[q.Name] = float64(simulation.Quota([]state.Event{q})[g.Resource])
+		}
+	}
+	for _, q := range s.queues {
 		g.Queues = append(g.Queues, simulation.Share{
-			Namespace: q.Namespace, Name: q.Name, Weight: max(weights[string(q.Spec.ClusterQueue)+"\x00"+name], float64(g.Quota)/1000),
+			Namespace: q.Namespace, Name: q.Name, Weight: max(weights[string(q.Spec.ClusterQueue)], float64(g.Quota)/1000),
 		})
 	}
 	return g.Make(), nil
 }
 
-// device returns the resource of made-up jobs: an extended one, or else cpu.
-func device(quota map[string]int64) string {
-	best := "cpu"
-	for name, n := range quota { //berth:unordered the order below is total
-		if strings.Contains(name, "/") && (best == "cpu" || n > quota[best] || (n == quota[best] && name < best)) {
-			best = name
-		}
-	}
-	return best
-}
-
 // simulate runs one side, with its progress.
 func (c *command) simulate(ctx context.Context, s *side, jobs []simulation.Job) (*simulation.Result, error) {
-	world, err := s.world.Events(s.gates.On(feature.ConcurrentAdmission))
-	if err != nil {
-		return nil, err
-	}
 	last := time.Now()
-	return simulation.Run(ctx, state.New(s.state), world, slices.Clone(jobs), simulation.Options{
+	return simulation.Run(ctx, state.New(s.state), s.events, jobs, simulation.Options{
 		Start: workload.Instant(time.Unix(0, 0).AddDate(50, 0, 0).UnixNano()), Until: workload.Instant(c.until), Grace: workload.Instant(c.grace),
 		Progress: func(submitted int) {
 			if time.Since(last) > 2*time.Second {

@@ -81,7 +81,7 @@ func TestRefuses(t *testing.T) {
 		"open x.csv: no such file or directory":                                       {"--trace", "x.csv"},
 		"open x.yaml: no such file or directory":                                      {"--config", "x.yaml"},
 		"e.csv has no jobs":                                                           {"--trace", "e.csv"},
-		"t.csv:2: queue: there is no LocalQueue default/reserch":                      {"--trace", "t.csv"},
+		"t.csv:2: queue: as it is: there is no LocalQueue default/reserch":            {"--trace", "t.csv"},
 		"--processor gpu: must be RESOURCE=AMOUNT, such as cpu=1 or nvidia.com/gpu=1": {"--trace", "t.swf", "--processor", "gpu"},
 		"as it is: there is no LocalQueue to submit jobs to":                          {"--cluster", "empty.yaml"},
 		"bad.yaml:3: fairSharin: unknown field; did you mean fairSharing?":            {"--config", "bad.yaml"},

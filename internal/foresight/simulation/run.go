@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -16,7 +17,7 @@ import (
 type Result struct {
 	Jobs     int     `json:"jobs"`
 	Finished int     `json:"finished"`
-	Refused  int     `json:"neverStarted"` // nothing more was to happen, and they had not started
+	Refused  int     `json:"neverStarted"` // had not started when the run was over
 	Makespan float64 `json:"makespanSeconds"`
 
 	Utilisation []Utilisation `json:"utilisation"`
@@ -92,7 +93,7 @@ func Run(ctx context.Context, s *state.State, world []state.Event, jobs []Job, o
 	for _, e := range world {
 		s.Apply(e)
 	}
-	r := &runner{Options: o, jobs: jobs, tracks: make([]track, len(jobs)), quota: quotas(world)}
+	r := &runner{Options: o, jobs: jobs, tracks: make([]track, len(jobs)), quota: Quota(world)}
 	r.res.Jobs, r.res.Main = len(jobs), mainOf(jobs)
 	r.usage = newUsage(o.Start, r.quota, r.res.Main)
 	f := foresight.New(s, o.Start, foresight.Rules{Runs: r.length, Grace: o.Grace}, r.seen)
@@ -170,8 +171,8 @@ func (r *runner) seen(m foresight.Moment) {
 	}
 }
 
-// quotas sums the nominal quotas of all queues and cohorts by resource.
-func quotas(world []state.Event) map[string]int64 {
+// Quota sums the nominal quotas of all queues and cohorts by resource.
+func Quota(world []state.Event) map[string]int64 {
 	out := map[string]int64{}
 	add := func(groups []state.Group) {
 		for _, g := range groups {
@@ -195,17 +196,22 @@ func quotas(world []state.Event) map[string]int64 {
 	return out
 }
 
-// mainOf returns the resource that most jobs request; of equally many, an extended one first.
+// mainOf returns the main resource of jobs, by how many request it.
 func mainOf(jobs []Job) string {
-	counts := map[string]int{}
+	counts := map[string]int64{}
 	for i := range jobs {
 		for _, r := range jobs[i].PerPod {
 			counts[r.Resource]++
 		}
 	}
+	return Main(counts)
+}
+
+// Main returns the resource of which results tell most: an extended resource before cpu, cpu before others, then the largest amount.
+func Main(amounts map[string]int64) string {
 	best := ""
-	for name, n := range counts { //berth:unordered the order below is total
-		if best == "" || cmp.Or(cmp.Compare(counts[best], n), cmp.Compare(rank(best), rank(name)), cmp.Compare(name, best)) < 0 {
+	for name, n := range amounts { //berth:unordered the order below is total
+		if best == "" || cmp.Or(cmp.Compare(rank(best), rank(name)), cmp.Compare(amounts[best], n), cmp.Compare(name, best)) < 0 {
 			best = name
 		}
 	}
@@ -213,11 +219,13 @@ func mainOf(jobs []Job) string {
 }
 
 func rank(name string) int {
-	switch name {
-	case "cpu", "memory", "pods", "ephemeral-storage":
-		return 0
+	switch {
+	case strings.Contains(name, "/"):
+		return 2
+	case name == "cpu":
+		return 1
 	}
-	return 1
+	return 0
 }
 
 func (r *runner) finish() {

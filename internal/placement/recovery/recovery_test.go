@@ -60,7 +60,7 @@ func (w *world) start() {
 // node makes a node. It is unreachable if effects are given.
 func (w *world) node(name string, effects ...corev1.TaintEffect) {
 	w.Helper()
-	w.Must(w.Client.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + name}}))
+	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + name}})
 	w.taint(name, effects...)
 }
 
