@@ -11,7 +11,7 @@ import (
 )
 
 // Generator makes a trace: jobs come more often by day than by night, most are small and most work is in big ones, and run times are
-// log-normal.
+// log-normal. No job is larger than the quota.
 type Generator struct {
 	Jobs int
 	Over workload.Instant // the time in which they come
@@ -62,8 +62,9 @@ func (g *Generator) Make() []Job {
 	var work float64 // in device seconds, with a median of 1 s
 	lengths := make([]float64, g.Jobs)
 	for i := range jobs {
-		k := pick(random.Float64())
-		size := sizes[k]
+		size := sizes[pick(random.Float64())]
+		size.devices = min(size.devices, g.Quota/g.Unit)
+		size.pods = min(size.pods, int32(min(math.MaxInt32, g.Quota/g.Unit/size.devices)))
 		lengths[i] = size.longer * math.Exp(spread*random.NormFloat64())
 		work += lengths[i] * float64(int64(size.pods)*size.devices)
 		q := g.queue(random.Float64())

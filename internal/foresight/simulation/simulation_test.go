@@ -99,6 +99,13 @@ func TestSame(t *testing.T) {
 	if load := work / (4096 * 48 * 3600); load < 0.98 || load > 1.02 {
 		t.Errorf("the load is %.3f, want 1", load)
 	}
+	for _, quota := range []int64{1, 12, 100} {
+		for _, j := range (&Generator{Jobs: 300, Over: Second, Load: 1, Quota: quota, Resource: "gpu", Unit: 1, Queues: []Share{{"n", "q", 1}}}).Make() {
+			if n := int64(j.PerPod[0].Amount.Mul(int64(j.Pods))); n < 1 || n > quota {
+				t.Errorf("a job of %d with a quota of %d", n, quota)
+			}
+		}
+	}
 	of := func() *Result {
 		r, err := Run(t.Context(), state.New(state.Options{Options: cycle.Defaults()}), world, made(1), Options{Start: Second, Grace: Second})
 		if err != nil {
