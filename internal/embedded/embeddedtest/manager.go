@@ -97,6 +97,7 @@ func LeasePort() (int, error) {
 // listensOn listens on a port and stops. No process is started meanwhile: a child has its parent's sockets until it runs its program, and
 // would occupy the port.
 func listensOn(port int) error {
+	forked()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -112,6 +113,9 @@ func listensOn(port int) error {
 	}
 	return unix.Listen(socket, 1)
 }
+
+// forked has package os start the one child that it starts without the ForkLock: it looks once whether the kernel has pidfds.
+var forked = sync.OnceFunc(func() { _, _ = os.FindProcess(os.Getpid()) })
 
 // lockPort locks a file for a port, until the process ends. It returns false if any process has locked the port already.
 func lockPort(port int) (bool, error) {
