@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -87,15 +89,15 @@ func TestOrchestratedPreemption(t *testing.T) {
 		before := w2.evictions(low["w2"])
 		w2.change(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = kueue.StopPolicyHold })
 		j := urgent("second")
-		first := hub.gate(w1, j, kueue.PreemptionGateOpen)
+		first := hub.opened(w1, j)
 		w2.change(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = kueue.StopPolicyNone })
 		var second time.Time
 		wait.Until(t, "w2 is asked in its turn", func() (err error) {
 			stopped := w2.running(low["w2"]) // looked at first: as long as the gate is closed later, it was closed then
-			if _, none := hub.gateIs(w2, j, kueue.PreemptionGateClosed); none == nil && stopped != nil {
+			if w2.asks(j, hub) == nil && stopped != nil {
 				t.Fatalf("w2 preempts although its gate is closed: %v", stopped)
 			}
-			second, err = hub.gateIs(w2, j, kueue.PreemptionGateOpen)
+			second, err = hub.openedAt(w2, j)
 			return err
 		})
 		if gap := second.Sub(first); gap < gateTime-time.Second { // the times are in whole seconds
@@ -158,32 +160,46 @@ func (c *cluster) evictions(j *batchv1.Job) int {
 	return n
 }
 
-// gate waits until the gate of the copy of a Job on a worker is in a position, and returns since when it is.
-func (c *cluster) gate(worker *cluster, j *batchv1.Job, position kueue.PreemptionGatePosition) (since time.Time) {
+// opened waits until a worker is the last one that was let preempt for a Job of the hub, and returns when that was. A worker itself shows
+// it no longer once it has made room.
+func (c *cluster) opened(worker *cluster, j *batchv1.Job) (at time.Time) {
 	c.t.Helper()
-	wait.Until(c.t, fmt.Sprintf("the gate of %s on %s is %s", j.Name, worker.name, position), func() (err error) {
-		since, err = c.gateIs(worker, j, position)
+	wait.Until(c.t, fmt.Sprintf("%s may preempt for %s", worker.name, j.Name), func() (err error) {
+		at, err = c.openedAt(worker, j)
 		return err
 	})
-	return since
+	return at
 }
 
-// gateIs returns since when the copy of a Job asks to preempt on a worker, or may, or an error.
-func (c *cluster) gateIs(worker *cluster, j *batchv1.Job, position kueue.PreemptionGatePosition) (since time.Time, err error) {
+func (c *cluster) openedAt(worker *cluster, j *batchv1.Job) (time.Time, error) {
 	w, err := c.workload(j)
 	if err != nil {
-		return since, err
+		return time.Time{}, err
 	}
-	if err := worker.Get(c.t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
-		return since, err
+	noted := w.Annotations[plan.GateOpenedAnnotation]
+	name, at, _ := strings.Cut(noted, " ")
+	if name != worker.name {
+		return time.Time{}, fmt.Errorf("the last gate that was opened: %q, status %+v", noted, w.Status)
+	}
+	return time.Parse(time.RFC3339, at)
+}
+
+// asks returns an error unless the copy of a Job of the hub waits for its gate.
+func (c *cluster) asks(j *batchv1.Job, hub *cluster) error {
+	w, err := hub.workload(j)
+	if err != nil {
+		return err
+	}
+	if err := c.Get(c.t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+		return err
 	}
 	if len(w.Spec.PreemptionGates) != 1 || w.Spec.PreemptionGates[0].Name != kueue.MultiKueuePreemptionGate {
-		return since, fmt.Errorf("its gates are %v", w.Spec.PreemptionGates)
+		return fmt.Errorf("its gates are %v", w.Spec.PreemptionGates)
 	}
-	at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Position == position })
+	closed := func(g kueue.PreemptionGateState) bool { return g.Position == kueue.PreemptionGateClosed }
 	blocked := lifecycle.Condition(w, kueue.WorkloadBlockedOnPreemptionGates)
-	if at < 0 || (position == kueue.PreemptionGateClosed && (blocked == nil || blocked.Status != metav1.ConditionTrue)) {
-		return since, fmt.Errorf("%+v", w.Status)
+	if !slices.ContainsFunc(w.Status.PreemptionGates, closed) || blocked == nil || blocked.Status != metav1.ConditionTrue {
+		return fmt.Errorf("%+v", w.Status)
 	}
-	return w.Status.PreemptionGates[at].LastTransitionTime.Time, nil
+	return nil
 }
