@@ -280,14 +280,15 @@ func (w *workloads) nominate(wl *kueue.Workload, required []kueue.AdmissionCheck
 func (w *workloads) observeCluster(s *observation, name string, listed bool) plan.Cluster {
 	link := w.fleet.Link(name)
 	conn := link.Connection
-	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow}
+	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow != nil}
 	out.Fault = w.records.fault(s.observed.Local, name, func() string { return w.inputs(s, name) })
+	hasJob := func(conn *worker.Connection) bool { return s.kind != nil && conn != nil && len(w.jobsOf(conn, s)) > 0 }
 	if conn == nil {
+		out.HasJob = hasJob(link.Slow)
 		return out
 	}
 	if w.records.stepRuns(s.key, name) {
-		out.LostSince, out.Busy = s.observed.Now.Time, true
-		out.HasJob = s.kind != nil && len(w.jobsOf(conn, s)) > 0
+		out.LostSince, out.Busy, out.HasJob = s.observed.Now.Time, true, hasJob(conn)
 		return out
 	}
 	s.connections[name] = conn
@@ -307,7 +308,7 @@ func (w *workloads) observeCluster(s *observation, name string, listed bool) pla
 		return out
 	}
 	out.Lacks = conn.Lack(s.kind.GVK) != "" || (s.kind.Remote.Follow != nil && conn.Lack(s.kind.ManagedChildren.Child) != "")
-	out.HasJob = len(w.jobsOf(conn, s)) > 0
+	out.HasJob = hasJob(conn)
 	return out
 }
 

@@ -134,7 +134,7 @@ func (d *decider) removeOthers(keep string) bool {
 	for i := range d.clusters {
 		if c := &d.clusters[i]; c.Name != keep {
 			d.remove(c)
-			d.ending = d.ending || (c.Busy && c.HasJob) // the running step will end soon
+			d.ending = d.ending || (c.answersSoon() && c.HasJob)
 		}
 	}
 	if !d.ending || !mayBegin(d.cluster(keep)) {

@@ -155,8 +155,8 @@ type Cluster struct {
 	Listed bool
 	// Connected is true if it is connected. If not, its objects are unknown.
 	Connected bool
-	// Slow is true if it is not Connected only because an answer is late, Busy if only because a step of this Workload runs there; then
-	// HasJob is known.
+	// Slow is true if it is not Connected only because an answer is late, Busy if only because a step of this Workload runs there. Then
+	// HasJob is known, as it was last seen.
 	Slow, Busy bool
 	// LostSince is since when it is not connected, FirstLost the same across restarts of the manager; zero if unknown.
 	LostSince, FirstLost time.Time

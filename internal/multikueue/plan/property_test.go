@@ -164,6 +164,7 @@ func (h *hub) clusters() []plan.Cluster {
 	var out []plan.Cluster
 	for _, w := range h.workers {
 		c := plan.Cluster{Name: w.name, Listed: true, Connected: w.connected && w.busy == nil, LostSince: w.lost, Slow: !w.connected && w.slow}
+		c.HasJob = c.Slow && w.job
 		if w.connected && w.busy != nil {
 			c.LostSince, c.Busy, c.HasJob = h.now, true, w.job
 		}

@@ -13,18 +13,22 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// TestBusyWithAJob: a job is not created while an earlier run remains on another cluster, which is busy with a step and not observed.
+// TestBusyWithAJob: a job is not created while another cluster has it, which is busy with a step, or late with an answer, and not observed.
 func TestBusyWithAJob(t *testing.T) {
 	w := reserved(nominated("w1", "w2"))
 	busy := plan.Cluster{Name: "w1", Listed: true, Busy: true, LostSince: t0.Time}
+	slow := plan.Cluster{Name: "w1", Listed: true, Slow: true, LostSince: t0.Time}
 	for name, tc := range map[string]struct {
-		job  bool
-		want string
+		cluster plan.Cluster
+		job     bool
+		want    string
 	}{
-		"with a job":    {true, "6b: after 1s"},
-		"without a job": {false, "6b: sync w2, status Ready on w2 [], after 1m0s"},
+		"busy, with a job":    {busy, true, "6b: after 1s"},
+		"busy, without a job": {busy, false, "6b: sync w2, status Ready on w2 [], after 1m0s"},
+		"slow, with a job":    {slow, true, "6b: after 1s"},
+		"slow, without a job": {slow, false, "6b: sync w2, status Ready on w2 [], after 1m0s"},
 	} {
-		c := busy
+		c := tc.cluster
 		c.HasJob = tc.job
 		o := &plan.Observed{
 			Local: w, Check: "mk", Clusters: []plan.Cluster{c, up("w2", copyOf(w, admittedAt(0)))}, Now: t0,

@@ -212,8 +212,8 @@ type Link struct {
 	Connection *Connection
 	// LostSince is since when it does not answer, FirstLost the same across restarts if that is known.
 	LostSince, FirstLost time.Time
-	// Slow is true if a connection exists and only does not answer.
-	Slow bool
+	// Slow is a connection that exists and only does not answer, nil for none: what its stores show was last seen.
+	Slow *Connection
 }
 
 // Link returns how to reach a cluster now.
@@ -247,7 +247,7 @@ func (r *workerCluster) link() Link {
 		return Link{LostSince: r.lostSince, FirstLost: r.firstLost}
 	}
 	if since := r.connection.stuckSince(); !since.IsZero() {
-		return Link{LostSince: since, Slow: true}
+		return Link{LostSince: since, Slow: r.connection}
 	}
 	return Link{Connection: r.connection}
 }

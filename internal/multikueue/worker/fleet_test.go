@@ -86,8 +86,8 @@ func TestStuck(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	link := r.link()
-	if link.Connection != nil || link.LostSince.Before(began) || !link.Slow {
-		t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow)
+	if link.Connection != nil || link.LostSince.Before(began) || link.Slow == nil {
+		t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow != nil)
 	}
 	if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
 		t.Errorf("another call: %v", err)
@@ -131,7 +131,7 @@ func TestLostSince(t *testing.T) {
 	r := &workerCluster{name: "w1", connection: idle(t, nil), firstLost: at.Add(-time.Hour)}
 	r.disconnect(at)
 	r.disconnect(at.Add(time.Minute))
-	if link := r.link(); !link.LostSince.Equal(at) || !link.FirstLost.IsZero() || link.Slow {
+	if link := r.link(); !link.LostSince.Equal(at) || !link.FirstLost.IsZero() || link.Slow != nil {
 		t.Errorf("lost since %s, first %s", link.LostSince, link.FirstLost)
 	}
 }
