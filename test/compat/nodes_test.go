@@ -71,17 +71,19 @@ func TestPodPlaces(t *testing.T) {
 	})
 }
 
+// ofTwo makes a Workload on two nodes of a rack, and other nodes after it is placed.
+func ofTwo(w *world, spares ...string) (*kueue.Workload, [2]*corev1.Node) {
+	w.topology(rack, corev1.LabelHostname)
+	two := [2]*corev1.Node{w.node("n1 b r 2"), w.node("n2 b r 2")}
+	w.queue("q", "100")
+	wl := w.isOn(w.workload("a", "q", "2", count(2), requires(rack)), "n1:1 n2:1")
+	w.nodes(spares...)
+	return wl, two
+}
+
 // TestNodeFailures: nodes of admitted Workloads fail. spec: 20 §4.9.
 func TestNodeFailures(t *testing.T) {
 	running(t, "")
-	ofTwo := func(w *world, spares ...string) (*kueue.Workload, [2]*corev1.Node) {
-		w.topology(rack, corev1.LabelHostname)
-		two := [2]*corev1.Node{w.node("n1 b r 2"), w.node("n2 b r 2")}
-		w.queue("q", "100")
-		wl := w.isOn(w.workload("a", "q", "2", count(2), requires(rack)), "n1:1 n2:1")
-		w.nodes(spares...)
-		return wl, two
-	}
 	remove := func(w *world, nodes ...*corev1.Node) {
 		for _, n := range nodes {
 			w.must(w.c.Delete(w.ctx(), n))
@@ -91,7 +93,6 @@ func TestNodeFailures(t *testing.T) {
 		"20 §7.34 a spare of the same rack": func(w *world) {
 			wl, nodes := ofTwo(w, "n8 b another 2", "n9 b r 2")
 			remove(w, nodes[0])
-			w.unhealthy(wl, "n1")
 			got := w.isOn(wl, "n2:1 n9:1")
 			if n := len(got.Status.UnhealthyNodes); n > 0 {
 				w.t.Errorf("%d unhealthy nodes after the replacement", n)
@@ -129,7 +130,21 @@ func TestNodeFailures(t *testing.T) {
 			w.setReady(nodes[0], false, "")
 			w.isOn(wl, "n2:1 n9:1")
 		},
-		"20 §4.9 a node that recovers at once": func(w *world) {
+		"20 §4.9 a taint that its pods do not tolerate": func(w *world) {
+			wl, nodes := ofTwo(w, "n9 b r 2")
+			edit(w, nodes[0], func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "broken", Effect: corev1.TaintEffectNoExecute}}
+			})
+			w.isOn(wl, "n2:1 n9:1")
+		},
+	})
+}
+
+// TestNodeRecovers: without failing fast, a Workload that cannot be moved keeps its node until that is back. spec: 20 §4.9.
+func TestNodeRecovers(t *testing.T) {
+	running(t, "featureGates: {TASFailedNodeReplacementFailFast: false}\n")
+	placedScenes(t, map[string]func(*world){
+		"20 §4.9 a node that recovers": func(w *world) {
 			wl, nodes := ofTwo(w)
 			w.setReady(nodes[0], false, "")
 			w.unhealthy(wl, "n1")
@@ -137,13 +152,6 @@ func TestNodeFailures(t *testing.T) {
 			w.unhealthy(wl)
 			w.keeps(wl, 1500*time.Millisecond, admitted, "-Evicted")
 			w.isOn(wl, "n1:1 n2:1")
-		},
-		"20 §4.9 a taint that its pods do not tolerate": func(w *world) {
-			wl, nodes := ofTwo(w, "n9 b r 2")
-			edit(w, nodes[0], func(n *corev1.Node) {
-				n.Spec.Taints = []corev1.Taint{{Key: "broken", Effect: corev1.TaintEffectNoExecute}}
-			})
-			w.isOn(wl, "n2:1 n9:1")
 		},
 	})
 }

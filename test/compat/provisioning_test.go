@@ -299,7 +299,8 @@ func podsGet(w *world) {
 func fourWrites(w *world, counted *saboteur) {
 	check := w.provisioning("nodes", nil)
 	w.checkIs(check, "Active=True/Active")
-	w.queue("q", "4", checked(every(check)...))
+	q := w.queue("q", "4", checked(every(check)...))
+	w.isActive(q) // before that, the Workload would be told that it waits
 	counted.plan(w.name, planned{})
 	wl := w.workload("a", "q", "1")
 	w.requestIs("a-nodes-1", plan.Accepted, plan.Provisioned)

@@ -174,6 +174,12 @@ func (w *world) queue(name, cpu string, settings ...queueSetting) *kueue.Cluster
 	return q
 }
 
+// isActive waits until a ClusterQueue admits Workloads.
+func (w *world) isActive(q *kueue.ClusterQueue) {
+	w.t.Helper()
+	wait.Until(w.t, q.Name+" is active", func() error { return lacks(read(w, q).Status.Conditions, "Active=True/Ready") })
+}
+
 func (w *world) localQueue(name, clusterQueue string) *kueue.LocalQueue {
 	return &kueue.LocalQueue{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: name},

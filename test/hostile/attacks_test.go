@@ -36,6 +36,7 @@ type attacker struct {
 	paths              []string // of the webhooks
 
 	mu      sync.Mutex
+	round   []string // the attacks that have yet to be tried as often as the others
 	made    []*unstructured.Unstructured
 	serial  int
 	tried   map[string]int
@@ -59,12 +60,23 @@ var attacks = map[string]func(a *attacker, ctx context.Context, r *rand.Rand) er
 	"churn":    (*attacker).churn,
 }
 
+// next returns the name of an attack: all of them in a random order, then all again.
+func (a *attacker) next(r *rand.Rand) (name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.round) == 0 {
+		a.round = slices.Sorted(maps.Keys(attacks))
+		r.Shuffle(len(a.round), func(i, j int) { a.round[i], a.round[j] = a.round[j], a.round[i] })
+	}
+	name, a.round = a.round[0], a.round[1:]
+	return name
+}
+
 // run tries attacks until the context ends, each of them rarely enough not to attack the API server itself.
 func (a *attacker) run(ctx context.Context, seed uint64, pause time.Duration) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	names := slices.Sorted(maps.Keys(attacks))
 	for ctx.Err() == nil {
-		name := names[r.IntN(len(names))]
+		name := a.next(r)
 		err := attacks[name](a, ctx, r)
 		if ctx.Err() != nil {
 			return
