@@ -270,9 +270,10 @@ func (d *decider) mayRun(v *kueue.Workload) bool {
 	return rank < slices.Index(d.flavors, FlavorOf(d.admitted)) && rank < int(MigratesTo(d.o.Queue))
 }
 
-// activate makes the spec and the rank of the variants as they are to be.
+// activate makes the spec and the rank of the variants as they are to be. One is activated after better ones are back in their queue:
+// else the job starts with its flavor, and stops for theirs a moment later.
 func (d *decider) activate() *Step {
-	for _, v := range d.variants {
+	for i, v := range d.variants {
 		if lifecycle.IsFinished(v) || v.DeletionTimestamp != nil {
 			continue
 		}
@@ -280,7 +281,8 @@ func (d *decider) activate() *Step {
 		if rank := slices.Index(d.flavors, FlavorOf(v)); rank >= 0 && next.Annotations[lifecycle.VariantRankAnnotation] != strconv.Itoa(rank) {
 			next.Annotations[lifecycle.VariantRankAnnotation], step.Workload = strconv.Itoa(rank), next
 		}
-		if is := d.mayRun(v); is != lifecycle.IsActive(v) {
+		is := d.mayRun(v)
+		if is != lifecycle.IsActive(v) && !(is && slices.ContainsFunc(d.variants[:i], isReturning)) {
 			next.Spec.Active, step.Workload = new(is), next
 			if is {
 				step.Events = []Event{{v, "ActivatedVariant", "It is tried again"}}
@@ -296,6 +298,19 @@ func (d *decider) activate() *Step {
 		}
 	}
 	return nil
+}
+
+// isReturning reports whether a variant that was deactivated is active again, and about to be queued.
+func isReturning(v *kueue.Workload) bool {
+	reason := ""
+	switch {
+	case !lifecycle.IsActive(v):
+	case lifecycle.IsLeaving(v):
+		reason = lifecycle.Condition(v, kueue.WorkloadEvicted).Reason
+	case lifecycle.IsRequeueBlocked(v):
+		reason = lifecycle.Condition(v, kueue.WorkloadRequeued).Reason
+	}
+	return strings.HasPrefix(reason, kueue.ReasonDeactivated)
 }
 
 func (d *decider) whyInactive() string {

@@ -199,6 +199,34 @@ func TestActive(t *testing.T) {
 	}
 }
 
+// A job that is activated again returns to its queue with its preferred flavor first: it does not start with another one.
+func TestActivatedInOrder(t *testing.T) {
+	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+	w.makeSteps(t, config)
+	w.reserve("a")
+	w.makeSteps(t, config)
+	is := func(want ...string) {
+		t.Helper()
+		w.makeSteps(t, config)
+		if got := w.active(); !slices.Equal(got, want) {
+			t.Errorf("active: %v, want %v", got, want)
+		}
+	}
+	w.o.Parent.Spec.Active = new(false)
+	is()
+	w.follow()
+	w.o.Parent.Spec.Active = new(true)
+	is("a") // which still holds its quota
+	machine.Release(w.o.Parent, false, t0)
+	w.makeSteps(t, config)
+	if lifecycle.IsReserved(w.variant("a")) {
+		t.Fatal("its quota is not released")
+	}
+	is("a")
+	w.follow()
+	is("a", "b")
+}
+
 func TestMigration(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
 	w.makeSteps(t, config)
