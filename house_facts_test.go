@@ -31,12 +31,14 @@ var transitions = map[string][]string{
 	"Reserve":                    {"internal/workload/admit"},
 	"AdmitVariant":               {"internal/workload/admit", "internal/workload/plan/variants"},
 	"CopyAdmission":              {"internal/workload/plan/variants"},
+	"FollowNodes":                {"internal/workload/plan/variants"},
+	"FollowPlaces":               {"internal/workload/plan/variants"},
 	"OpenGate":                   {"internal/workload/plan/variants"},
 	"BlockOnPreemptionGates":     {"internal/workload/admit"},
 	"Pending":                    {"internal/workload/admit", "internal/job/plan/decide"}, // of a job: it is on hold
 	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"}, // while admission is paused
 	"Preempt":                    {"internal/workload/evict"},
-	"Evict":                      {"internal/placement/health", "internal/workload/admit", "internal/workload/plan/variants"}, // of failed nodes, the latter once the engine finds no replacement; for everything else lifecycle.Rules.Follow
+	"Evict":                      {"internal/placement/health", "internal/workload/admit", "internal/workload/evict", "internal/workload/plan/variants"}, // of failed nodes, the latter once the engine finds no replacement; of migrations; for everything else lifecycle.Rules.Follow
 	"Reject":                     nil,
 	"Deactivate":                 nil,
 	"Requeue":                    {"internal/workload/plan/variants"},

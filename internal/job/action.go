@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -31,6 +32,8 @@ type Observed struct {
 	// Flavors are the ResourceFlavors in the admissions of the Workloads; Classes are the priority classes that the job names.
 	Flavors Flavors
 	Classes Classes
+	// Started are the Workloads that run as a variant, as their pods are started (see variants.AsStarted), by their UID.
+	Started map[types.UID]*kueue.Workload
 	// Delegated are the admission checks of the Workloads that dispatch jobs to worker clusters. It is set only for kinds without
 	// managedBy.
 	Delegated map[kueue.AdmissionCheckReference]bool

@@ -55,8 +55,10 @@ type Queue struct {
 	PlacedElsewhere bool `json:",omitempty"`
 	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
 	UsageBased bool `json:",omitempty"`
-	// Variants: jobs are queued as variants, one for each flavor. RetainFirst: the first that is admitted keeps its flavor. spec: 20 §4.13.
-	Variants, RetainFirst bool `json:",omitempty"`
+	// Variants: jobs are queued as variants, one for each flavor. A job that runs on one may migrate to those with a Rank below MigratesTo.
+	// spec: 20 §4.13.
+	Variants   bool  `json:",omitempty"`
+	MigratesTo int32 `json:",omitempty"`
 }
 
 // LocalQueue defines a tenant's queue, which leads to a ClusterQueue.

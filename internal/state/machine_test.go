@@ -72,6 +72,10 @@ func TestMachine(t *testing.T) {
 			"edit other node":  m.editNode,
 			"delete node":      m.deleteNode,
 			"foreign":          m.setForeign,
+			"divide":           m.divide,
+			"divide more":      m.divide,
+			"follow job":       m.followJob,
+			"job changes":      m.followJob,
 		})
 		m.step(rt)
 		m.replay(rt)
@@ -113,6 +117,7 @@ type machine struct {
 	partial    bool // whether pod sets may shrink
 	usageBased bool // whether queues may be
 	places     bool // whether there are topologies
+	variants   bool // whether queues may have variants
 
 	flavors    map[string]flavor.Flavor
 	cohorts    map[string]Cohort
@@ -151,6 +156,7 @@ func newMachine(t *rapid.T) *machine {
 	}
 	m.options, m.partial = drawOptions(t), rapid.IntRange(0, 3).Draw(t, "partial") == 3
 	m.usageBased = rapid.IntRange(0, 2).Draw(t, "usage based") == 2
+	m.variants = rapid.IntRange(0, 2).Draw(t, "variants") == 2
 	m.drawPlaces(t)
 	m.s = New(m.options)
 	m.s.Record(rapid.IntRange(1, 40).Draw(t, "record"))
@@ -175,6 +181,11 @@ func newMachine(t *rapid.T) *machine {
 	}
 	for range rapid.IntRange(4, 20).Draw(t, "workloads") {
 		m.submit(t)
+	}
+	for range 3 {
+		if m.variants {
+			m.divide(t)
+		}
 	}
 	return m
 }
@@ -201,6 +212,7 @@ func any1[V any](V) bool { return true }
 func (m *machine) set(o *object) {
 	o.old = append(o.old, o.def)
 	o.def.Version++
+	o.def.Holds = o.def.VariantOf != "" && o.def.Reserved
 	m.s.Apply(SetWorkload(o.def))
 }
 
@@ -309,6 +321,7 @@ func (m *machine) editQueue(t *rapid.T) (name string) {
 	if m.queues[name].Closed == "" && rapid.IntRange(0, 11).Draw(t, "closed") == 7 {
 		def.Closed = "stopped"
 	}
+	m.drawPolicy(t, &def)
 	def.UsageBased = m.usageBased && rapid.IntRange(0, 4).Draw(t, "by usage") > 0
 	if m.preempting {
 		rules := []preempt.Rule{preempt.LowerPriority, preempt.LowerOrNewerEqualPriority, preempt.Never}
@@ -429,7 +442,7 @@ func (m *machine) allWritten(*rapid.T) {
 
 func (m *machine) write(o *object) {
 	o.def = m.asAdmitted(o)
-	o.def.Admitted = !o.checked
+	o.def.Admitted = !o.checked && !o.grant.Contested
 	o.admission = nil
 	m.set(o)
 }
@@ -437,8 +450,10 @@ func (m *machine) write(o *object) {
 // passed: a workload with quota passes its checks.
 func (m *machine) passed(t *rapid.T) {
 	_, o := pick(t, "checked", m.objects, func(o *object) bool { return o.def.Reserved && !o.def.Admitted && !o.def.Evicting })
-	o.def.Admitted = true
-	m.set(o)
+	if m.mayAdmit(o) {
+		o.def.Admitted = true
+		m.set(o)
+	}
 }
 
 // asAdmitted is the object as it will be once its admission is written, if it has checks
@@ -518,7 +533,9 @@ func (m *machine) delete(t *rapid.T) {
 }
 
 func (m *machine) reservedOutside(t *rapid.T) {
-	_, o := pick(t, "pending", m.objects, func(o *object) bool { return o.def.Queueable && !o.def.Reserved && o.admission == nil })
+	_, o := pick(t, "pending", m.objects, func(o *object) bool {
+		return o.def.Queueable && !o.def.Reserved && o.admission == nil && o.def.VariantOf == ""
+	})
 	o.def.Reserved, o.def.Queue, o.def.ReservedAt = true, rapid.SampledFrom([]string{"q0", "q1", "ghost"}).Draw(t, "in"), m.tick()
 	o.def.Held = []Held{{Flavor: "f0", Resource: "gpu", Amount: resource.Amount(rapid.Int64Range(0, 3).Draw(t, "held"))}}
 	m.placedOutside(t, &o.def)
@@ -534,6 +551,7 @@ func (m *machine) editWorkload(t *rapid.T) {
 		o.def.LocalQueue = rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "to")
 	default:
 		m.shape(t, &o.def)
+		m.restrict(&o.def)
 	}
 	m.set(o)
 }
@@ -573,7 +591,7 @@ func (m *machine) ready(t *rapid.T) {
 // slice submits a workload that may take the place of another one, which it may not if
 // the owner is not the same.
 func (m *machine) slice(t *rapid.T) {
-	_, before := pick(t, "slice", m.objects, func(o *object) bool { return o.def.Queueable })
+	_, before := pick(t, "slice", m.objects, func(o *object) bool { return o.def.Queueable && o.def.VariantOf == "" })
 	m.submit(t)
 	o := m.objects[fmt.Sprintf("u%02d", m.serial)]
 	o.def.LocalQueue, o.def.Replaces = before.def.LocalQueue, before.def.Name // in its namespace or, in vain, in another
@@ -673,6 +691,7 @@ func (m *machine) decided(t *rapid.T, d *cycle.Decision, told map[string]bool) {
 	case d.Attempt.Verdict == trace.Admitted:
 		o.admission, o.grant = d, m.s.Grant(d)
 		m.checkPlaced(t, d)
+		m.checkAlone(t, o)
 		if d.Replaced != nil {
 			if old := m.objects[d.Replaced.UID]; old == nil || old.def.Name != o.def.Replaces || old.def.Owner != o.def.Owner {
 				t.Fatalf("%s takes the place of %s", o.def.Key(), d.Replaced.Key)
@@ -759,6 +778,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 	m.checkPlaces(t, m.s)
 	m.checkSlices(t)
+	m.checkVariants(t)
 	m.checkTouched(t)
 	m.checkModel(t)
 	m.checkCheckpoint(t)
@@ -783,7 +803,7 @@ func (m *machine) place(o *object) string {
 		}
 	}
 	lq, ok := m.lqs[def.Namespace+"/"+def.LocalQueue]
-	if _, exists := m.queues[lq.Queue]; !ok || !exists || lq.Stopped || !def.Queueable || def.Resting {
+	if q, exists := m.queues[lq.Queue]; !ok || !exists || lq.Stopped || !def.Queueable || def.Resting || (q.Variants && def.Divisible) {
 		return ""
 	}
 	return "waits in " + lq.Queue

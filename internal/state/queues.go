@@ -254,7 +254,7 @@ func (e SetQueue) apply(s *State) {
 	q := have.q
 	s.hang(q.Node, have.def.Cohort, def.Cohort)
 	s.read.edit(def.Cohort)
-	was, wasUsageBased, hadVariants := q.Closed, have.def.UsageBased, have.def.Variants
+	was, before := q.Closed, have.def
 	have.def, have.published.def = def, new(def)
 	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
@@ -264,14 +264,14 @@ func (e SetQueue) apply(s *State) {
 	s.world.Quota.SetQuota(q.Node, s.cells(def.Groups))
 	s.world.Quota.SetWeight(q.Node, weight(def.Weight))
 	s.world.Edited(q.Node)
-	if def.UsageBased != wasUsageBased {
+	if def.UsageBased != before.UsageBased {
 		s.rankAll(def.Name)
 	}
 	if fresh {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	if fresh || q.Closed != was || def.UsageBased != wasUsageBased || def.Variants != hadVariants {
+	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
 		s.reroute(s.leadingTo(def.Name))
 	}
 }

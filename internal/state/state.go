@@ -129,7 +129,8 @@ func New(o Options) *State {
 		n := &s.spaces.All[w.Space]
 		return n.labels, n.exists
 	}
-	s.world.ReplacedSlice, s.world.Barred = s.replacedSliceOf, s.barredBySibling
+	s.world.ReplacedSlice, s.world.Barred, s.world.Migrating = s.replacedSliceOf, s.barredBySibling, s.migrating
+	s.world.Unbar = func(wl *workload.Workload) { s.requeueBarred(s.byNumber.record(wl.Record), barring{reserved: true}) }
 	s.world.Assumed, s.world.StandingOf = s.assume, s.heldStanding
 	if o.Topology != nil {
 		s.places = topology.NewPlacer(topology.New(s.world.Table, *o.Topology), s.world.Ledger)
@@ -195,7 +196,6 @@ func (s *State) retracted(workloads []*workload.Workload) {
 	for _, wl := range workloads {
 		r := s.byNumber.record(wl.Record)
 		s.touch(r)
-		s.requeueBarred(r, barring{reserved: true})
 		switch {
 		case r.assumed():
 		case s.classKeyOf(r) != r.class.classKey: // an event has changed its class since it was admitted

@@ -3,13 +3,14 @@ package state
 import (
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // A variant is a Workload of a job that may get one flavor. Of the variants of a job one is admitted: the first, or the one
 // with the most preferred flavor. While the engine's admission of one is not written, the others wait. Several may hold quota while
-// their admission checks go on; then the engine grants quota only, and the controller of variants admits one of them. A worse one
-// that is admitted keeps its quota until a better one can be admitted in its place. spec: 20 §4.13.
+// their admission checks go on; then the engine grants quota only, and the controller of variants admits one of them. While one is
+// admitted, another one that fits gets no quota before that one was evicted and has left. spec: 20 §4.13.
 
 // sameVariant reports whether two definitions have the same place among the variants of a job.
 func sameVariant(a, b *definition) bool { return a.VariantOf == b.VariantOf && a.Rank == b.Rank }
@@ -44,20 +45,43 @@ func (s *State) barredBySibling(w *workload.Workload) (note string) {
 	if r == nil || r.def.VariantOf == "" {
 		return ""
 	}
-	retains := r.in != nil && s.byIndex[r.in.Index].def.RetainFirst
 	for _, o := range s.variants[r.siblings()] {
 		switch {
 		case o == r || o.wl == nil:
 		case o.wl.Reserved && !o.def.Reserved:
 			return "another variant of its job is being admitted"
-		case !o.def.Reserved || !o.def.Admitted || o.wl.Evicting:
-		case retains:
-			note = "another variant of its job is admitted, and keeps its flavor (RetainFirstAdmission)"
+		case !o.isRunning() || s.mayMigrate(r, o):
+		case o.wl.Evicting:
+			note = "the variant that its job runs on is being stopped"
 		case o.def.Rank < r.def.Rank:
 			note = "a variant of its job with a preferred flavor is admitted"
+		default:
+			note = "another variant of its job is admitted, and the policy of the ClusterQueue allows no migration to this flavor"
 		}
 	}
 	return note
+}
+
+// isRunning reports whether a variant is admitted and has not released its quota.
+func (r *record) isRunning() bool { return r.def.Reserved && r.def.Admitted }
+
+// mayMigrate reports whether the job of a variant may migrate to it from the one that it runs on.
+func (s *State) mayMigrate(to, from *record) bool {
+	return to.def.Rank < from.def.Rank && to.in != nil && from.in != nil && to.def.Rank < s.byIndex[to.in.Index].def.MigratesTo
+}
+
+// migrating returns the variant from which the job of another one migrates, none if it does not run.
+func (s *State) migrating(w *workload.Workload) (leaving []preempt.Victim) {
+	r := s.records[w.UID]
+	if r == nil || r.def.VariantOf == "" {
+		return nil
+	}
+	for _, o := range s.variants[r.siblings()] {
+		if o != r && o.wl != nil && o.isRunning() && s.mayMigrate(r, o) {
+			leaving = append(leaving, preempt.Victim{Workload: o.wl, Node: o.in.Node, Reason: preempt.Migration})
+		}
+	}
+	return leaving
 }
 
 // isContested reports whether another variant of a record's job holds a reservation.

@@ -46,6 +46,8 @@ type Config struct {
 	Groups  install.Groups
 	// ServingCertDir holds the user's tls.crt and tls.key; if empty, the manager creates a certificate and shares it in a Secret.
 	ServingCertDir string
+	// MetricsCertDir is where a provided certificate of the metrics is mounted; empty is options.MetricsCertDir.
+	MetricsCertDir string
 	// WebhookURL is the base URL under which the API server reaches the webhooks; if empty, by the Service of the manager's namespace.
 	WebhookURL string
 	// Reserved are the addresses of Options, host:port, for which the caller holds a listen.Reservation while Run runs.

@@ -196,8 +196,9 @@ func (cfg *Config) servingTLS(mgr ctrl.Manager, own bool, dir string) (*tls.Conf
 // metricsCerts returns the folder with the certificate of the metrics, which is watched for changes. If it is empty, the certificate is
 // our own or self-signed.
 func metricsCerts(cfg *Config) string {
-	if _, err := os.Stat(filepath.Join(options.MetricsCertDir, "tls.crt")); err != nil || cfg.keeper != nil {
+	dir := cmp.Or(cfg.MetricsCertDir, options.MetricsCertDir)
+	if _, err := os.Stat(filepath.Join(dir, "tls.crt")); err != nil || cfg.keeper != nil {
 		return ""
 	}
-	return options.MetricsCertDir
+	return dir
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,13 +167,71 @@ func TestConcurrentAdmission(t *testing.T) {
 			w.refill(q, "spot", "2")
 			w.until(ondemand, "Evicted=True/FlavorMigration")
 			w.until(p, "Evicted=True/VariantEvicted")
+			w.until(better, "QuotaReserved=False/WaitingForPreemptedWorkloads")
+			w.tells(ondemand, "Normal EvictedDueToFlavorMigration")
 			w.keeps(ondemand, 200*time.Millisecond, admitted) // its pods run on
+			w.usage(q, "2", "2")                              // once
 			w.release(p)
 			w.flavorIs(p, "spot")
 			w.until(better, admitted)
 			w.until(ondemand, "QuotaReserved=False", "Requeued=False/FlavorMigration")
 			w.active(ondemand, false)
 			w.usage(q, "2", "2")
+		},
+		"20 §4.13 a better flavor that fits evicts before its checks": func(w *world) {
+			defer w.oneRuns()()
+			c := w.check("c")
+			q := w.choice(prefer, "", []string{"spot=0", "ondemand=2"}, checked(every(c)...))
+			p := w.workload("p", "q", "2")
+			w.answer(w.variant(p, "ondemand"), c, kueue.CheckStateReady)
+			w.flavorIs(p, "ondemand")
+			better := w.variant(p, "spot")
+			w.refill(q, "spot", "2")
+			w.until(p, "Evicted=True/VariantEvicted")
+			w.keeps(better, 200*time.Millisecond, "-QuotaReserved=True")
+			w.release(p)
+			w.until(better, reserved, "-Admitted=True")
+			w.answer(better, c, kueue.CheckStateReady)
+			w.flavorIs(p, "spot")
+			w.usage(q, "2", "2")
+		},
+		"20 §4.13 a variant whose better one lost its quota is queued again": func(w *world) {
+			defer w.oneRuns()()
+			q := w.choice(prefer, "", []string{"spot=0", "ondemand=2"})
+			p := w.workload("p", "q", "2")
+			w.flavorIs(p, "ondemand")
+			w.refill(q, "spot", "2")
+			w.until(p, "Evicted=True/VariantEvicted")
+			w.refill(q, "spot", "0")
+			w.waits(kueue.ReasonExceedsMaxQuota, w.variant(p, "spot"))
+			w.release(p)
+			w.flavorIs(p, "ondemand")
+		},
+		"20 §4.13 what the checks of a variant add to pods reaches the job": func(w *world) {
+			c := w.check("c")
+			w.choice(prefer, "", []string{"a=2", "b=2"}, checked(every(c)...))
+			job := w.submit("q")
+			p := w.workloadOf(job)
+			w.answer(w.variant(p, "b"), c, kueue.CheckStateReady, func(s *kueue.AdmissionCheckState) {
+				s.PodSetUpdates = []kueue.PodSetUpdate{{
+					Name: "main", NodeSelector: map[string]string{"pool": "new"}, Labels: map[string]string{"x.io/l": "1"},
+					Annotations: map[string]string{"x.io/a": "2"}, Tolerations: []corev1.Toleration{{Key: "new", Operator: corev1.TolerationOpExists}},
+				}}
+			})
+			w.flavorIs(p, "b")
+			wait.Until(w.t, "the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
+			got := read(w, job).Spec.Template
+			if got.Spec.NodeSelector["pool"] != "new" || got.Labels["x.io/l"] != "1" || got.Annotations["x.io/a"] != "2" || len(got.Spec.Tolerations) != 1 {
+				w.t.Errorf("the template is %+v, %+v", got.ObjectMeta, got.Spec)
+			}
+			if checks := read(w, p).Status.AdmissionChecks; len(checks) > 0 {
+				w.t.Errorf("the parent has checks %v", checks)
+			}
+			w.activate(p, false)
+			wait.Until(w.t, "the job stops, and is as it was", func() error {
+				now := read(w, job)
+				return firstError(equal(*now.Spec.Suspend, true), equal(len(now.Spec.Template.Spec.NodeSelector), 0), equal(len(now.Spec.Template.Spec.Tolerations), 0))
+			})
 		},
 		"20 §4.13 RetainFirstAdmission: the first keeps its flavor": func(w *world) {
 			defer w.oneRuns()()
@@ -356,6 +415,90 @@ func TestConcurrentAdmission(t *testing.T) {
 			w.waits(kueue.ReasonWaitingForQuota, other) // the label is gone: the ClusterQueue has no policy
 		},
 	})
+}
+
+// TestVariantsOnFailedNodes: a failed node of a job with variants is replaced as that of any other. spec: 20 §4.9, §4.13.
+func TestVariantsOnFailedNodes(t *testing.T) {
+	running(t, concurrent)
+	ofTwo := func(w *world, spares ...string) (p, v *kueue.Workload, first *corev1.Node) {
+		w.levels("t", rack, corev1.LabelHostname)
+		first = w.node("n1 b r 2")
+		w.nodes("n2 b r 2")
+		w.flavor("a", w.on("t"))
+		w.queue("q", "", quota(w.own("a")+"=100"), trying(kueue.TryPreferredFlavors, ""))
+		p = w.isOn(w.workload("p", "q", "2", count(2), requires(rack)), "n1:1 n2:1")
+		w.nodes(spares...)
+		return p, w.variant(p, "a"), first
+	}
+	placedScenes(t, map[string]func(*world){
+		"20 §7.34 a spare of the same rack": func(w *world) {
+			p, v, first := ofTwo(w, "n8 b another 2", "n9 b r 2")
+			w.must(w.c.Delete(w.ctx(), first))
+			w.unhealthy(p, "n1")
+			w.isOn(v, "n2:1 n9:1")
+			w.isOn(p, "n2:1 n9:1")
+			w.unhealthy(p)
+			w.unhealthy(v)
+			w.keeps(p, 500*time.Millisecond, admitted, "-Evicted")
+		},
+		"20 §7.35 no spare": func(w *world) {
+			p, v, first := ofTwo(w, "n8 b another 2")
+			w.must(w.c.Delete(w.ctx(), first))
+			w.until(v, "Evicted=True/NodeFailures")
+			w.until(p, "Evicted=True/VariantEvicted")
+			w.release(p)
+			w.until(v, "Requeued=True/NodeFailures", "QuotaReserved=False/TopologyPlacementFailed")
+		},
+		"20 §7.37 NotReady under running pods": func(w *world) {
+			p, v, first := ofTwo(w, "n9 b r 2")
+			pod := w.pod("pod", "n1", "1", started(p))
+			w.setReady(first, false, "")
+			wait.Stays(w.t, time.Second, "its places stay", func() error { return equal(w.places(read(w, v)), "n1:1 n2:1") })
+			w.must(w.c.Delete(w.ctx(), pod, client.GracePeriodSeconds(0)))
+			w.isOn(p, "n2:1 n9:1")
+		},
+		"20 §4.9 a node that recovers at once": func(w *world) {
+			p, v, first := ofTwo(w)
+			w.setReady(first, false, "")
+			w.unhealthy(v, "n1")
+			w.setReady(first, true, "")
+			w.unhealthy(p)
+			w.unhealthy(v)
+			w.keeps(p, 1500*time.Millisecond, admitted, "-Evicted")
+		},
+	})
+}
+
+// TestVariantsAfterTheirGate: a manager with the feature gate off stops what ran on variants, removes them, and queues the jobs itself.
+func TestVariantsAfterTheirGate(t *testing.T) {
+	m := running(t, concurrent)
+	w := newWorld(t)
+	q := w.choice(kueue.TryPreferredFlavors, "", []string{"a=2", "b=2"})
+	job := w.submit("q")
+	p := w.workloadOf(job)
+	w.flavorIs(p, "a")
+	wait.Until(t, "the job starts", func() error { return equal(*read(w, job).Spec.Suspend, false) })
+	waiting := w.workload("waiting", "q", "9")
+	w.waits(kueue.ReasonExceedsMaxQuota, w.variant(waiting, "a"), w.variant(waiting, "b"))
+	if err := m.end(); err != nil {
+		t.Fatal(err)
+	}
+	running(t, "")
+	w.tells(p, "Normal EvictedDueToConcurrentAdmission")
+	w.flavorIs(p, "a")
+	wait.Until(t, "there are no variants, and no parents", func() error {
+		var list kueue.WorkloadList
+		w.must(w.c.List(w.ctx(), &list, client.InNamespace(w.name)))
+		for i := range list.Items {
+			if v := &list.Items[i]; lifecycle.IsParent(v) || lifecycle.VariantOf(v) != "" {
+				return fmt.Errorf("%s has labels %v", v.Name, v.Labels)
+			}
+		}
+		return equal(len(list.Items), 2)
+	})
+	wait.Until(t, "the job runs again", func() error { return equal(*read(w, job).Spec.Suspend, false) })
+	w.waits(kueue.ReasonExceedsMaxQuota, waiting)
+	w.usage(q, "2", "2")
 }
 
 // TestVariantsInterruptedAtAnyWrite moves Workloads from flavor to flavor, in many worlds at once, with another write interrupted in each.

@@ -253,6 +253,18 @@ func (c *round) preempt(e *entry) {
 		c.startAfterRetraction(e)
 		return
 	}
+	c.evict(e)
+}
+
+// migrate evicts the variants of the job of a head that fits, and holds its quota for it until they have left. spec: 10 §4.5 step 5m.
+func (c *round) migrate(e *entry, leaving []preempt.Victim) {
+	e.targets = leaving
+	c.takeOut(leaving, e.q)
+	c.evict(e)
+}
+
+// evict evicts the targets of a head, which are out of the forest, and nominates it.
+func (c *round) evict(e *entry) {
 	c.hold(e, e.targets)
 	var evict []preempt.Victim
 	record := c.record(e)

@@ -511,6 +511,12 @@ func (c *round) admit(e *entry) {
 		c.wait(e, trace.WaitingForPodsReady, "no workload is admitted before all that hold quota are ready (waitForPodsReady.blockAdmission)")
 		return
 	}
+	if e.wl.Variant {
+		if leaving := w.Migrating(e.wl); len(leaving) > 0 {
+			c.migrate(e, leaving)
+			return
+		}
+	}
 	e.q.Pending.Remove(e.wl)
 	e.wl.Scan = nil
 	d := Decision{Admitted: e.got.Holding(), Attempt: c.blankRecord(e)}

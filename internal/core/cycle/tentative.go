@@ -138,6 +138,9 @@ func (c *round) requeueRetracted() {
 		v.Workload.Reservation = workload.Reservation{Retractions: v.Workload.Retractions + 1}
 		c.w.assumed(c.w.Queues[v.Workload.Queue], v.Workload, false)
 		c.w.Enqueue(v.Workload)
+		if v.Workload.Variant {
+			c.w.Unbar(v.Workload)
+		}
 	}
 	clear(c.retracted)
 	c.retracted = c.retracted[:0]

@@ -44,6 +44,11 @@ type World struct {
 	ReplacedSlice func(*workload.Workload) Replaced
 	// Barred returns why a workload waits for other variants of its job, "" if it need not. It is called for workloads with Variant only.
 	Barred func(*workload.Workload) string
+	// Unbar evaluates the variants again that a workload with Variant barred until its admission was retracted.
+	Unbar func(*workload.Workload)
+	// Migrating returns the variants of the job of a workload that have to leave before it gets quota. It is called for workloads with
+	// Variant only.
+	Migrating func(*workload.Workload) []preempt.Victim
 	// Assumed is called of each admission in a UsageBased queue, and when one is retracted. It returns the standing of the LocalQueue line
 	// from then on, false if it stays as it is. spec: 20 §4.4.
 	Assumed func(wl *workload.Workload, admitted bool) (order.Standing, bool)
@@ -120,6 +125,8 @@ func NewWorld(o Options) *World {
 		NamespaceLabels: func(*workload.Workload) (map[string]string, bool) { return nil, true },
 		ReplacedSlice:   func(*workload.Workload) Replaced { return Replaced{} },
 		Barred:          func(*workload.Workload) string { return "" },
+		Unbar:           func(*workload.Workload) {},
+		Migrating:       func(*workload.Workload) []preempt.Victim { return nil },
 		Assumed:         func(*workload.Workload, bool) (order.Standing, bool) { return 0, false },
 		StandingOf:      func(*workload.Workload) order.Standing { return 0 },
 	}

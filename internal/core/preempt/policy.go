@@ -137,6 +137,8 @@ const (
 	InCohortReclamation         = "InCohortReclamation"
 	InCohortReclaimWhileBorrows = "InCohortReclaimWhileBorrowing"
 	InCohortFairSharing         = "InCohortFairSharing"
+	// Migration is no preemption: the victim is a variant of the same job that makes room for one with a preferred flavor. spec: 20 §4.13.
+	Migration = "FlavorMigration"
 )
 
 // Words describe a reason in a sentence.
@@ -150,6 +152,8 @@ func Words(reason string) string {
 		return "reclamation within the cohort while borrowing"
 	case InCohortFairSharing:
 		return "Fair Sharing within the cohort"
+	case Migration:
+		return "migration of the job to a preferred flavor"
 	}
 	return reason
 }

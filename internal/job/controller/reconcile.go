@@ -164,6 +164,9 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 		if w == nil || w.Status.Admission == nil || !lifecycle.IsReserved(w) {
 			return nil
 		}
+		if err := r.started(ctx, o, w); err != nil {
+			return err
+		}
 		for _, a := range w.Status.Admission.PodSetAssignments {
 			for _, name := range a.Flavors {
 				if o.Flavors[name] != nil {
@@ -187,6 +190,21 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 		}
 	}
 	return read(o.Prebuilt)
+}
+
+// started reads the variant on which a Workload runs, if it is a parent.
+func (r *reconciler) started(ctx context.Context, o *job.Observed, w *kueue.Workload) error {
+	if !lifecycle.IsParent(w) {
+		return nil
+	}
+	as, err := lookup.AsStarted(ctx, r.cache, w)
+	if as != nil {
+		if o.Started == nil {
+			o.Started = map[types.UID]*kueue.Workload{}
+		}
+		o.Started[w.UID] = as
+	}
+	return err
 }
 
 // classes reads the priority classes that the job names, or the default one.

@@ -173,7 +173,14 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 			}
 		}
 	}
-	return r.Gates.Decide(&plan.Observed{Workload: w, Pods: pods, Node: r.nodes.byHostname, Flavors: flavors, Now: r.Now()}), nil
+	as, err := lookup.AsStarted(ctx, r.client, w)
+	if err != nil {
+		return plan.Decision{}, err
+	}
+	if as == nil {
+		return plan.Decision{}, fmt.Errorf("workload %s/%s: the variant that it runs on is not admitted", w.Namespace, w.Name)
+	}
+	return r.Gates.Decide(&plan.Observed{Workload: as, Pods: pods, Node: r.nodes.byHostname, Flavors: flavors, Now: r.Now()}), nil
 }
 
 func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]*corev1.Pod, error) {

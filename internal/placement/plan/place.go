@@ -22,12 +22,12 @@ func IsUnplaced(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.Scheduli
 // HasPlaces reports whether the pods of a Workload may be placed: it is admitted with a topology assignment, and not over. A reservation
 // alone is not enough, and a variant of another Workload has no pods (spec: 20 §4.8).
 func HasPlaces(w *kueue.Workload) bool {
-	return chain.LetsPodsRun(w) && !isVariant(w) &&
+	return chain.LetsPodsRun(w) && !IsVariant(w) &&
 		slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool { return a.TopologyAssignment != nil })
 }
 
-// isVariant reports whether a Workload is one of several that try different flavors for another Workload, which has the pods.
-func isVariant(w *kueue.Workload) bool {
+// IsVariant reports whether a Workload is one of several that try different flavors for another Workload, which has the pods.
+func IsVariant(w *kueue.Workload) bool {
 	owner := metav1.GetControllerOfNoCopy(w)
 	return owner != nil && owner.Kind == "Workload"
 }

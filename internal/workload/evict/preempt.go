@@ -99,6 +99,9 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 		if !lifecycle.IsReserved(wl) {
 			return errNotWritten // the engine names the victim again if it still has to be evicted
 		}
+		if o.victim.Reason == preempt.Migration {
+			return p.migrate(ctx, wl, o)
+		}
 		by := p.preemptor(ctx, o)
 		message, now := message(o, by), metav1.NewTime(p.Now())
 		stored, wrote, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
@@ -118,6 +121,20 @@ func (p *Preemptor) preempt(ctx context.Context, o order) error {
 		}
 		return nil
 	})
+}
+
+// migrate evicts the variant that a job runs on, for a preferred one that fits. spec: 20 §4.13.
+func (p *Preemptor) migrate(ctx context.Context, wl *kueue.Workload, o order) error {
+	note := "Variant " + o.by.Name + " fits, with a flavor that is preferred to that of this one"
+	stored, _, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+		return p.Machine.Evict(next, kueue.ReasonFlavorMigration, "", note, metav1.NewTime(p.Now()))
+	})
+	if err != nil {
+		return err
+	}
+	p.post(stored)
+	p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonFlavorMigration, note)
+	return nil
 }
 
 // ranks returns the effective priorities of both, with base and boost; "" without a preemptor. spec: 10 §5.2.

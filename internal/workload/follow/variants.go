@@ -18,6 +18,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	plan "github.com/berth-project/berth/internal/workload/plan/variants"
 )
 
@@ -49,13 +50,20 @@ func (d *Divider) Setup(ctx context.Context, mgr ctrl.Manager, workers int) erro
 	if err != nil {
 		return err
 	}
-	edited := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	return ctrl.NewControllerManagedBy(mgr).Named("variants").
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(toParent)).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(d.under), edited).
-		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(d.inside), edited).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(d)
+	b := ctrl.NewControllerManagedBy(mgr).Named("variants").WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(toParent), builder.WithPredicates(predicate.NewPredicateFuncs(d.concerns)))
+	if d.Plan.On {
+		edited := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+		b = b.Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(d.under), edited).
+			Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(d.inside), edited)
+	}
+	return b.Complete(d)
+}
+
+// concerns reports whether a Workload may need a write. With the feature gate off that is what an earlier manager left: parents and variants.
+func (d *Divider) concerns(o client.Object) bool {
+	w, is := o.(*kueue.Workload)
+	return d.Plan.On || (is && (lifecycle.IsParent(w) || parentOf(w) != nil))
 }
 
 // parentOf returns the owner of a Workload that may be a variant, whatever its annotations are; nil for none.
@@ -130,7 +138,9 @@ func (d *Divider) observe(ctx context.Context, key types.NamespacedName) (*plan.
 	for i := range list.Items {
 		o.Variants = append(o.Variants, &list.Items[i])
 	}
-	o.Queue, err = d.queueOf(ctx, parent)
+	if d.Plan.On {
+		o.Queue, err = d.queueOf(ctx, parent)
+	}
 	return o, err
 }
 

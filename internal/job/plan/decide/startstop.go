@@ -15,7 +15,7 @@ import (
 
 // start merges the values of the admission into the job and lets it run, in one write (spec: 30 §4.7).
 func (s *decider) start(w *kueue.Workload) job.Action {
-	infos, err := job.InfosFromAdmission(s.cfg, w, s.o.Flavors)
+	infos, err := s.infos(w)
 	next := clone(s.job)
 	if s.elastic && s.d.Elastic.GatesPods {
 		for i := range infos {
@@ -45,6 +45,17 @@ func (s *decider) start(w *kueue.Workload) job.Action {
 	job.UnmarkSuspended(next)
 	note := "Admitted by clusterQueue " + string(w.Status.Admission.ClusterQueue)
 	return job.Action{Verb: job.PatchJob, Job: next, Starts: w, Events: normal(eventStarted, note)}
+}
+
+// infos returns the values for the pods of an admitted Workload. If it runs as a variant, they contain what the admission checks of the
+// variant add (spec: 20 §4.13).
+func (s *decider) infos(w *kueue.Workload) ([]job.PodSetInfo, error) {
+	if lifecycle.IsParent(w) {
+		if w = s.o.Started[w.UID]; w == nil {
+			return nil, podset.NotYet("the variant that it runs on is not admitted")
+		}
+	}
+	return job.InfosFromAdmission(s.cfg, w, s.o.Flavors)
 }
 
 // FailedToStart finishes the Workload of a job that can never be started as it was admitted, by its descriptor or by a final

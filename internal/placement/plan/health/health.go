@@ -113,7 +113,8 @@ func (g Gates) Decide(o *Observed) Decision {
 	})
 	v.readPods()
 	var d Decision
-	if chain.LetsPodsRun(o.Workload) {
+	isVariant := plan.IsVariant(o.Workload) // its parent has the pods, and so the failed nodes (spec: 20 §4.13)
+	if chain.LetsPodsRun(o.Workload) && !isVariant {
 		v.judgeNodes(&d)
 	}
 	if d.Evict == "" {
@@ -148,7 +149,7 @@ func (v *view) readPods() {
 }
 
 func (v *view) readAssignments(places func(*kueue.PodSetAssignment) ([]assignment.Domain, error)) {
-	if v.Workload.Status.Admission == nil {
+	if v.Workload.Status.Admission == nil || plan.IsVariant(v.Workload) {
 		return
 	}
 	for i := range v.Workload.Status.Admission.PodSetAssignments {

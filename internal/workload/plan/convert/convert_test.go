@@ -227,6 +227,7 @@ func TestQueue(t *testing.T) {
 func TestProblems(t *testing.T) {
 	flavors := []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot"}, {Name: "gone"}}}}
 	known := Known{
+		Variants: true,
 		Flavor: func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
 			flavor := &kueue.ResourceFlavor{}
 			if topology, placed := strings.CutPrefix(string(name), "placed-by-"); placed {
@@ -259,6 +260,11 @@ func TestProblems(t *testing.T) {
 		return kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{ResourceGroups: groups}}
 	}
 	type rule = kueue.AdmissionCheckStrategyRule
+	variants := func(check kueue.AdmissionCheckReference) kueue.ClusterQueue {
+		cq := checks(rule{Name: check})
+		cq.Spec.ConcurrentAdmissionPolicy = &kueue.ConcurrentAdmissionPolicy{}
+		return cq
+	}
 	onFlavors := func(names ...kueue.ResourceFlavorReference) kueue.ClusterQueue {
 		cq := checks(rule{Name: "multikueue", OnFlavors: names})
 		cq.Spec.ResourceGroups = append(placed("here").Spec.ResourceGroups, placed("there").Spec.ResourceGroups...)
@@ -290,6 +296,10 @@ func TestProblems(t *testing.T) {
 				ResourceGroups: placed("nobody").Spec.ResourceGroups, AdmissionChecksStrategy: checks(rule{Name: "multikueue"}).Spec.AdmissionChecksStrategy,
 			}},
 		},
+		"workers for variants": { // spec: 40 §6 #16
+			cq: variants("multikueue"), want: []string{kueue.ReasonMultiKueueWithConcurrentAdmission},
+		},
+		"checks of variants":  {cq: variants("any")},
 		"cohorts in a circle": {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "a"}}, want: []string{kueue.ReasonUnknown}},
 		"one cohort above":    {cq: kueue.ClusterQueue{Spec: kueue.ClusterQueueSpec{CohortName: "d"}}},
 		"deleted goes before stopped": {

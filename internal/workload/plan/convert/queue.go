@@ -198,8 +198,8 @@ type Problem struct {
 
 // Divide sets what a ClusterQueue's policy of concurrent admission says; on is the feature gate. spec: 20 §4.13.
 func Divide(def *state.Queue, cq *kueue.ClusterQueue, on bool) {
-	if policy := variants.PolicyOf(cq, on); policy != nil {
-		def.Variants, def.RetainFirst = true, policy.Migration.Mode == kueue.RetainFirstAdmission
+	if variants.PolicyOf(cq, on) != nil {
+		def.Variants, def.MigratesTo = true, variants.MigratesTo(cq)
 	}
 }
 
@@ -276,8 +276,10 @@ func checkProblems(cq *kueue.ClusterQueue, known Known) (out []Problem, sent boo
 		out = unless(out, remote, kueue.ReasonMultipleMultiKueueAdmissionChecks, "only one MultiKueue check is allowed, found: ")
 	}
 	if len(remote) > 0 && variants.PolicyOf(cq, known.Variants) != nil {
-		out = append(out, Problem{kueue.ReasonMultiKueueWithConcurrentAdmission, "concurrentAdmissionPolicy does not work with a MultiKueue check: " +
-			strings.Join(remote, ", ")})
+		out = append(out, Problem{
+			kueue.ReasonMultiKueueWithConcurrentAdmission,
+			"spec.concurrentAdmissionPolicy does not work with a MultiKueue check in spec.admissionChecksStrategy: " + strings.Join(remote, ", "),
+		})
 	}
 	out = unless(out, perFlavor, kueue.ReasonMultiKueueAdmissionCheckAppliedPerFlavor, "a MultiKueue check must be for all flavors, so onFlavors has all of them or none: ")
 	if len(remote) > 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -57,6 +58,28 @@ func (m Machine) CopyAdmission(parent, variant *kueue.Workload, now metav1.Time)
 	}
 	parent.Status.AdmissionChecks = nil
 	return m.Reserve(parent, variant.Status.Admission.DeepCopy(), nil, now)
+}
+
+// FollowNodes records at a variant which nodes failed under its parent, for the engine to replace them (spec: 20 §4.9, §4.13).
+func (m Machine) FollowNodes(variant, parent *kueue.Workload) bool {
+	if !IsAdmitted(variant) || IsEvicted(variant) || IsFinished(variant) || slices.Equal(variant.Status.UnhealthyNodes, parent.Status.UnhealthyNodes) {
+		return false
+	}
+	variant.Status.UnhealthyNodes = slices.Clone(parent.Status.UnhealthyNodes)
+	return true
+}
+
+// FollowPlaces gives a parent the places of the pods of its variant, once these are others (spec: 20 §4.9, §4.13).
+func (m Machine) FollowPlaces(parent, variant *kueue.Workload, now metav1.Time) bool {
+	a, b := parent.Status.Admission, variant.Status.Admission
+	if a == nil || b == nil || IsEvicted(variant) || slices.EqualFunc(a.PodSetAssignments, b.PodSetAssignments, samePlaces) {
+		return false
+	}
+	return m.Placed(parent, b.DeepCopy(), now)
+}
+
+func samePlaces(a, b kueue.PodSetAssignment) bool {
+	return a.Name == b.Name && equality.Semantic.DeepEqual(a.TopologyAssignment, b.TopologyAssignment)
 }
 
 // OpenGate opens a preemption gate (spec: 20 §4.14).

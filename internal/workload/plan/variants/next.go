@@ -50,6 +50,13 @@ func (c *Config) Next(o *Observed) Step {
 	return Step{Wake: d.wake}
 }
 
+// wakeAt makes the Workload be observed again at a time, or earlier.
+func (d *decider) wakeAt(at time.Time) {
+	if d.wake.IsZero() || at.Before(d.wake) {
+		d.wake = at
+	}
+}
+
 // findAdmitted returns the variant that is admitted. There is at most one, unless a client wrote the status: then it is the one on which
 // the job runs, else the preferred one.
 func (d *decider) findAdmitted() (found *kueue.Workload) {
@@ -133,6 +140,8 @@ func (d *decider) stop() *Step {
 		return d.evict(d.parent, kueue.ReasonVariantEvicted, fmt.Sprintf("Variant %s was evicted (%s): %s", v.Name, c.Reason, c.Message))
 	case !isAdmitted(v):
 		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is not admitted any more")
+	case !d.On:
+		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is to be deleted: the feature gate ConcurrentAdmission is off")
 	case d.o.Queue != nil && d.isStale(v):
 		return d.evict(d.parent, kueue.ReasonConcurrentAdmission, "Variant "+v.Name+" is to be deleted: ClusterQueue "+d.o.Queue.Name+
 			" has no such flavor, or no variants, any more")
@@ -140,7 +149,7 @@ func (d *decider) stop() *Step {
 	return nil
 }
 
-// takeAlong evicts the variant of a parent that was evicted for a reason of its own, or whose nodes failed: no other node is found for it.
+// takeAlong evicts the variant of a parent that was evicted for a reason of its own.
 func (d *decider) takeAlong() *Step {
 	if d.runsOn == nil || !isAdmitted(d.runsOn) || !lifecycle.IsActive(d.parent) {
 		return nil
@@ -150,9 +159,6 @@ func (d *decider) takeAlong() *Step {
 			return nil
 		}
 		return d.evict(d.runsOn, c.Reason, "Its parent was evicted: "+c.Message)
-	}
-	if nodes := d.parent.Status.UnhealthyNodes; len(nodes) > 0 {
-		return d.evict(d.runsOn, kueue.ReasonNodeFailures, "Node "+nodes[0].Name+" failed under its parent")
 	}
 	return nil
 }
@@ -176,7 +182,7 @@ func (d *decider) cleanUp() *Step {
 	if d.divides() {
 		return nil
 	}
-	unknown := d.o.Queue == nil && lifecycle.IsParent(d.parent) // what its queue wants
+	unknown := d.On && d.o.Queue == nil && lifecycle.IsParent(d.parent) // what its queue wants
 	for _, v := range d.variants {
 		if v != d.runsOn && (!unknown || v.Spec.QueueName != d.parent.Spec.QueueName) {
 			return d.deleteVariant(v)
@@ -188,9 +194,23 @@ func (d *decider) cleanUp() *Step {
 	if !lifecycle.IsParent(d.parent) || lifecycle.IsReserved(d.parent) {
 		return &Step{}
 	}
+	if step := d.requeueParent(); step != nil {
+		return step
+	}
 	next := d.parent.DeepCopy()
 	delete(next.Labels, kueue.ConcurrentAdmissionParentLabel)
 	return &Step{Verb: Patch, Workload: next, Was: d.parent}
+}
+
+// requeueParent lets a parent that was evicted with its variant join its queue, once it is no parent any more.
+func (d *decider) requeueParent() *Step {
+	c := lifecycle.Condition(d.parent, kueue.WorkloadRequeued)
+	if c == nil || (c.Reason != kueue.ReasonConcurrentAdmission && c.Reason != kueue.ReasonVariantEvicted) {
+		return nil
+	}
+	return d.status(d.parent, false, func(next *kueue.Workload) bool {
+		return d.Machine.Requeue(next, kueue.ReasonReactivated, "It is queued itself, without variants", d.o.Now)
+	})
 }
 
 func (d *decider) deleteVariant(v *kueue.Workload) *Step {
@@ -245,22 +265,15 @@ func (d *decider) mayRun(v *kueue.Workload) bool {
 		return false
 	case d.admitted == nil || v == d.admitted:
 		return true
-	case d.policy.Migration.Mode == kueue.RetainFirstAdmission:
-		return false
 	}
 	rank := slices.Index(d.flavors, FlavorOf(v))
-	last := len(d.flavors)
-	if c := d.policy.Migration.Constraints; c != nil && c.LastAcceptableFlavorName != "" {
-		if at := slices.Index(d.flavors, c.LastAcceptableFlavorName); at >= 0 {
-			last = at
-		}
-	}
-	return rank < slices.Index(d.flavors, FlavorOf(d.admitted)) && rank <= last
+	return rank < slices.Index(d.flavors, FlavorOf(d.admitted)) && rank < int(MigratesTo(d.o.Queue))
 }
 
-// activate makes the spec and the rank of the variants as they are to be.
+// activate makes the spec and the rank of the variants as they are to be. One is activated after better ones are back in their queue:
+// else the job starts with its flavor, and stops for theirs a moment later.
 func (d *decider) activate() *Step {
-	for _, v := range d.variants {
+	for i, v := range d.variants {
 		if lifecycle.IsFinished(v) || v.DeletionTimestamp != nil {
 			continue
 		}
@@ -268,7 +281,8 @@ func (d *decider) activate() *Step {
 		if rank := slices.Index(d.flavors, FlavorOf(v)); rank >= 0 && next.Annotations[lifecycle.VariantRankAnnotation] != strconv.Itoa(rank) {
 			next.Annotations[lifecycle.VariantRankAnnotation], step.Workload = strconv.Itoa(rank), next
 		}
-		if is := d.mayRun(v); is != lifecycle.IsActive(v) {
+		is := d.mayRun(v)
+		if is != lifecycle.IsActive(v) && !(is && slices.ContainsFunc(d.variants[:i], isReturning)) {
 			next.Spec.Active, step.Workload = new(is), next
 			if is {
 				step.Events = []Event{{v, "ActivatedVariant", "It is tried again"}}
@@ -284,6 +298,19 @@ func (d *decider) activate() *Step {
 		}
 	}
 	return nil
+}
+
+// isReturning reports whether a variant that was deactivated is active again, and about to be queued.
+func isReturning(v *kueue.Workload) bool {
+	reason := ""
+	switch {
+	case !lifecycle.IsActive(v):
+	case lifecycle.IsLeaving(v):
+		reason = lifecycle.Condition(v, kueue.WorkloadEvicted).Reason
+	case lifecycle.IsRequeueBlocked(v):
+		reason = lifecycle.Condition(v, kueue.WorkloadRequeued).Reason
+	}
+	return strings.HasPrefix(reason, kueue.ReasonDeactivated)
 }
 
 func (d *decider) whyInactive() string {
@@ -311,8 +338,8 @@ func (d *decider) copyPriority(v *kueue.Workload) (changed bool) {
 
 func equalPointers[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
-// admit admits the preferred of the variants with quota whose checks are ready, while none is admitted. An admitted one with a worse flavor
-// is evicted first, and is admitted until the job has stopped.
+// admit admits the preferred of the variants with quota whose checks are ready, while none is admitted. One with a worse flavor that was
+// admitted while the checks of this one went on is evicted first, and is admitted until the job has stopped.
 func (d *decider) admit() *Step {
 	at := slices.IndexFunc(d.variants, func(v *kueue.Workload) bool { return lifecycle.MayAdmit(v) && d.mayRun(v) })
 	if at < 0 {
@@ -349,11 +376,19 @@ func (d *decider) start() *Step {
 	return step
 }
 
-// follow copies what the job reports of its pods from the parent to the variant on which it runs.
+// follow copies what is known of the pods and their nodes from the parent to the variant on which it runs, and new places of them back.
 func (d *decider) follow() *Step {
 	v := d.runsOn
 	if v == nil || !isAdmitted(v) || lifecycle.IsEvicted(d.parent) {
 		return nil
+	}
+	step := d.status(d.parent, true, func(next *kueue.Workload) bool { return d.Machine.FollowPlaces(next, v, d.o.Now) })
+	if step != nil {
+		return step
+	}
+	step = d.status(v, true, func(next *kueue.Workload) bool { return d.Machine.FollowNodes(next, d.parent) })
+	if step != nil {
+		return step
 	}
 	if !slices.Equal(v.Status.ReclaimablePods, d.parent.Status.ReclaimablePods) && len(d.parent.Status.ReclaimablePods) > 0 {
 		next := v.DeepCopy()
@@ -400,14 +435,21 @@ func (d *decider) giveUp() *Step {
 	})
 }
 
-// requeue returns a variant that made room for a better one to its queue, if that one lost its admission.
+// requeue returns a variant that made room for a better one to its queue, if no better one is admitted in its place.
 func (d *decider) requeue() *Step {
 	if d.admitted != nil || d.isOut() {
 		return nil
 	}
 	for _, v := range d.variants {
+		if lifecycle.IsReserved(v) && lifecycle.IsActive(v) && !lifecycle.IsEvicted(v) {
+			return nil // it is preferred to the rest, and about to be admitted
+		}
 		c := lifecycle.Condition(v, kueue.WorkloadRequeued)
 		if !lifecycle.IsActive(v) || lifecycle.IsReserved(v) || !lifecycle.IsRequeueBlocked(v) || c.Reason != kueue.ReasonFlavorMigration {
+			continue
+		}
+		if due := c.LastTransitionTime.Add(migrationTime); due.After(d.o.Now.Time) {
+			d.wakeAt(due)
 			continue
 		}
 		return d.status(v, false, func(next *kueue.Workload) bool {
@@ -432,7 +474,7 @@ func (d *decider) ungate() *Step {
 			continue
 		}
 		if last := d.lastOpening(); !last.IsZero() && last.Add(Spacing).After(d.o.Now.Time) {
-			d.wake = last.Add(Spacing)
+			d.wakeAt(last.Add(Spacing))
 			return nil
 		}
 		step := d.status(v, false, func(next *kueue.Workload) bool {

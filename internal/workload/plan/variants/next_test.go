@@ -8,11 +8,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	"github.com/berth-project/berth/internal/workload/plan/variants"
 )
@@ -143,6 +145,25 @@ func TestBecomesAParent(t *testing.T) {
 	}
 }
 
+// With the feature gate off, a job that ran on a variant is stopped, and queued without variants.
+func TestGateOff(t *testing.T) {
+	w, off := newWorld(kueue.TryPreferredFlavors, "", "a", "b"), config
+	off.On = false
+	w.makeSteps(t, config)
+	w.reserve("a")
+	w.makeSteps(t, config)
+	w.o.Queue = nil // which is not read then
+	w.makeSteps(t, off)
+	if c := lifecycle.Condition(w.o.Parent, kueue.WorkloadEvicted); c == nil || c.Reason != kueue.ReasonConcurrentAdmission || w.variant("a") == nil {
+		t.Fatalf("the parent is evicted, and its variant holds the quota: %+v", c)
+	}
+	machine.Release(w.o.Parent, false, t0)
+	w.makeSteps(t, off)
+	if len(w.o.Variants) > 0 || lifecycle.KeptOut(w.o.Parent, false) != lifecycle.NoObstacle || lifecycle.IsRequeueBlocked(w.o.Parent) {
+		t.Errorf("%d variants, the parent has labels %v and conditions %v", len(w.o.Variants), w.o.Parent.Labels, w.o.Parent.Status.Conditions)
+	}
+}
+
 // Which variants are active, by what is admitted. spec: 20 §4.13.
 func TestActive(t *testing.T) {
 	const prefer, retain = kueue.TryPreferredFlavors, kueue.RetainFirstAdmission
@@ -178,6 +199,34 @@ func TestActive(t *testing.T) {
 	}
 }
 
+// A job that is activated again returns to its queue with its preferred flavor first: it does not start with another one.
+func TestActivatedInOrder(t *testing.T) {
+	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+	w.makeSteps(t, config)
+	w.reserve("a")
+	w.makeSteps(t, config)
+	is := func(want ...string) {
+		t.Helper()
+		w.makeSteps(t, config)
+		if got := w.active(); !slices.Equal(got, want) {
+			t.Errorf("active: %v, want %v", got, want)
+		}
+	}
+	w.o.Parent.Spec.Active = new(false)
+	is()
+	w.follow()
+	w.o.Parent.Spec.Active = new(true)
+	is("a") // which still holds its quota
+	machine.Release(w.o.Parent, false, t0)
+	w.makeSteps(t, config)
+	if lifecycle.IsReserved(w.variant("a")) {
+		t.Fatal("its quota is not released")
+	}
+	is("a")
+	w.follow()
+	is("a", "b")
+}
+
 func TestMigration(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
 	w.makeSteps(t, config)
@@ -206,8 +255,7 @@ func TestMigration(t *testing.T) {
 // What ends a parent for a reason of its own ends its variant too, which does not start it again on the same nodes.
 func TestTakesItsVariantAlong(t *testing.T) {
 	for name, fail := range map[string]func(*kueue.Workload){
-		"a failed node": func(p *kueue.Workload) { p.Status.UnhealthyNodes = []kueue.UnhealthyNode{{Name: "n"}} },
-		"an eviction":   func(p *kueue.Workload) { machine.Evict(p, kueue.ReasonNodeFailures, "", "two nodes failed", t0) },
+		"an eviction": func(p *kueue.Workload) { machine.Evict(p, kueue.ReasonNodeFailures, "", "two nodes failed", t0) },
 	} {
 		w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
 		w.makeSteps(t, config)
@@ -223,6 +271,40 @@ func TestTakesItsVariantAlong(t *testing.T) {
 		if v := w.variant("a"); lifecycle.IsReserved(v) || lifecycle.IsRequeueBlocked(v) || w.runs() != "" {
 			t.Errorf("%s: the variant is not queued again: %+v", name, v.Status.Conditions)
 		}
+	}
+}
+
+// A failed node under the parent reaches the variant, for the engine to replace it, and the new places reach the parent. spec: 20 §4.9.
+func TestFailedNode(t *testing.T) {
+	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+	w.makeSteps(t, config)
+	w.reserve("a")
+	a, placed := w.variant("a"), func(node string) *kueue.TopologyAssignment {
+		return assignment.Encode([]string{corev1.LabelHostname}, []assignment.Domain{{Values: []string{node}, Count: 1}}, true)
+	}
+	a.Status.Admission.PodSetAssignments[0].TopologyAssignment = placed("n1")
+	w.makeSteps(t, config)
+	failed := []kueue.UnhealthyNode{{Name: "n1"}}
+	w.o.Parent.Status.UnhealthyNodes = failed
+	w.makeSteps(t, config)
+	if a = w.variant("a"); !slices.Equal(a.Status.UnhealthyNodes, failed) || lifecycle.IsEvicted(a) {
+		t.Fatalf("the variant has failed nodes %v, conditions %v", a.Status.UnhealthyNodes, a.Status.Conditions)
+	}
+	admission := a.Status.Admission.DeepCopy()
+	admission.PodSetAssignments[0].TopologyAssignment = placed("n2")
+	machine.Placed(a, admission, t0)
+	w.makeSteps(t, config)
+	p := w.o.Parent
+	if got := p.Status.Admission.PodSetAssignments[0].TopologyAssignment; !equality.Semantic.DeepEqual(got, placed("n2")) ||
+		len(p.Status.UnhealthyNodes)+len(w.variant("a").Status.UnhealthyNodes) > 0 || !lifecycle.IsAdmitted(p) {
+		t.Errorf("the parent is placed on %v, failed nodes %v", got, p.Status.UnhealthyNodes)
+	}
+	w.o.Parent.Status.UnhealthyNodes = []kueue.UnhealthyNode{{Name: "n2"}}
+	w.makeSteps(t, config)
+	w.o.Parent.Status.UnhealthyNodes = nil // it recovered
+	w.makeSteps(t, config)
+	if nodes := w.variant("a").Status.UnhealthyNodes; len(nodes) > 0 {
+		t.Errorf("the variant keeps %v", nodes)
 	}
 }
 
@@ -302,18 +384,20 @@ func (w *world) act(r *rand.Rand) string {
 	return "deactivation"
 }
 
-// engine reserves quota for a variant as the engine may: none is being admitted, and no better one is.
+// engine reserves quota for a variant as the engine may: none is admitted. One with a worse flavor is evicted for it.
 func (w *world) engine(flavor string, checked bool) {
 	v := w.variant(flavor)
 	if lifecycle.IsReserved(v) || !lifecycle.IsActive(v) || lifecycle.IsRequeueBlocked(v) {
 		return
 	}
-	retain := w.o.Queue.Spec.ConcurrentAdmissionPolicy.Migration.Mode == kueue.RetainFirstAdmission
 	for _, o := range w.o.Variants {
-		better := retain || lifecycle.VariantRank(o) < lifecycle.VariantRank(v)
-		if o != v && lifecycle.IsAdmitted(o) && lifecycle.IsReserved(o) && !lifecycle.IsEvicted(o) && lifecycle.IsActive(o) && better {
-			return
+		if o == v || !lifecycle.IsAdmitted(o) || !lifecycle.IsReserved(o) || lifecycle.IsFinished(o) {
+			continue
 		}
+		if rank := lifecycle.VariantRank(v); rank < lifecycle.VariantRank(o) && rank < variants.MigratesTo(w.o.Queue) {
+			machine.Evict(o, kueue.ReasonFlavorMigration, "", "", w.o.Now)
+		}
+		return
 	}
 	if checked {
 		w.reserve(flavor, "check")
@@ -372,6 +456,7 @@ func (w *world) calm(t *testing.T) {
 	t.Helper()
 	w.o.Parent.Spec.Active = new(true)
 	for range 20 {
+		w.o.Now = metav1.NewTime(w.o.Now.Add(time.Minute))
 		w.makeSteps(t, config)
 		w.follow()
 		w.job()

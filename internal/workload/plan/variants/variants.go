@@ -36,6 +36,10 @@ import (
 // Spacing is the least time between two openings of preemption gates of one job (spec: 20 §5.7).
 const Spacing = 5 * time.Minute
 
+// migrationTime is how long the engine has to admit the preferred variant, once the other one has left, before that one is queued again.
+// Too short does no harm: the engine prefers the preferred one.
+const migrationTime = 5 * time.Second
+
 // Config is the configuration.
 type Config struct {
 	Machine lifecycle.Machine
@@ -49,7 +53,7 @@ type Config struct {
 type Observed struct {
 	Parent   *kueue.Workload
 	Variants []*kueue.Workload // all that it controls
-	// Queue is the ClusterQueue to which its LocalQueue leads; nil if there is none.
+	// Queue is the ClusterQueue to which its LocalQueue leads; nil if there is none, or with the feature gate off.
 	Queue *kueue.ClusterQueue
 	Now   metav1.Time
 }
@@ -109,6 +113,20 @@ func PolicyOf(cq *kueue.ClusterQueue, on bool) *kueue.ConcurrentAdmissionPolicy 
 	return cq.Spec.ConcurrentAdmissionPolicy
 }
 
+// MigratesTo returns how many of the flavors of a ClusterQueue with a policy, the preferred ones first, a running job may move to.
+func MigratesTo(cq *kueue.ClusterQueue) int32 {
+	all, migration := flavors(cq), &cq.Spec.ConcurrentAdmissionPolicy.Migration
+	if migration.Mode == kueue.RetainFirstAdmission {
+		return 0
+	}
+	if c := migration.Constraints; c != nil {
+		if at := slices.Index(all, c.LastAcceptableFlavorName); at >= 0 {
+			return int32(at) + 1
+		}
+	}
+	return int32(len(all))
+}
+
 // MayDivide reports whether a Workload may be tried as variants. Workloads of elastic jobs are queued themselves.
 func MayDivide(w *kueue.Workload) bool {
 	return lifecycle.VariantOf(w) == "" && !chain.IsElastic(w) && chain.Replaces(w) == ""
@@ -152,6 +170,21 @@ func RunsOn(parent *kueue.Workload, variants []*kueue.Workload) *kueue.Workload 
 		}
 	}
 	return without
+}
+
+// AsStarted returns a Workload as its pods are started: a parent with the admission checks that the variant it runs on has passed, whose
+// updates of pods are for the pods of the parent. It is to be read only. Nil: that variant is not admitted, as far as is known.
+func AsStarted(w *kueue.Workload, variants []*kueue.Workload) *kueue.Workload {
+	if !lifecycle.IsParent(w) || !lifecycle.IsReserved(w) {
+		return w
+	}
+	v := RunsOn(w, variants)
+	if v == nil || !isAdmitted(v) {
+		return nil
+	}
+	out := *w
+	out.Status.AdmissionChecks = v.Status.AdmissionChecks
+	return &out
 }
 
 // flavors returns the flavors of a ClusterQueue in their order.
