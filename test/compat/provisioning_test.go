@@ -299,8 +299,8 @@ func podsGet(w *world) {
 func fourWrites(w *world, counted *saboteur) {
 	check := w.provisioning("nodes", nil)
 	w.checkIs(check, "Active=True/Active")
-	q := w.queue("q", "4", checked(every(check)...))
-	w.isActive(q) // before that, the Workload would be told that it waits
+	w.queue("q", "4", checked(every(check)...))
+	w.isActive("q") // before that, the Workload would be told that it waits
 	counted.plan(w.name, planned{})
 	wl := w.workload("a", "q", "1")
 	w.requestIs("a-nodes-1", plan.Accepted, plan.Provisioned)
@@ -312,7 +312,7 @@ func fourWrites(w *world, counted *saboteur) {
 	w.t.Logf("writes: %v", all)
 	// Two are the admission's: the reservation, and Admitted.
 	if len(all) > 6 {
-		w.t.Errorf("%d writes beside the admission, want at most 4: %v", len(all)-2, all)
+		w.t.Errorf("%d writes beside the admission, want at most 4: %v\nin the end: %+v", len(all)-2, all, read(w, wl).Status)
 	}
 	w.tells(wl, "Normal QuotaReserved", "Normal ProvisioningRequestCreated", "Normal AdmissionCheckUpdated", "Normal Admitted")
 }

@@ -174,10 +174,11 @@ func (w *world) queue(name, cpu string, settings ...queueSetting) *kueue.Cluster
 	return q
 }
 
-// isActive waits until a ClusterQueue admits Workloads.
-func (w *world) isActive(q *kueue.ClusterQueue) {
+// isActive waits until Workloads of a LocalQueue may be admitted.
+func (w *world) isActive(queue string) {
 	w.t.Helper()
-	wait.Until(w.t, q.Name+" is active", func() error { return lacks(read(w, q).Status.Conditions, "Active=True/Ready") })
+	q := w.localQueue(queue, "")
+	wait.Until(w.t, queue+" is active", func() error { return lacks(read(w, q).Status.Conditions, "Active=True/Ready") })
 }
 
 func (w *world) localQueue(name, clusterQueue string) *kueue.LocalQueue {
