@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -57,7 +58,7 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 			return fmt.Errorf("replacing %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 		if !current {
-			if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership); err != nil {
+			if err := apply(ctx, c, u); err != nil {
 				return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
 			}
 		}
@@ -73,6 +74,19 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	}
 	tellInstalled(progress, counts)
 	return withdraw(ctx, c, objects, &o)
+}
+
+// tries are those of an apply that the API server was too busy for, with pauses between them.
+var tries = wait.Backoff{Steps: 5, Duration: time.Second, Factor: 2}
+
+// apply applies one object, again if the API server is too busy: storing a large CRD may time out on a slow machine.
+func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured) error {
+	busy := func(err error) bool {
+		return ctx.Err() == nil && (apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err))
+	}
+	return retry.OnError(tries, busy, func() error {
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership)
+	})
 }
 
 // connect returns a client for Apply.
