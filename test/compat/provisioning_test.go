@@ -300,9 +300,14 @@ func fourWrites(w *world, counted *saboteur) {
 	check := w.provisioning("nodes", nil)
 	w.checkIs(check, "Active=True/Active")
 	w.queue("q", "4", checked(every(check)...))
-	w.isActive("q") // before that, the Workload would be told that it waits
+	stop := func(policy kueue.StopPolicy) {
+		edit(w, w.localQueue("q", ""), func(q *kueue.LocalQueue) { q.Spec.StopPolicy = policy })
+	}
+	stop(kueue.StopPolicyHold)
+	wl := w.until(w.workload("a", "q", "1"), "QuotaReserved=False/Suspended") // that it waits is written before it gets quota
+	w.until(wl, "Admitted=False")
 	counted.plan(w.name, planned{})
-	wl := w.workload("a", "q", "1")
+	stop(kueue.StopPolicyNone)
 	w.requestIs("a-nodes-1", plan.Accepted, plan.Provisioned)
 	w.admits(wl)
 	writes, _ := counted.result(w.name)

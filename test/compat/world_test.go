@@ -174,13 +174,6 @@ func (w *world) queue(name, cpu string, settings ...queueSetting) *kueue.Cluster
 	return q
 }
 
-// isActive waits until Workloads of a LocalQueue may be admitted.
-func (w *world) isActive(queue string) {
-	w.t.Helper()
-	q := w.localQueue(queue, "")
-	wait.Until(w.t, queue+" is active", func() error { return lacks(read(w, q).Status.Conditions, "Active=True/Ready") })
-}
-
 func (w *world) localQueue(name, clusterQueue string) *kueue.LocalQueue {
 	return &kueue.LocalQueue{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: name},
