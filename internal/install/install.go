@@ -76,7 +76,7 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	return withdraw(ctx, c, objects, &o)
 }
 
-// tries are those of an apply that the API server was too busy for, with pauses between them.
+// tries is how often an apply is tried that the API server is too busy for, and the pauses between.
 var tries = wait.Backoff{Steps: 5, Duration: time.Second, Factor: 2}
 
 // apply applies one object, again if the API server is too busy: storing a large CRD may time out on a slow machine.
