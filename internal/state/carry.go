@@ -1,6 +1,7 @@
 package state
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -50,6 +51,27 @@ func (s *State) Definition(uid string) (Workload, bool) {
 		return Workload{}, false
 	}
 	return r.def.workload(s.world.Table.Names()), true
+}
+
+// Overview returns the definitions of all workloads by UID, without their pod sets.
+func (s *State) Overview() iter.Seq[*Workload] {
+	return func(yield func(*Workload) bool) {
+		for _, uid := range s.UIDs() {
+			d := *s.records[uid].def
+			d.shape = &shape{}
+			if def := d.workload(nil); !yield(&def) {
+				return
+			}
+		}
+	}
+}
+
+// QueueDefinitions returns the definitions of the ClusterQueues, in the order of their indexes.
+func (s *State) QueueDefinitions() (out []Queue) {
+	for q := range s.defined.queues.all() {
+		out = append(out, *q.def)
+	}
+	return out
 }
 
 // UIDs returns the UIDs of all workloads, sorted.
