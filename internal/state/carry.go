@@ -53,12 +53,13 @@ func (s *State) Definition(uid string) (Workload, bool) {
 	return r.def.workload(s.world.Table.Names()), true
 }
 
-// Overview returns the definitions of all workloads by UID, without their pod sets.
+// Overview returns the definitions of all workloads, in no order and without their pod sets. A value must not be kept after its turn.
 func (s *State) Overview() iter.Seq[*Workload] {
 	return func(yield func(*Workload) bool) {
-		for _, uid := range s.UIDs() {
-			d := *s.records[uid].def
-			d.shape = &shape{}
+		var none shape
+		for _, r := range s.records { //berth:unordered callers sort what they keep
+			d := *r.def
+			d.shape = &none
 			if def := d.workload(nil); !yield(&def) {
 				return
 			}

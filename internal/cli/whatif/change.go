@@ -332,10 +332,15 @@ func (e *edit) held() (out []state.Event) {
 	if len(drained) == 0 {
 		return nil
 	}
+	var uids []string
 	for one := range e.b.state.Overview() {
 		if one.Reserved && !one.Evicting && (drained[state.Name{Name: one.Queue}] || drained[state.Name{Namespace: one.Namespace, Name: one.LocalQueue}]) {
-			out = append(out, eviction(e.b.state, one.UID))
+			uids = append(uids, one.UID)
 		}
+	}
+	slices.Sort(uids)
+	for _, uid := range uids {
+		out = append(out, eviction(e.b.state, uid))
 	}
 	return out
 }

@@ -3,6 +3,8 @@ package whatif
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
@@ -105,13 +107,18 @@ func newBranch(base *state.Checkpoint, change []state.Event, o *Options) (*branc
 		Options: o, s: s, end: o.Now + o.Horizon, courses: map[string]*course{}, created: map[string]bool{}, sources: map[string]Source{},
 		used: map[pool]float64{},
 	}
+	var reserved []state.Workload
 	for def := range s.Overview() {
 		switch {
 		case def.Reserved:
-			b.join(def)
+			reserved = append(reserved, *def)
 		case def.Queueable:
 			b.waiting++
 		}
+	}
+	slices.SortFunc(reserved, func(a, b state.Workload) int { return strings.Compare(a.UID, b.UID) }) // sums of fractions depend on their order
+	for i := range reserved {
+		b.join(&reserved[i])
 	}
 	b.change(change)
 	b.run()
