@@ -23,12 +23,12 @@ const help = `Shows what a change would do before it is made: who starts, who is
 twice on copies, without the change and with it; what differs is the answer. Nothing is written, and only lists are read: no manager has
 to run, and the queues may be those of another controller of the same API.
 
-  berth whatif --quota research=nvidia.com/gpu:+16                       16 more GPUs for one ClusterQueue
-  berth whatif -f change.yaml --fail-on preemption                       in CI: exit code 3 if the change preempts any workload
-  berth whatif --submit job.yaml --queue team-a -n team                  when would this job start, and at whose cost?
+  berth whatif --quota research=nvidia.com/gpu:+16                   16 more GPUs for one ClusterQueue
+  berth whatif -f change.yaml --fail-on preemption                   in CI: exit code 3 if the change preempts any workload
+  berth whatif --submit job.yaml --queue main -n team-a              when would this job start, and at whose cost?
   berth whatif --drain node-7 --horizon 8h
-  berth whatif --cluster dump.yaml -f change.yaml --run-time 1h -o json  objects from files instead of a cluster
-  berth whatif --record flight.jsonl --quota research=cpu:=64            from a manager's flight record
+  berth whatif --cluster dump.yaml -f change.yaml --run-time 1h      objects from files instead of a cluster
+  berth whatif --record flight.jsonl --quota research=cpu:=64        from a manager's flight record
 
 The state is that of the cluster of the kubeconfig, or of files: kubectl get -o yaml of namespaces, nodes, resourceflavors, topologies,
 admissionchecks, cohorts, clusterqueues, localqueues, workloadpriorityclasses, workloads, limitranges. A file may have settings of
