@@ -208,9 +208,15 @@ func amount(u *whatif.Use, n int64) string {
 
 // share is the use of a quota: an amount, and a share where there is a quota.
 func share(u *whatif.Use, f whatif.Fraction) string {
-	used := amount(u, int64(math.Round(f.Used)))
-	if u.Resource != "cpu" && f.Used < 1000 {
-		used = fmt.Sprintf("%.1f", f.Used)
+	used := fmt.Sprintf("%.1f", f.Used)
+	switch {
+	case u.Resource == "cpu":
+		used = fmt.Sprintf("%.1f", f.Used/1000)
+	case f.Used >= 1<<20 && resource.Amount(1<<30).Format(u.Resource) == "1Gi":
+		used = fmt.Sprintf("%.1fMi", f.Used/(1<<20))
+		if f.Used >= 1<<30 {
+			used = fmt.Sprintf("%.1fGi", f.Used/(1<<30))
+		}
 	}
 	if f.Quota <= 0 {
 		return used

@@ -258,7 +258,8 @@ func TestEffects(t *testing.T) {
 		return of
 	}
 	for _, e := range []state.Event{
-		state.SetNamespace{Name: "n"}, state.SetFlavor(flavor.Flavor{Name: "f"}), queue(4),
+		state.SetNamespace{Name: "n"},
+		state.SetFlavor(flavor.Flavor{Name: "f"}), queue(4),
 		state.SetLocalQueue{Namespace: "n", Name: "q", Queue: "q"},
 		runs(waits("a", 0, 2, 100*second)), runs(waits("b", 1, 2, foresight.Never)), waits("c", 0, 2, 10*second), waits("d", 0, 4, 10*second),
 	} {
