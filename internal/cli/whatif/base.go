@@ -37,7 +37,7 @@ const ExpectedRunKey = "berth.dev/expected-run-seconds"
 type base struct {
 	state *state.State
 	now   workload.Instant
-	// world is the objects that the state is made of. Those of a flight record stand for them, without ClusterQueues and Workloads.
+	// world is the objects that the state is made of. For a flight record they are stand-ins, without ClusterQueues and Workloads.
 	world    *offline.World
 	recorded bool
 	options  options.Options
@@ -255,7 +255,7 @@ func expectedRun(o metav1.Object) (workload.Instant, error) {
 
 // fromRecord makes the state that a flight record ends with.
 func (c *command) fromRecord() (*base, error) {
-	var from io.Reader = c.in
+	from := c.in
 	if c.record != "-" {
 		file, err := os.Open(c.record)
 		if err != nil {

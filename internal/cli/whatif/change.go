@@ -33,10 +33,10 @@ type edit struct {
 	b *base
 
 	after     *offline.World
-	workloads map[types.NamespacedName]bool // those that the change adds or replaces
+	workloads map[types.NamespacedName]bool // added or replaced
 	jobs      []newJob
 	submitted []submitted
-	late      []state.Event // after those of the world
+	late      []state.Event // applied after the events of the world
 	kinds     []*job.Descriptor
 	settings  *job.Config
 }
@@ -316,19 +316,7 @@ func (e *edit) reconvert() {
 
 // held returns the evictions by queues that the change holds and drains. spec: 10 §4.12.
 func (e *edit) held() (out []state.Event) {
-	drained := map[state.Name]bool{}
-	for _, cq := range offline.All[*kueue.ClusterQueue](e.after) {
-		old, has := offline.Get[*kueue.ClusterQueue](e.b.world, cq.Name)
-		if cq.Spec.StopPolicy == kueue.StopPolicyHoldAndDrain && (!has || old.Spec.StopPolicy != kueue.StopPolicyHoldAndDrain) {
-			drained[state.Name{Name: cq.Name}] = true
-		}
-	}
-	for _, lq := range offline.All[*kueue.LocalQueue](e.after) {
-		old, has := offline.GetIn[*kueue.LocalQueue](e.b.world, lq.Namespace, lq.Name)
-		if lq.Spec.StopPolicy == kueue.StopPolicyHoldAndDrain && (!has || old.Spec.StopPolicy != kueue.StopPolicyHoldAndDrain) {
-			drained[state.Name{Namespace: lq.Namespace, Name: lq.Name}] = true
-		}
-	}
+	drained := e.newlyDrained()
 	if len(drained) == 0 {
 		return nil
 	}
@@ -343,6 +331,24 @@ func (e *edit) held() (out []state.Event) {
 		out = append(out, eviction(e.b.state, uid))
 	}
 	return out
+}
+
+// newlyDrained returns the ClusterQueues and LocalQueues that the change holds and drains.
+func (e *edit) newlyDrained() map[state.Name]bool {
+	drained := map[state.Name]bool{}
+	for _, cq := range offline.All[*kueue.ClusterQueue](e.after) {
+		old, has := offline.Get[*kueue.ClusterQueue](e.b.world, cq.Name)
+		if cq.Spec.StopPolicy == kueue.StopPolicyHoldAndDrain && (!has || old.Spec.StopPolicy != kueue.StopPolicyHoldAndDrain) {
+			drained[state.Name{Name: cq.Name}] = true
+		}
+	}
+	for _, lq := range offline.All[*kueue.LocalQueue](e.after) {
+		old, has := offline.GetIn[*kueue.LocalQueue](e.b.world, lq.Namespace, lq.Name)
+		if lq.Spec.StopPolicy == kueue.StopPolicyHoldAndDrain && (!has || old.Spec.StopPolicy != kueue.StopPolicyHoldAndDrain) {
+			drained[state.Name{Namespace: lq.Namespace, Name: lq.Name}] = true
+		}
+	}
+	return drained
 }
 
 // eviction returns the event of an eviction by the change.

@@ -23,22 +23,7 @@ func (e *edit) drain(events []state.Event) ([]state.Event, error) {
 		return events, nil
 	}
 	from := e.b.state.Checkpoint().Snapshot()
-	nodes := map[string]state.SetNode{}
-	for _, n := range from.Nodes {
-		nodes[n.Name] = n
-	}
-	flavors := map[string]flavor.Flavor{}
-	for _, f := range from.Flavors {
-		flavors[f.Name] = f
-	}
-	for _, ev := range events {
-		switch ev := ev.(type) {
-		case state.SetNode:
-			nodes[ev.Name] = ev
-		case state.SetFlavor:
-			flavors[ev.Name] = flavor.Flavor(ev)
-		}
-	}
+	nodes, flavors := placesAfter(from, events)
 	hosts := map[string]string{} // the names of the drained nodes by their hostnames
 	for _, name := range e.c.drains {
 		n, known := nodes[name]
@@ -52,6 +37,11 @@ func (e *edit) drain(events []state.Event) ([]state.Event, error) {
 		hosts[n.Labels[corev1.LabelHostname]] = name
 		events = append(events, n)
 	}
+	return append(events, e.failures(from, hosts)...), nil
+}
+
+// failures returns the events of Workloads that are placed on drained nodes. hosts has the names of these by their hostnames.
+func (e *edit) failures(from *state.Snapshot, hosts map[string]string) (events []state.Event) {
 	elsewhere := 0
 	for i := range from.Workloads {
 		def := &from.Workloads[i].Def
@@ -74,7 +64,28 @@ func (e *edit) drain(events []state.Event) ([]state.Event, error) {
 	if elsewhere > 0 {
 		e.c.note("%s with quota and without places on nodes: those that run on a drained node are not known, and stay", plural(elsewhere, "workload"))
 	}
-	return events, nil
+	return events
+}
+
+// placesAfter returns the nodes and the flavors after events, by name.
+func placesAfter(from *state.Snapshot, events []state.Event) (map[string]state.SetNode, map[string]flavor.Flavor) {
+	nodes := map[string]state.SetNode{}
+	for _, n := range from.Nodes {
+		nodes[n.Name] = n
+	}
+	flavors := map[string]flavor.Flavor{}
+	for _, f := range from.Flavors {
+		flavors[f.Name] = f
+	}
+	for _, ev := range events {
+		switch ev := ev.(type) {
+		case state.SetNode:
+			nodes[ev.Name] = ev
+		case state.SetFlavor:
+			flavors[ev.Name] = flavor.Flavor(ev)
+		}
+	}
+	return nodes, flavors
 }
 
 // failedNodes returns the nodes of a Workload that fail or are drained, and whether its places are on nodes.

@@ -58,20 +58,7 @@ func (e *edit) readJob(o *unstructured.Unstructured, at offline.At, submit bool)
 
 // putJob adds the Workload of a job, or replaces it.
 func (e *edit) putJob(j *newJob) error {
-	labels := j.o.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	const field = "metadata.labels[" + kueue.QueueNameLabel + "]"
-	if j.new && e.c.queue != "" {
-		labels[kueue.QueueNameLabel] = e.c.queue
-	}
-	if labels[kueue.QueueNameLabel] == "" {
-		if _, has := offline.GetIn[*kueue.LocalQueue](e.after, j.o.GetNamespace(), string(kueue.DefaultLocalQueueName)); has {
-			labels[kueue.QueueNameLabel] = string(kueue.DefaultLocalQueueName)
-		}
-	}
-	j.o.SetLabels(labels)
+	e.setQueue(j)
 	if group := e.settings.GroupName(j.o); j.kind.Groups != nil && group != "" {
 		return j.at("metadata.labels", "it belongs to the pod group "+group+": give the Workload of the group instead")
 	}
@@ -104,7 +91,24 @@ func (e *edit) putJob(j *newJob) error {
 			w.Spec.PodSets, w.Status = old.Spec.PodSets, old.Status
 		}
 	}
-	return e.add(w, field, j.at)
+	return e.add(w, "metadata.labels["+kueue.QueueNameLabel+"]", j.at)
+}
+
+// setQueue labels a job with the queue of --queue, or with the default LocalQueue of its namespace if it names none.
+func (e *edit) setQueue(j *newJob) {
+	labels := j.o.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if j.new && e.c.queue != "" {
+		labels[kueue.QueueNameLabel] = e.c.queue
+	}
+	if labels[kueue.QueueNameLabel] == "" {
+		if _, has := offline.GetIn[*kueue.LocalQueue](e.after, j.o.GetNamespace(), string(kueue.DefaultLocalQueueName)); has {
+			labels[kueue.QueueNameLabel] = string(kueue.DefaultLocalQueueName)
+		}
+	}
+	j.o.SetLabels(labels)
 }
 
 func copyExpectedRun(w *kueue.Workload, j *newJob) error {

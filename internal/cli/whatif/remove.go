@@ -37,12 +37,8 @@ func (e *edit) remove(what string) error {
 	case cluster.ClusterQueue:
 		return e.removeQueue(name, bad)
 	case cluster.ResourceFlavor:
-		for _, cq := range e.queuesAfter() {
-			if slices.ContainsFunc(cq.Groups, func(g state.Group) bool {
-				return slices.ContainsFunc(g.Flavors, func(f state.FlavorQuota) bool { return f.Flavor == name })
-			}) {
-				return bad("ClusterQueue %s has quota of it, and it stays until that is removed", cq.Name)
-			}
+		if user := e.userOf(name); user != "" {
+			return bad("ClusterQueue %s has quota of it, and it stays until that is removed", user)
 		}
 		return e.removeNamed(kind, "", name, bad)
 	case cluster.Cohort:
@@ -58,12 +54,33 @@ func (e *edit) remove(what string) error {
 		e.late = append(e.late, state.DeleteWorkload(uid))
 		return nil
 	}
-	for _, d := range e.kinds {
-		if word := strings.ToLower(parts[0]); word == strings.ToLower(d.GVK.Kind) || word == d.Resource {
-			return e.removeJob(d, namespace, name, bad)
-		}
+	if d := e.kindNamed(parts[0]); d != nil {
+		return e.removeJob(d, namespace, name, bad)
 	}
 	return bad("must be a clusterqueue, localqueue, cohort, resourceflavor, workload or a kind of jobs; --drain is for nodes")
+}
+
+// kindNamed returns the kind of jobs of a name such as job or jobs, nil for none.
+func (e *edit) kindNamed(word string) *job.Descriptor {
+	for _, d := range e.kinds {
+		if word = strings.ToLower(word); word == strings.ToLower(d.GVK.Kind) || word == d.Resource {
+			return d
+		}
+	}
+	return nil
+}
+
+// userOf returns the first ClusterQueue with quota of a flavor, "" for none.
+func (e *edit) userOf(flavor string) string {
+	queues := e.queuesAfter()
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		for _, g := range queues[name].Groups {
+			if slices.ContainsFunc(g.Flavors, func(f state.FlavorQuota) bool { return f.Flavor == flavor }) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 func (e *edit) removeNamed(kind *cluster.Kind, namespace, name string, bad func(string, ...any) error) error {

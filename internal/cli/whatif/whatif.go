@@ -112,6 +112,9 @@ func newCommand(c *command) *cobra.Command {
 var conditions = []string{"preemption", "wait", "never"}
 
 func (c *command) check() error {
+	if err := c.checkNumbers(); err != nil {
+		return err
+	}
 	sources := 0
 	for _, given := range []bool{c.live, c.cluster != "", c.record != ""} {
 		if given {
@@ -127,6 +130,19 @@ func (c *command) check() error {
 		return cluster.Usage("no change is given: use -f, --quota, --submit, --drain or --delete, see --help")
 	case c.queue != "" && len(c.submits) == 0:
 		return cluster.Usage("--queue %s: is for what --submit adds", c.queue)
+	case c.format != "table" && c.format != "json" && c.format != "yaml":
+		return cluster.Usage("-o %s: must be table, json or yaml", c.format)
+	}
+	for _, of := range c.failOn {
+		if !slices.Contains(conditions, of) {
+			return cluster.Usage("--fail-on %s: must be %s; several with commas", of, strings.Join(conditions, ", "))
+		}
+	}
+	return nil
+}
+
+func (c *command) checkNumbers() error {
+	switch {
 	case c.horizon < time.Second || c.horizon > 366*24*time.Hour:
 		return cluster.Usage("--horizon %s: must be from 1s to a year, as in 2h", c.horizon)
 	case c.runTime < 0:
@@ -135,13 +151,6 @@ func (c *command) check() error {
 		return cluster.Usage("--grace %s: must be 1s or more, as in 30s", c.grace)
 	case c.rows < 1:
 		return cluster.Usage("--rows %d: must be 1 or more", c.rows)
-	case c.format != "table" && c.format != "json" && c.format != "yaml":
-		return cluster.Usage("-o %s: must be table, json or yaml", c.format)
-	}
-	for _, of := range c.failOn {
-		if !slices.Contains(conditions, of) {
-			return cluster.Usage("--fail-on %s: must be %s; several with commas", of, strings.Join(conditions, ", "))
-		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +62,7 @@ func code(err error) int {
 	return 1
 }
 
-// copyFiles makes the files of testdata, and more, those of the working directory.
+// copyFiles copies the files of testdata, and more files, to a new working directory.
 func copyFiles(t *testing.T, more map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -76,9 +77,7 @@ func copyFiles(t *testing.T, more map[string]string) {
 		}
 		all[filepath.Base(name)] = string(text)
 	}
-	for name, text := range more {
-		all[name] = text
-	}
+	maps.Copy(all, more)
 	t.Chdir(t.TempDir())
 	for name, text := range all {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -40,7 +40,7 @@ func (w *World) Stamp(now metav1.Time) {
 	}
 }
 
-// Changes returns the events that make a State with the events of before one with those of after, both of World.Events.
+// Changes returns the events that turn a State of one world into a State of another. before and after are of World.Events.
 func Changes(before, after []state.Event) (out []state.Event) {
 	type name struct {
 		of              reflect.Type

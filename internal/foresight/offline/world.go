@@ -78,7 +78,7 @@ func (w *World) With(other *World) *World {
 
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
-// All returns the objects of a type by namespace and name; of the type client.Object those of all kinds, by kind.
+// All returns the objects of a type by namespace and name; for the type client.Object, the objects of all kinds, by kind.
 func All[T client.Object](w *World) (out []T) {
 	for _, o := range w.objects { //berth:unordered sorted below
 		if t, is := o.(T); is {

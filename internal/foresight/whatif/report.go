@@ -15,7 +15,7 @@ import (
 // Effect is what a change does to a Workload.
 type Effect string
 
-// The effects, in the order of a Report. A Workload has the first that applies.
+// The effects, in the order of a Report.
 const (
 	// Evicted: it is preempted or evicted within the horizon, and would not be.
 	Evicted Effect = "preempted"
@@ -169,29 +169,8 @@ func compare(before, after *course, created bool, now, end workload.Instant) (w 
 			c.since, c.waits = now, end-now
 		}
 	}
-	var effect Effect
-	switch {
-	case created:
-		effect = New
-	case after.preemptions > 0 && before.preemptions == 0:
-		effect = Evicted
-	case after.isOut() && !before.isOut():
-		effect = Removed
-	case before.runsAtLast() && !after.runsAtLast():
-		effect = NotStarted
-	case after.failed && !before.failed:
-		effect = Stranded
-	case after.moved != never && before.moved == never:
-		effect = Moved
-	case before.preemptions > 0 && after.preemptions == 0:
-		effect = Spared
-	case !before.runsAtLast() && after.runsAtLast():
-		effect = Starts
-	case after.waits > before.waits:
-		effect = Later
-	case after.waits < before.waits:
-		effect = Earlier
-	default:
+	effect := effectOf(before, after, created)
+	if effect == "" {
 		return w, false
 	}
 	w = Workload{
@@ -207,6 +186,34 @@ func compare(before, after *course, created bool, now, end workload.Instant) (w 
 		w.After, w.Longer, w.AtLeast = nil, 0, false
 	}
 	return w, true
+}
+
+// effectOf returns the effect of a change on a Workload, "" for none.
+func effectOf(before, after *course, created bool) Effect {
+	begins := func(was, is bool) bool { return is && !was }
+	switch {
+	case created:
+		return New
+	case begins(before.preemptions > 0, after.preemptions > 0):
+		return Evicted
+	case begins(before.isOut(), after.isOut()):
+		return Removed
+	case begins(after.runsAtLast(), before.runsAtLast()):
+		return NotStarted
+	case begins(before.failed, after.failed):
+		return Stranded
+	case begins(before.moved != never, after.moved != never):
+		return Moved
+	case begins(after.preemptions > 0, before.preemptions > 0):
+		return Spared
+	case begins(before.runsAtLast(), after.runsAtLast()):
+		return Starts
+	case after.waits > before.waits:
+		return Later
+	case after.waits < before.waits:
+		return Earlier
+	}
+	return ""
 }
 
 func (c *course) export(now workload.Instant) *Course {

@@ -20,7 +20,7 @@ type Source string
 
 // The sources of run times.
 const (
-	Expected Source = "expected" // the Workload says how long it is expected to run
+	Expected Source = "expected" // an estimate of its user
 	Bound    Source = "atMost"   // only its maximum execution time is known
 	Assumed  Source = "assumed"  // a default
 	Unknown  Source = "unknown"  // it holds its quota up to the horizon
@@ -60,7 +60,7 @@ type branch struct {
 	*Options
 	s   *state.State
 	end workload.Instant // the horizon
-	// courses are those of Workloads that run, or that the change is about; all others wait. created are those that the change creates.
+	// courses has the Workloads that run or are changed; all others wait. created has the Workloads that the change creates.
 	courses map[string]*course
 	created map[string]bool
 	waiting int               // how many Workloads without a course wait
@@ -140,7 +140,7 @@ func (b *branch) join(def *state.Workload) *course {
 	return c
 }
 
-// change applies events, and follows what they do to Workloads at once.
+// change applies events, and follows their direct effects on Workloads.
 func (b *branch) change(events []state.Event) {
 	for _, e := range events {
 		uid := state.UID(e)
@@ -260,13 +260,13 @@ func (b *branch) start(c *course, m foresight.Moment) {
 	b.hold(c, m.Def, m.At)
 }
 
-// hold counts what a Workload holds from a time on, up to the horizon.
+// hold counts the quota of a Workload from a time on, up to the horizon.
 func (b *branch) hold(c *course, def *state.Workload, at workload.Instant) {
 	c.holds, c.queue, c.held = true, def.Queue, def.Held
 	b.count(c, seconds(b.end-at))
 }
 
-// release takes back what was counted for the time after at.
+// release takes back the use that hold counted for the time after at.
 func (b *branch) release(c *course, at workload.Instant) {
 	if c.holds {
 		b.count(c, -seconds(b.end-at))
