@@ -41,17 +41,21 @@ type base struct {
 	world    *offline.World
 	recorded bool
 	options  options.Options
-	events   []state.Event // of the world
-	times    map[string]times
+	events   []state.Event    // of the world
+	times    map[string]times // before the change, by UID
+	changed  map[string]times // of the Workloads that the change adds or replaces
 }
 
 // times are how long a Workload runs, 0 for unknown.
 type times struct{ expected, bound workload.Instant }
 
 // runTime returns the run times of Workloads; otherwise is that of those which do not say, 0 for none.
-func (b *base) runTime(otherwise workload.Instant) whatif.RunTime {
+func (b *base) runTime(otherwise workload.Instant, after bool) whatif.RunTime {
 	return func(def *state.Workload) (workload.Instant, whatif.Source) {
 		t := b.times[def.UID]
+		if changed, is := b.changed[def.UID]; is && after {
+			t = changed
+		}
 		length, from := t.expected, whatif.Expected
 		if length == 0 && t.bound > 0 {
 			return t.bound, whatif.Bound
@@ -189,7 +193,7 @@ func (c *command) newBase(w *offline.World, source string, settings []byte, more
 	}
 	now := c.now()
 	w.Stamp(metav1.NewTime(now))
-	b := &base{now: workload.Instant(now.UnixNano()), world: w, options: o, times: map[string]times{}, state: state.New(wire.StateOptions(&o))}
+	b := &base{now: workload.Instant(now.UnixNano()), world: w, options: o, times: map[string]times{}, changed: map[string]times{}, state: state.New(wire.StateOptions(&o))}
 	if len(offline.All[*kueue.ClusterQueue](w)) == 0 {
 		return nil, errors.New("there is no ClusterQueue: a what-if needs the queues, as objects of kueue.x-k8s.io/v1beta2")
 	}
@@ -201,7 +205,7 @@ func (c *command) newBase(w *offline.World, source string, settings []byte, more
 	}
 	requests := b.requests(w)
 	for _, of := range offline.All[*kueue.Workload](w) {
-		c.keepTimes(b, of)
+		b.times[string(of.UID)] = c.timesOf(of)
 		b.state.Apply(state.SetWorkload(convert.Workload(of, requests)))
 	}
 	return b, nil
@@ -214,9 +218,8 @@ func (b *base) requests(w *offline.World) convert.Requests {
 	return r
 }
 
-// keepTimes notes how long a Workload runs.
-func (c *command) keepTimes(b *base, w *kueue.Workload) {
-	var t times
+// timesOf returns how long a Workload runs.
+func (c *command) timesOf(w *kueue.Workload) (t times) {
 	expected, err := expectedRun(w)
 	if err != nil {
 		c.note("Workload %s/%s: %v: it counts as unknown", w.Namespace, w.Name, err)
@@ -229,10 +232,7 @@ func (c *command) keepTimes(b *base, w *kueue.Workload) {
 		}
 		t.bound = workload.Instant(left) * workload.Instant(time.Second)
 	}
-	delete(b.times, string(w.UID))
-	if t != (times{}) {
-		b.times[string(w.UID)] = t
-	}
+	return t
 }
 
 // expectedRun reads the label or annotation of the expected run time, 0 for none. The error names the field.
@@ -264,7 +264,7 @@ func (c *command) fromRecord() (*base, error) {
 		defer file.Close()
 		from = file
 	}
-	b := &base{recorded: true, times: map[string]times{}}
+	b := &base{recorded: true, changed: map[string]times{}}
 	s, _, err := sim.Replay(from, func(step state.Step, _ cycle.Result) { b.now = max(b.now, step.Now) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.record, err)

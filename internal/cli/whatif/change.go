@@ -271,7 +271,7 @@ func (e *edit) events() ([]state.Event, error) {
 		if !exists {
 			continue // deleted
 		}
-		e.c.keepTimes(e.b, w)
+		e.b.changed[string(w.UID)] = e.c.timesOf(w)
 		def := convert.Workload(w, requests)
 		if e.b.recorded {
 			def.Created, def.Since = e.b.now, e.b.now

@@ -25,14 +25,19 @@ func (e *edit) remove(what string) error {
 	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
 		return bad("must be KIND/NAME, or KIND/NAMESPACE/NAME")
 	}
-	namespace, name := e.namespace(), parts[len(parts)-1]
-	if len(parts) == 3 {
-		namespace = parts[1]
-	}
-	kind := cluster.KindOf(parts[0])
+	kind, name := cluster.KindOf(parts[0]), parts[len(parts)-1]
 	if kind != nil && !kind.Namespaced && len(parts) == 3 {
 		return bad("a %s has no namespace", kind.Kind)
 	}
+	namespace := e.namespace()
+	if len(parts) == 3 {
+		namespace = parts[1]
+	}
+	return e.removeKind(kind, parts[0], namespace, name, bad)
+}
+
+// removeKind deletes an object of a kind, which is nil for kinds of jobs: they have a word.
+func (e *edit) removeKind(kind *cluster.Kind, word, namespace, name string, bad func(string, ...any) error) error {
 	switch kind {
 	case cluster.ClusterQueue:
 		return e.removeQueue(name, bad)
@@ -54,7 +59,7 @@ func (e *edit) remove(what string) error {
 		e.late = append(e.late, state.DeleteWorkload(uid))
 		return nil
 	}
-	if d := e.kindNamed(parts[0]); d != nil {
+	if d := e.kindNamed(word); d != nil {
 		return e.removeJob(d, namespace, name, bad)
 	}
 	return bad("must be a clusterqueue, localqueue, cohort, resourceflavor, workload or a kind of jobs; --drain is for nodes")

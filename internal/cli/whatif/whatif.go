@@ -115,14 +115,10 @@ func (c *command) check() error {
 	if err := c.checkNumbers(); err != nil {
 		return err
 	}
-	sources := 0
-	for _, given := range []bool{c.live, c.cluster != "", c.record != ""} {
-		if given {
-			sources++
-		}
-	}
+	sources := []bool{c.live, c.cluster != "", c.record != ""}
+	sources = slices.DeleteFunc(sources, func(given bool) bool { return !given })
 	switch {
-	case sources > 1:
+	case len(sources) > 1:
 		return cluster.Usage("--live, --cluster and --record: give one of them")
 	case c.config != "" && (c.cluster != "" || c.record != ""):
 		return cluster.Usage("--config %s: is for a live cluster; the files of --cluster may have settings, and a record has them", c.config)
@@ -130,7 +126,7 @@ func (c *command) check() error {
 		return cluster.Usage("no change is given: use -f, --quota, --submit, --drain or --delete, see --help")
 	case c.queue != "" && len(c.submits) == 0:
 		return cluster.Usage("--queue %s: is for what --submit adds", c.queue)
-	case c.format != "table" && c.format != "json" && c.format != "yaml":
+	case !slices.Contains([]string{"table", "json", "yaml"}, c.format):
 		return cluster.Usage("-o %s: must be table, json or yaml", c.format)
 	}
 	for _, of := range c.failOn {
@@ -172,8 +168,8 @@ func (c *command) run(cmd *cobra.Command) error {
 		return err
 	}
 	r, err := whatif.Compare(b.state.Checkpoint(), change, whatif.Options{
-		Now: b.now, Horizon: workload.Instant(c.horizon), Grace: workload.Instant(c.grace), RunTime: b.runTime(workload.Instant(c.runTime)),
-		Both: together,
+		Now: b.now, Horizon: workload.Instant(c.horizon), Grace: workload.Instant(c.grace), Both: together,
+		RunTime: b.runTime(workload.Instant(c.runTime), false), RunTimeAfter: b.runTime(workload.Instant(c.runTime), true),
 	})
 	if err != nil {
 		return err

@@ -110,13 +110,28 @@ metadata: {name: urgent}
 value: 200
 `
 
+// sooner is a running Workload of the cluster that ends sooner than was expected.
+func sooner(t *testing.T) string {
+	text, err := os.ReadFile("testdata/cluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "---\n") {
+		if strings.Contains(document, "name: train-1") {
+			return strings.Replace(document, "3600", "1800", 1)
+		}
+	}
+	t.Fatal("there is no such Workload")
+	return ""
+}
+
 // TestScenes compares answers with files, one for each scene.
 func TestScenes(t *testing.T) {
 	golden, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	copyFiles(t, map[string]string{"stopped.yaml": stopped, "urgent.yaml": urgent})
+	copyFiles(t, map[string]string{"stopped.yaml": stopped, "urgent.yaml": urgent, "sooner.yaml": sooner(t)})
 	for name, tc := range map[string]struct {
 		args []string
 		code int
@@ -127,6 +142,7 @@ func TestScenes(t *testing.T) {
 		"change":       {[]string{"--cluster", "cluster.yaml", "-f", "change.yaml", "--fail-on", "wait"}, exitFound},
 		"stopped":      {[]string{"--cluster", "cluster.yaml", "-f", "stopped.yaml", "--fail-on", "never"}, exitFound},
 		"urgent":       {[]string{"--cluster", "cluster.yaml", "-f", "urgent.yaml"}, 0},
+		"sooner":       {[]string{"--cluster", "cluster.yaml", "-f", "sooner.yaml"}, 0},
 		"deleted":      {[]string{"--cluster", "cluster.yaml", "--delete", "workload/team-a/train-1", "--delete", "cq/b"}, 0},
 		"nothing":      {[]string{"--cluster", "cluster.yaml", "--quota", "b=cpu:+1"}, 0},
 		"drain":        {[]string{"--cluster", "nodes.yaml", "--drain", "n2"}, 0},

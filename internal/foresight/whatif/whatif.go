@@ -33,8 +33,8 @@ type Options struct {
 	Horizon workload.Instant
 	// Grace is how long the pods of a preempted Workload take to end, above 0.
 	Grace workload.Instant
-	// RunTime is the same in both futures.
-	RunTime RunTime
+	// RunTime returns the run times in both futures. RunTimeAfter, unless nil, returns those after the change.
+	RunTime, RunTimeAfter RunTime
 	// Both calls two functions, perhaps at the same time, and returns when both have; nil calls one after the other.
 	Both func(a, b func())
 }
@@ -48,7 +48,11 @@ func Compare(base *state.Checkpoint, change []state.Event, o Options) (*Report, 
 	if both == nil {
 		both = func(a, b func()) { a(); b() }
 	}
-	both(func() { before, failed = newBranch(base, nil, &o) }, func() { after, failedToo = newBranch(base, change, &o) })
+	changed := o
+	if o.RunTimeAfter != nil {
+		changed.RunTime = o.RunTimeAfter
+	}
+	both(func() { before, failed = newBranch(base, nil, &o) }, func() { after, failedToo = newBranch(base, change, &changed) })
 	if err := cmp.Or(failed, failedToo); err != nil {
 		return nil, err
 	}
