@@ -295,6 +295,7 @@ var rooms = []room{
 	{dir: "internal/sim", layer: 2},
 	{dir: "internal/foresight", layer: 2},
 	{dir: "internal/foresight/simulation", layer: 3},
+	{dir: "internal/foresight/whatif", layer: 3},
 	{dir: "internal/foresight/offline", layer: 5},
 	{dir: "internal/occupancy", layer: 2},
 	{dir: "internal/workload/plan", layer: 2},

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
+	"slices"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -21,6 +22,7 @@ const (
 	Started   Kind = iota // it is admitted, and its pods are taken to be ready
 	Preempted             // it has to go, and is pending again
 	Finished
+	Replaced // a slice that replaces it has started, or another variant of its job: a slice ends, a variant is pending again
 )
 
 // Moment is one thing that happens to a workload. It must not be modified, nor kept after the call.
@@ -28,7 +30,7 @@ type Moment struct {
 	At   workload.Instant
 	Kind Kind
 	Def  *state.Workload
-	// By is the cause of a preemption.
+	// By is the workload that preempts or replaces it, nil if its nodes failed.
 	By *state.Workload
 }
 
@@ -92,7 +94,14 @@ func (d *dues) Pop() any {
 // New returns the future of a State from a time on; it changes the State. seen is told what happens.
 func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *Future {
 	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}}
-	for _, uid := range s.UIDs() {
+	var uids []string
+	for one := range s.Overview() {
+		if one.Reserved || one.Resting {
+			uids = append(uids, one.UID)
+		}
+	}
+	slices.Sort(uids)
+	for _, uid := range uids {
 		def, _ := s.Definition(uid)
 		switch {
 		case def.Evicting && def.Reserved:
@@ -235,9 +244,11 @@ func (f *Future) ended(def *state.Workload) (until workload.Instant, slice bool)
 		case def.Replaces != "" && r.def.Name == def.Replaces && r.def.Owner == def.Owner:
 			until, slice = r.until, true
 			delete(f.running, uid)
+			f.seen(Moment{At: f.now, Kind: Replaced, Def: &r.def, By: def})
 			f.s.Apply(state.DeleteWorkload(uid))
 		case def.VariantOf != "" && r.def.VariantOf == def.VariantOf:
 			delete(f.running, uid)
+			f.seen(Moment{At: f.now, Kind: Replaced, Def: &r.def, By: def})
 			f.release(&r.def)
 		}
 	}

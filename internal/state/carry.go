@@ -1,6 +1,7 @@
 package state
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -50,6 +51,28 @@ func (s *State) Definition(uid string) (Workload, bool) {
 		return Workload{}, false
 	}
 	return r.def.workload(s.world.Table.Names()), true
+}
+
+// Overview returns the definitions of all workloads, in no order and without their pod sets. A value must not be kept after its turn.
+func (s *State) Overview() iter.Seq[*Workload] {
+	return func(yield func(*Workload) bool) {
+		var none shape
+		for _, r := range s.records { //berth:unordered callers sort what they keep
+			d := *r.def
+			d.shape = &none
+			if def := d.workload(nil); !yield(&def) {
+				return
+			}
+		}
+	}
+}
+
+// QueueDefinitions returns the definitions of the ClusterQueues, in the order of their indexes.
+func (s *State) QueueDefinitions() (out []Queue) {
+	for q := range s.defined.queues.all() {
+		out = append(out, *q.def)
+	}
+	return out
 }
 
 // UIDs returns the UIDs of all workloads, sorted.

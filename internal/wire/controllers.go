@@ -168,15 +168,9 @@ func newRequests(ctx context.Context, mgr ctrl.Manager, cfg *Config) (convert.Re
 
 // requests returns how the requests of Workloads are computed, without their devices.
 func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
-	return convert.Requests{
-		Around: feed.Around(ctx, mgr.GetCache()), ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
-		KeepReclaimable: !o.Gates.On(feature.ReclaimablePods), Boost: o.Gates.On(feature.PriorityBoost),
-		YieldToBorrowers:  !o.Gates.On(feature.PrioritySortingWithinCohort),
-		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: o.Gates.On(feature.AdmissionGatedBy),
-		Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: o.Gates.On(feature.ElasticJobsViaWorkloadSlicesWithTAS),
-		Variants: o.Gates.On(feature.ConcurrentAdmission), Topology: o.Gates.On(feature.TopologyAwareScheduling),
-		Affinity: o.Gates.On(feature.TASRespectNodeAffinityPreferred), ByPrefix: o.Gates.On(feature.TASAssignmentsEncodingByHostnamePrefix),
-	}
+	out := Requests(o)
+	out.Around = feed.Around(ctx, mgr.GetCache())
+	return out
 }
 
 func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {

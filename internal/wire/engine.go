@@ -10,7 +10,21 @@ import (
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
+
+// Requests returns how the requests of Workloads are computed for options of the manager, without what is around them.
+func Requests(o *options.Options) convert.Requests {
+	on := o.Gates.On
+	return convert.Requests{
+		ExcludePrefixes: o.Resources.ExcludePrefixes, Transformations: o.Resources.Transformations,
+		KeepReclaimable: !on(feature.ReclaimablePods), Boost: on(feature.PriorityBoost), YieldToBorrowers: !on(feature.PrioritySortingWithinCohort),
+		RequeueByCreation: o.PodsReady.RequeueBy == configv1beta2.CreationTimestamp, Gated: on(feature.AdmissionGatedBy),
+		Slices: on(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: on(feature.ElasticJobsViaWorkloadSlicesWithTAS),
+		Variants: on(feature.ConcurrentAdmission), Topology: on(feature.TopologyAwareScheduling),
+		Affinity: on(feature.TASRespectNodeAffinityPreferred), ByPrefix: on(feature.TASAssignmentsEncodingByHostnamePrefix),
+	}
+}
 
 // StateOptions returns the settings of the engine for options of the manager.
 func StateOptions(o *options.Options) state.Options {

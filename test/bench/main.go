@@ -43,6 +43,7 @@ var groups = []group{
 	{name: "scaling", run: (*bench).scaling},
 	{name: "turn", run: (*bench).turns},
 	{name: "copies", run: (*bench).copies},
+	{name: "whatif", run: (*bench).whatIf},
 	{name: "million", run: (*bench).million, long: true},
 }
 

@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func TestAsStored(t *testing.T) {
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range read.sorted() {
+	for _, o := range All[client.Object](read) {
 		if _, is := o.(*corev1.Node); is {
 			continue // its status is written by itself
 		}
@@ -156,6 +157,62 @@ func TestReadRefuses(t *testing.T) {
 				t.Errorf("%v\nwant %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestWholeNumbers: rules in CEL take the numbers of a Workload as whole ones.
+func TestWholeNumbers(t *testing.T) {
+	t.Parallel()
+	const text = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload\nmetadata: {name: w}\nspec:\n  priority: 1\n" +
+		"  priorityClassRef: {group: kueue.x-k8s.io, kind: WorkloadPriorityClass, name: c}\n" +
+		"  podSets: [{name: main, count: 2, minCount: 1, template: {spec: {containers: []}}}]\n"
+	w, _, err := ReadWith("f", []byte(text), "team", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, found := GetIn[*kueue.Workload](w, "team", "w")
+	if !found || got.Spec.PodSets[0].Count != 2 || *got.Spec.Priority != 1 {
+		t.Errorf("%+v", got)
+	}
+	w.Stamp(metav1.Unix(7, 0))
+	if got.UID != "team/w" || got.CreationTimestamp.Unix() != 7 {
+		t.Errorf("%+v", got.ObjectMeta)
+	}
+}
+
+// TestChanges: the changes between two worlds make one State of the other.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	before, _, err := Read("f", []byte(queues))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := before.With(&World{})
+	if !after.Remove("LocalQueue", "team", "q") || after.Remove("LocalQueue", "team", "q") || !after.Remove("Cohort", "", "c") || !after.Remove("Node", "", "node") {
+		t.Fatal("not removed once")
+	}
+	cq, _ := Get[*kueue.ClusterQueue](after, "q")
+	cq = cq.DeepCopy()
+	cq.Spec.StopPolicy = kueue.StopPolicyHold
+	after.Add(cq)
+	b, err := before.Events(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := after.Events(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Changes(b, b); len(got) > 0 {
+		t.Errorf("from a world to itself: %v", got)
+	}
+	var got []string
+	for _, e := range Changes(b, a) {
+		got = append(got, fmt.Sprintf("%T", e))
+	}
+	want := []string{"state.SetQueue", "state.DeleteNode", "state.DeleteCohort", "state.DeleteNamespace", "state.DeleteLocalQueue"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

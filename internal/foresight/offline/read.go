@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -18,8 +19,10 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +39,17 @@ const ConfigGroup = "config.kueue.x-k8s.io/"
 // Read reads the objects of a file of YAML documents. Settings are the documents of the manager's configuration in it, nil for none, with
 // the lines of the file. An error has a line for each mistake, with the line and the field.
 func Read(source string, data []byte) (w *World, settings []byte, err error) {
-	r := &reader{source: source, w: &World{}}
+	return ReadWith(source, data, metav1.NamespaceDefault, func(*unstructured.Unstructured, At) {})
+}
+
+// At makes an error about the field of a path of an object in a file, "" for the object itself: with the line, the object and the field.
+type At func(path, detail string) error
+
+// ReadWith is Read, with a namespace for objects without one, and calls other with the objects that are of no kind of a World.
+func ReadWith(
+	source string, data []byte, namespace string, other func(*unstructured.Unstructured, At),
+) (w *World, settings []byte, err error) {
+	r := &reader{source: source, namespace: namespace, w: &World{}, other: other}
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	for first := 0; first < len(lines); {
 		end := first
@@ -55,8 +68,10 @@ func Read(source string, data []byte) (w *World, settings []byte, err error) {
 
 // reader reads one file.
 type reader struct {
-	source string
+	source, namespace string
+
 	w      *World
+	other  func(*unstructured.Unstructured, At)
 	faults []error
 }
 
@@ -71,7 +86,11 @@ func (r *reader) document(data []byte, before int) (settings bool) {
 		return false // it is empty
 	}
 	var tree map[string]any
-	if err := sigsyaml.UnmarshalStrict(data, &tree); err != nil {
+	text, err := sigsyaml.YAMLToJSONStrict(data)
+	if err == nil {
+		err = utiljson.Unmarshal(text, &tree) // whole numbers stay whole, as rules in CEL require
+	}
+	if err != nil {
 		r.faults = append(r.faults, fmt.Errorf("%s:%d: %s", r.source, before+node.Line, strings.ReplaceAll(err.Error(), "\n", " ")))
 		return false
 	}
@@ -103,13 +122,15 @@ type place struct {
 	what   string
 }
 
-func (p *place) fault(path, detail string) {
+func (p *place) fault(path, detail string) { p.r.faults = append(p.r.faults, p.at(path, detail)) }
+
+func (p *place) at(path, detail string) error {
 	line := p.before + lineOf(p.node, p.prefix+path)
 	at := p.what
 	if path != "" {
 		at += ": " + path
 	}
-	p.r.faults = append(p.r.faults, fmt.Errorf("%s:%d: %s: %s", p.r.source, line, at, detail))
+	return fmt.Errorf("%s:%d: %s: %s", p.r.source, line, at, detail)
 }
 
 // lineOf returns the line of the field of a path, or of the nearest outer one.
@@ -154,8 +175,10 @@ func (r *reader) object(o *unstructured.Unstructured, at *place) {
 			at.fault("apiVersion", fmt.Sprintf("write %s, not %s", kueue.GroupVersion, o.GetAPIVersion()))
 		case group == kueue.GroupVersion.Group:
 			at.fault("kind", strict.DidYouMean(o.GetKind(), kindNames()))
+		default:
+			r.other(o, at.at)
 		}
-		return // admission does not depend on it
+		return
 	}
 	if o.GetName() == "" {
 		at.fault("metadata.name", "a name is missing")
@@ -171,7 +194,7 @@ func (r *reader) object(o *unstructured.Unstructured, at *place) {
 	if !namespaced(typed) {
 		typed.SetNamespace("")
 	} else if typed.GetNamespace() == "" {
-		typed.SetNamespace("default")
+		typed.SetNamespace(r.namespace)
 	}
 	ready(typed)
 	r.w.Add(typed)
@@ -182,8 +205,11 @@ func detailOf(err *field.Error) string {
 }
 
 func namespaced(o client.Object) bool {
-	_, is := o.(*kueue.LocalQueue)
-	return is
+	switch o.(type) {
+	case *kueue.LocalQueue, *kueue.Workload, *corev1.LimitRange:
+		return true
+	}
+	return false
 }
 
 // newOf returns an empty object of a kind of a World, nil for other kinds.

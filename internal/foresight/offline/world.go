@@ -4,11 +4,14 @@ package offline
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -29,11 +32,16 @@ var Scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// kinds are what a World consists of; other objects are not needed.
-var kinds = []client.Object{
-	&corev1.Namespace{}, &corev1.Node{}, &kueue.ResourceFlavor{}, &kueue.Topology{}, &kueue.AdmissionCheck{}, &kueue.Cohort{},
-	&kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.WorkloadPriorityClass{},
-}
+// queueKinds are what a World without Workloads consists of, and workloadKinds Workloads and what decides about their requests. Other
+// objects are not needed.
+var (
+	queueKinds = []client.Object{
+		&corev1.Namespace{}, &corev1.Node{}, &kueue.ResourceFlavor{}, &kueue.Topology{}, &kueue.AdmissionCheck{}, &kueue.Cohort{},
+		&kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.WorkloadPriorityClass{},
+	}
+	workloadKinds = []client.Object{&kueue.Workload{}, &corev1.LimitRange{}, &nodev1.RuntimeClass{}, &schedulingv1.PriorityClass{}}
+	kinds         = slices.Concat(queueKinds, workloadKinds)
+)
 
 // key is the identity of an object.
 type key struct{ kind, namespace, name string }
@@ -51,44 +59,45 @@ func (w *World) Add(o client.Object) {
 	w.objects[key{kindOf(o), o.GetNamespace(), o.GetName()}] = o
 }
 
-// With returns the objects of both; an object of other replaces the one of its kind and name.
-func (w *World) With(other *World) *World {
-	out := &World{}
-	for _, from := range []*World{w, other} {
-		for _, o := range from.sorted() {
-			out.Add(o)
-		}
-	}
-	return out
+// Remove removes an object, and reports whether there was one. namespace is empty for kinds without namespaces.
+func (w *World) Remove(kind, namespace, name string) bool {
+	k := key{kind, namespace, name}
+	_, found := w.objects[k]
+	delete(w.objects, k)
+	return found
 }
 
-func (w *World) sorted() []client.Object {
-	out := make([]client.Object, 0, len(w.objects))
-	for _, o := range w.objects { //berth:unordered sorted below
-		out = append(out, o)
+// With returns the objects of both; an object of other replaces the one of its kind and name.
+func (w *World) With(other *World) *World {
+	out := &World{objects: maps.Clone(w.objects)}
+	for _, o := range other.objects { //berth:unordered they have different names
+		out.Add(o)
 	}
-	slices.SortFunc(out, func(a, b client.Object) int {
-		return cmp.Or(cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
 	return out
 }
 
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
-// All returns the objects of a type by namespace and name.
+// All returns the objects of a type by namespace and name; for the type client.Object, the objects of all kinds, by kind.
 func All[T client.Object](w *World) (out []T) {
-	for _, o := range w.sorted() {
+	for _, o := range w.objects { //berth:unordered sorted below
 		if t, is := o.(T); is {
 			out = append(out, t)
 		}
 	}
+	slices.SortFunc(out, func(a, b T) int {
+		return cmp.Or(cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
 	return out
 }
 
 // Get returns the object of a type and a name without a namespace; false if there is none.
-func Get[T client.Object](w *World, name string) (out T, found bool) {
+func Get[T client.Object](w *World, name string) (out T, found bool) { return GetIn[T](w, "", name) }
+
+// GetIn is Get for a kind with namespaces.
+func GetIn[T client.Object](w *World, namespace, name string) (out T, found bool) {
 	var none T
-	o, found := w.objects[key{kind: kindOf(none), name: name}]
+	o, found := w.objects[key{kindOf(none), namespace, name}]
 	if !found {
 		return none, false
 	}
@@ -128,7 +137,7 @@ func (w *World) Events(variants bool) (out []state.Event, err error) {
 	for _, cq := range All[*kueue.ClusterQueue](w) {
 		def, failed := convert.Queue(cq, convert.Problems(cq, known))
 		if failed != nil {
-			return nil, failed
+			return nil, fmt.Errorf("ClusterQueue %s: %w", cq.Name, failed)
 		}
 		convert.Delay(&def, cq, known)
 		convert.Divide(&def, cq, variants)

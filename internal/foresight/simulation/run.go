@@ -164,6 +164,7 @@ func (r *runner) seen(m foresight.Moment) {
 		r.waits, r.runs = r.waits+1, r.runs-1
 		r.usage.change(m.Def.Held, -1)
 		r.usage.lose(m.Def.Held, m.At-t.last)
+	case foresight.Replaced: // jobs of a trace have neither slices nor variants
 	case foresight.Finished:
 		r.res.Finished++
 		r.runs--
