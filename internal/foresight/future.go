@@ -92,7 +92,7 @@ func (d *dues) Pop() any {
 // New returns the future of a State from a time on; it changes the State. seen is told what happens.
 func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *Future {
 	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}}
-	for _, uid := range s.UIDs() {
+	for _, uid := range s.ReservedOrResting() {
 		def, _ := s.Definition(uid)
 		switch {
 		case def.Evicting && def.Reserved:
