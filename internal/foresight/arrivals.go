@@ -10,13 +10,15 @@ import (
 
 // Arrivals are the last workloads that were submitted. A forecast takes it that more like them come. It is not safe for concurrent use.
 type Arrivals struct {
-	since workload.Instant // from when on all are there
+	told  workload.Instant // from when on it was told of them
+	since workload.Instant // from when on all are still there
 	all   []arrival        // in the order of their times
 }
 
 type arrival struct {
 	at  workload.Instant
 	def *state.Workload
+	job Job
 	of  *Prediction
 }
 
@@ -25,19 +27,22 @@ const (
 	maxArrivals   = 2048
 	rememberedFor = workload.Instant(4 * 3600 * 1e9)
 	// block is the time of which arrivals are repeated together: what comes in bursts is foreseen in bursts.
-	block = workload.Instant(15 * 60 * 1e9)
+	block       = workload.Instant(15 * 60 * 1e9)
+	leastBlocks = 4
 )
 
-// Add adds the arrival of a pending workload at the time of its creation. since is from when on all arrivals are known.
-func (a *Arrivals) Add(def *state.Workload, since workload.Instant) {
-	a.since = max(a.since, since)
+// NewArrivals returns an empty memory of arrivals that is told of all of them from a time on.
+func NewArrivals(since workload.Instant) *Arrivals { return &Arrivals{told: since, since: since} }
+
+// Add adds the arrival of a pending workload at the time of its creation, and what is known of its run time. Neither may be modified.
+func (a *Arrivals) Add(def *state.Workload, job *Job) {
 	at, _ := slices.BinarySearchFunc(a.all, def.Created, func(x arrival, at workload.Instant) int {
 		if x.at <= at {
 			return -1
 		}
 		return 1
 	})
-	a.all = slices.Insert(a.all, at, arrival{at: def.Created, def: def})
+	a.all = slices.Insert(a.all, at, arrival{at: def.Created, def: def, job: *job})
 	drop := max(0, len(a.all)-maxArrivals)
 	if drop > 0 {
 		a.since = max(a.since, a.all[drop-1].at+1)
@@ -45,12 +50,16 @@ func (a *Arrivals) Add(def *state.Workload, since workload.Instant) {
 	a.all = slices.Delete(a.all, 0, drop)
 }
 
-// Recent returns the arrivals of the time before now, with the predictions of their run times. It may be read in any goroutine.
-func (a *Arrivals) Recent(now workload.Instant, predict func(*state.Workload) *Prediction) *Recent {
+// Recent returns the arrivals of the time before now, with the predictions of their run times; nil if they are known for too short a time to
+// tell how many more are to come. It may be read in any goroutine.
+func (a *Arrivals) Recent(now workload.Instant, predict func(*Job) *Prediction) *Recent {
+	if now-a.told < leastBlocks*block {
+		return nil
+	}
 	r := &Recent{from: max(a.since, now-rememberedFor), to: now}
 	for _, x := range a.all {
 		if x.at >= r.from && x.at < now {
-			x.of = predict(x.def)
+			x.of = predict(&x.job)
 			r.all = append(r.all, x)
 		}
 	}

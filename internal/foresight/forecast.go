@@ -29,6 +29,7 @@ type Run struct {
 	Scope
 	uids    []string           // of the pending workloads, sorted
 	starts  []workload.Instant // theirs; Never for one that does not start until the horizon
+	unknown []bool             // of which it is unknown whether they start: what runs before them may end or not
 	endless map[string]int     // by the name of a queue: workloads of its cohort tree that ran, and whose run times are unknown
 }
 
@@ -37,8 +38,10 @@ type Run struct {
 func Foresee(s *state.State, scope Scope, predict func(*state.Workload) *Prediction, number uint64) *Run {
 	r := &Run{Scope: scope, endless: map[string]int{}}
 	queues := s.Queues()
-	for _, q := range queues {
-		r.uids = append(r.uids, s.FirstInLine(q, scope.First)...)
+	lines := make([][]string, len(queues))
+	for i, q := range queues {
+		lines[i] = s.FirstInLine(q, scope.First)
+		r.uids = append(r.uids, lines[i]...)
 	}
 	slices.Sort(r.uids)
 	for range r.uids {
@@ -84,9 +87,19 @@ func Foresee(s *state.State, scope Scope, predict func(*state.Workload) *Predict
 		})
 	}
 	f.Advance(end)
-	for _, q := range queues {
-		if n := trees[root(q)]; n > 0 {
-			r.endless[q] = n
+	r.unknown = make([]bool, len(r.uids))
+	for i, q := range queues {
+		n := 0
+		if len(trees) > 0 {
+			n = trees[root(q)]
+		}
+		if n == 0 {
+			continue
+		}
+		r.endless[q] = n
+		for _, uid := range lines[i] {
+			at, _ := slices.BinarySearch(r.uids, uid)
+			r.unknown[at] = r.starts[at] == Never
 		}
 	}
 	return r
@@ -121,6 +134,7 @@ type Forecast struct {
 	Runs        int
 	uids        []string
 	starts      []Start
+	unknown     []bool
 	endless     map[string]int
 }
 
@@ -136,7 +150,8 @@ func Summarize(runs []*Run) *Forecast {
 		end = min(end, r.Now+r.Horizon)
 	}
 	f := &Forecast{
-		At: newest.Now, Horizon: end - newest.Now, Runs: len(runs), uids: newest.uids, starts: make([]Start, len(newest.uids)), endless: newest.endless,
+		At: newest.Now, Horizon: end - newest.Now, Runs: len(runs), uids: newest.uids, starts: make([]Start, len(newest.uids)), unknown: newest.unknown,
+		endless: newest.endless,
 	}
 	var of []workload.Instant
 	next := make([]int, len(runs))
@@ -159,6 +174,9 @@ func Summarize(runs []*Run) *Forecast {
 	}
 	return f
 }
+
+// Empty returns the forecast of a time at which nothing is pending.
+func Empty(now workload.Instant) *Forecast { return &Forecast{At: now} }
 
 // startOf returns the quantiles of the starts that runs foresee. What happens is one more of them, and comes at any place among them with the same
 // probability.
@@ -206,10 +224,8 @@ func (f *Forecast) Of(uid, queue string) (start Start, why string, known bool) {
 		return Start{}, "it was not in line, or too far back, when the last forecast was made", false
 	}
 	start = f.starts[i]
-	endless := f.endless[queue]
-	switch {
-	case start.P10 == Never && endless > 0:
-		return Start{}, fmt.Sprintf("the run times of %s in its cohort are unknown", plural(endless, "running Workload")), false
+	if start.P10 == Never && f.unknown[i] {
+		return Start{}, fmt.Sprintf("the run times of %s in its cohort are unknown", plural(f.endless[queue], "running Workload")), false
 	}
 	return start, "", true
 }
@@ -217,14 +233,24 @@ func (f *Forecast) Of(uid, queue string) (start Start, why string, known bool) {
 // Endless returns how many workloads of the cohort tree of a ClusterQueue are taken to run on, since their run times are unknown.
 func (f *Forecast) Endless(queue string) int { return f.endless[queue] }
 
-// Len returns the number of pending workloads in it, and of how many of them the start is unknown or after the horizon.
-func (f *Forecast) Len() (all, later int) {
-	for _, s := range f.starts {
-		if s.P50 == Never {
-			later++
+// Counts are pending workloads by what is known of their starts: the median, that it is after the horizon, or nothing.
+type Counts struct {
+	Known, Later, Unknown int
+}
+
+// Count counts the pending workloads of the forecast.
+func (f *Forecast) Count() (n Counts) {
+	for i, s := range f.starts {
+		switch {
+		case s.P10 == Never && f.unknown[i]:
+			n.Unknown++
+		case s.P50 == Never:
+			n.Later++
+		default:
+			n.Known++
 		}
 	}
-	return len(f.starts), later
+	return n
 }
 
 func plural(n int, what string) string {

@@ -72,8 +72,8 @@ func TestForecast(t *testing.T) {
 	if _, why, known := f.Of("other", "q"); known || !strings.Contains(why, "not in line") {
 		t.Errorf("of an unknown workload it says %v %q", known, why)
 	}
-	if all, later := f.Len(); all != 9 || later == 0 || later > 6 {
-		t.Errorf("%d pending, %d later", all, later)
+	if n := f.Count(); n.Known < 3 || n.Later == 0 || n.Unknown != 0 || n.Known+n.Later != 9 {
+		t.Errorf("%+v", n)
 	}
 }
 
@@ -88,12 +88,15 @@ func TestHonestlyUnknown(t *testing.T) {
 	if n := f.Endless("q"); n != 1 {
 		t.Errorf("%d are endless", n)
 	}
+	if n := f.Count(); n != (Counts{Unknown: 2}) {
+		t.Errorf("%+v", n)
+	}
 }
 
 // TestOlderRuns: an older run counts as far as what it foresaw may still happen.
 func TestOlderRuns(t *testing.T) {
 	at := func(now workload.Instant, starts ...workload.Instant) *Run {
-		return &Run{Scope: Scope{Now: now, Horizon: 100}, uids: []string{"a", "b", "c"}[:len(starts)], starts: starts}
+		return &Run{Scope: Scope{Now: now, Horizon: 100}, uids: []string{"a", "b", "c"}, starts: starts, unknown: make([]bool, 3)}
 	}
 	runs := []*Run{at(50, 60, 149, Never)}
 	for range leastRuns {
@@ -116,12 +119,12 @@ func TestReproducible(t *testing.T) {
 		before := s.Dump()
 		known := NewLearner().Predict(&Job{Expected: 10 * second})
 		scope := Scope{Now: 31 * second, Horizon: 10 * minute, Grace: second, Grid: second, First: 5, Seed: rapid.Uint64().Draw(t, "seed")}
-		var came Arrivals
+		came := NewArrivals(31*second - 4*leastBlocks*block)
 		for i := range rapid.IntRange(0, 9).Draw(t, "arrivals") {
 			came.Add(&state.Workload{
-				UID: fmt.Sprint("a", i), Namespace: "n", LocalQueue: "q0", Generation: 1, Version: 1, Queueable: true, Created: workload.Instant(i) * second,
+				UID: fmt.Sprint("a", i), Namespace: "n", LocalQueue: "q0", Generation: 1, Version: 1, Queueable: true, Created: -workload.Instant(i) * 10 * minute,
 				PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpus(1), Constraints: &workload.Constraints{}}},
-			}, 0)
+			}, &Job{Expected: 10 * second})
 		}
 		predict := func(w *state.Workload) *Prediction {
 			if strings.Contains(w.UID, "~") {
@@ -129,7 +132,7 @@ func TestReproducible(t *testing.T) {
 			}
 			return known
 		}
-		scope.Recent = came.Recent(scope.Now, predict)
+		scope.Recent = came.Recent(scope.Now, NewLearner().Predict)
 		var runs []*Run
 		for range 2 {
 			fork, err := s.Checkpoint().Fork()
@@ -149,15 +152,15 @@ func TestReproducible(t *testing.T) {
 
 // TestArrivalsBounds: only the last arrivals are kept, and it is known from when on they are all there.
 func TestArrivalsBounds(t *testing.T) {
-	var a Arrivals
+	a := NewArrivals(0)
 	for i := range 2 * maxArrivals {
-		a.Add(&state.Workload{UID: fmt.Sprint(i), Created: workload.Instant(i) * second}, 0)
+		a.Add(&state.Workload{UID: fmt.Sprint(i), Created: workload.Instant(i) * second}, &Job{})
 	}
 	if len(a.all) != maxArrivals {
 		t.Errorf("%d are kept", len(a.all))
 	}
-	r := a.Recent(2*maxArrivals*second, func(*state.Workload) *Prediction { return nil })
-	if len(r.all) != maxArrivals || r.from <= (maxArrivals-1)*second || r.from > maxArrivals*second {
+	r := a.Recent(2*maxArrivals*second, NewLearner().Predict)
+	if len(r.all) != maxArrivals || r.from <= (maxArrivals-1)*second || r.from > maxArrivals*second || a.Recent(leastBlocks*block-1, NewLearner().Predict) != nil {
 		t.Errorf("of %d arrivals from %d on", len(r.all), r.from/second)
 	}
 }

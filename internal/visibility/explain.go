@@ -115,6 +115,11 @@ func (s *Server) explain(ctx context.Context, a *ask, t *told, localQueue string
 	}
 	if t.place >= 0 {
 		out.PositionInClusterQueue = new(int32(t.place))
+		out.Start = s.expectedStart(t.attempt.UID, t.attempt.Queue)
+	}
+	if s.Starts != nil {
+		runTime := s.Starts.RunTime(t.attempt.UID)
+		out.RunTime = runTime.String()
 	}
 	return out
 }

@@ -26,7 +26,7 @@ type calibration struct {
 	s       *state.State
 	jobs    []Job
 	learner *foresight.Learner
-	came    foresight.Arrivals
+	came    *foresight.Arrivals
 	began   map[string]workload.Instant // the last start
 	ran     map[string]workload.Instant // before it was preempted
 	awaited map[string][]int            // the forecasts of a pending workload
@@ -62,7 +62,7 @@ func (c *calibration) foresee(t *testing.T, scope foresight.Scope, runs int) {
 	t.Helper()
 	at := c.s.Checkpoint()
 	predict := func(w *state.Workload) *foresight.Prediction { return c.learner.Predict(c.job(w.UID)) }
-	scope.Recent = c.came.Recent(scope.Now, predict)
+	scope.Recent = c.came.Recent(scope.Now, c.learner.Predict)
 	made := make([]*foresight.Run, runs)
 	for i := range made {
 		fork, err := at.Fork()
@@ -108,7 +108,7 @@ func calibrate(t *testing.T, seed uint64) (inside, late, early float64, all int)
 	world, shares := calibrationWorld(queues)
 	g := Generator{Jobs: 12000, Over: 96 * hour, Load: 0.8 * queues, Quota: 64, Resource: "gpu", Unit: 1, Seed: seed, Queues: shares}
 	c := &calibration{
-		s: state.New(state.Options{Options: cycle.Defaults()}), jobs: g.Make(), learner: foresight.NewLearner(),
+		s: state.New(state.Options{Options: cycle.Defaults()}), jobs: g.Make(), learner: foresight.NewLearner(), came: foresight.NewArrivals(hour),
 		began: map[string]workload.Instant{}, ran: map[string]workload.Instant{}, awaited: map[string][]int{},
 	}
 	for _, e := range world {
@@ -126,7 +126,7 @@ func calibrate(t *testing.T, seed uint64) (inside, late, early float64, all int)
 		}
 		f.Advance(at)
 		def := c.jobs[i].definition(i, start)
-		c.came.Add(&def, start)
+		c.came.Add(&def, c.job(def.UID))
 		f.Apply(state.SetWorkload(def))
 	}
 	f.Advance(start + 1000*hour)
