@@ -72,7 +72,7 @@ type Recent struct {
 	all      []arrival
 }
 
-// draw draws the arrivals until a time: for one block after another those of a random time of the same length. Their UIDs are new.
+// draw draws the arrivals until a time: for one block after another the arrivals of a random time of the same length. Their UIDs are new.
 func (r *Recent) draw(random *draws, now, end workload.Instant, coming func(at workload.Instant, def state.Workload, of *Prediction)) {
 	length := min(block, r.to-r.from)
 	if length <= 0 || len(r.all) == 0 {

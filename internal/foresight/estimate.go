@@ -40,12 +40,12 @@ type Estimate struct {
 	P10, P50, P90 workload.Instant // 0 if Unknown
 	// Samples is the number of finished Workloads that it is learned from, or that the accuracy of a declared run time is learned from.
 	Samples int
-	// Like says which finished Workloads these are, "" for none.
+	// Like describes the finished Workloads, "" for none.
 	Like  string
 	Limit workload.Instant // 0 for none
 }
 
-// String says how long a Workload runs, and how that is known.
+// String describes how long a Workload runs, and the source of the estimate.
 func (e *Estimate) String() string {
 	window := ""
 	if e.Source != Unknown {

@@ -3,7 +3,6 @@ package foresight
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -72,11 +71,10 @@ func TestLearnerBounds(t *testing.T) {
 	if len(l.pools) != maxPools || l.used.Len() != maxPools {
 		t.Errorf("%d pools are kept, and %d in order of use", len(l.pools), l.used.Len())
 	}
-	random := rand.New(rand.NewPCG(1, 1))
 	type finish struct{ run, at workload.Instant }
 	var all []finish
 	for i := range 5 * samplesOfPool {
-		all = append(all, finish{workload.Instant(1+random.IntN(1000)) * second, workload.Instant(i) * minute})
+		all = append(all, finish{workload.Instant(1+i*7919%1000) * second, workload.Instant(i) * minute})
 	}
 	predict := func() Estimate {
 		l := NewLearner()
@@ -89,10 +87,13 @@ func TestLearnerBounds(t *testing.T) {
 	if inOrder.Samples != samplesOfPool {
 		t.Errorf("%d samples are kept", inOrder.Samples)
 	}
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	if shuffled := predict(); shuffled != inOrder {
-		t.Errorf("in another order %v, not %v", shuffled, inOrder)
-	}
+	ordered := all
+	rapid.Check(t, func(t *rapid.T) {
+		all = rapid.Permutation(ordered).Draw(t, "order")
+		if shuffled := predict(); shuffled != inOrder {
+			t.Errorf("in another order %v, not %v", shuffled, inOrder)
+		}
+	})
 }
 
 // TestRecentCountsMore: what finished long ago counts less.
@@ -138,9 +139,9 @@ func TestLength(t *testing.T) {
 		}
 	})
 	l := NewLearner()
-	random := rand.New(rand.NewPCG(1, 1))
 	for i := range samplesOfPool {
-		l.Learn(someJob("a/q"), workload.Instant(math.Exp(6+random.NormFloat64())*1e9), workload.Instant(i)*second)
+		z := math.Sqrt2 * math.Erfinv(2*(float64(i)+0.5)/samplesOfPool-1)
+		l.Learn(someJob("a/q"), workload.Instant(math.Exp(6+z)*1e9), workload.Instant(i)*second)
 	}
 	p := l.Predict(someJob("a/q"))
 	var drawn []float64

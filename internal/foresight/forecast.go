@@ -141,8 +141,8 @@ type Forecast struct {
 // leastRuns is the number of runs from which their 10th and 90th percentiles lie between the first and the last of them.
 const leastRuns = 9
 
-// Summarize makes a forecast of runs, the newest first. Older ones count as far as what they foresaw may still happen, and it looks only as far
-// as all of them do.
+// Summarize makes a forecast of runs, the newest first. A start that an older run foresaw counts if it may still happen. The horizon is the
+// nearest one of all runs.
 func Summarize(runs []*Run) *Forecast {
 	newest := runs[0]
 	end := newest.Now + newest.Horizon
@@ -225,7 +225,8 @@ func (f *Forecast) Of(uid, queue string) (start Start, why string, known bool) {
 	}
 	start = f.starts[i]
 	if start.P10 == Never && f.unknown[i] {
-		return Start{}, fmt.Sprintf("the run times of %s in its cohort are unknown", plural(f.endless[queue], "running Workload")), false
+		return Start{}, fmt.Sprintf("the run times of %s in its cohort are unknown; set berth.dev/expected-run-seconds on their jobs, or wait until %d like them have finished",
+			plural(f.endless[queue], "running Workload"), leastSamples), false
 	}
 	return start, "", true
 }

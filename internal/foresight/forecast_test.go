@@ -82,7 +82,7 @@ func TestHonestlyUnknown(t *testing.T) {
 	unknown := NewLearner().Predict(&Job{})
 	f := forecastOf(t, line(3), func(*state.Workload) *Prediction { return unknown }, 9)
 	start, why, known := f.Of("w1", "q")
-	if want := "the run times of 1 running Workload in its cohort are unknown"; known || why != want {
+	if want := "the run times of 1 running Workload in its cohort are unknown; set berth.dev/expected-run-seconds on their jobs, or wait until 3 like them have finished"; known || why != want {
 		t.Errorf("it starts at %+v, %v: %q", start, known, why)
 	}
 	if n := f.Endless("q"); n != 1 {
@@ -93,7 +93,7 @@ func TestHonestlyUnknown(t *testing.T) {
 	}
 }
 
-// TestOlderRuns: an older run counts as far as what it foresaw may still happen.
+// TestOlderRuns: a start that an older run foresaw counts if it may still happen.
 func TestOlderRuns(t *testing.T) {
 	at := func(now workload.Instant, starts ...workload.Instant) *Run {
 		return &Run{Scope: Scope{Now: now, Horizon: 100}, uids: []string{"a", "b", "c"}, starts: starts, unknown: make([]bool, 3)}

@@ -1,11 +1,13 @@
 package visibility
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
 )
@@ -18,10 +20,16 @@ type Starts interface {
 	RunTime(uid string) foresight.Estimate
 }
 
-// expectedStart returns when a workload in the line of a ClusterQueue starts, nil without forecasts.
-func (s *Server) expectedStart(uid, queue string) *berthv1alpha1.ExpectedStart {
+// stuck are the reasons to wait that no release of quota removes.
+var stuck = []trace.Reason{trace.ExceedsMaxQuota, trace.NoMatchingFlavor, trace.Misconfigured, trace.Suspended}
+
+// expectedStart returns when a workload in the line of a ClusterQueue starts, nil without forecasts. reason is why it waits.
+func (s *Server) expectedStart(uid, queue, reason string) *berthv1alpha1.ExpectedStart {
 	if s.Starts == nil {
 		return nil
+	}
+	if slices.Contains(stuck, trace.Reason(reason)) {
+		return &berthv1alpha1.ExpectedStart{Unknown: "it cannot start, whatever ends, until its reason to wait is removed"}
 	}
 	f := s.Starts.Forecast()
 	if f == nil {

@@ -58,7 +58,7 @@ type Explanation struct {
 	// Start is when it is expected to start; absent for one that is not in line, and where starts are not forecast.
 	// +optional
 	Start *ExpectedStart `json:"start,omitempty"`
-	// RunTime is how long it is expected to run, and how that is known, in words.
+	// RunTime is how long it is expected to run, and how that is known, in words; absent if it is unknown.
 	// +optional
 	RunTime string `json:"runTime,omitempty"`
 }

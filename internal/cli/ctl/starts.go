@@ -30,24 +30,24 @@ func starts(e *berthv1alpha1.ExpectedStart, now time.Time) string {
 	case e.P50 == nil:
 		return "after " + clock(e.Until.Time, now)
 	}
-	return "~" + clock(later(e.P50.Time, now), now)
+	return "~" + clock(notBefore(e.P50.Time, now), now)
 }
 
-// later returns the later of two times: what was expected by now is expected at once.
-func later(t, now time.Time) time.Time {
+// notBefore returns the later of two times: a start that was expected earlier is expected now.
+func notBefore(t, now time.Time) time.Time {
 	if t.Before(now) {
 		return now
 	}
 	return t
 }
 
-// startInWords says when a pending Workload starts, by what it is limited, and how long it runs. Times are local.
+// startInWords describes when a pending Workload starts, its limits, and how long it runs. Times are local.
 func startInWords(e *berthv1alpha1.Explanation, now time.Time) string {
 	var b strings.Builder
 	if s := e.Start; s != nil {
 		fmt.Fprintf(&b, "  %s\n", printable(strings.Join(append([]string{expected(s, now)}, limits(e)...), "; ")))
 		if s.Endless > 0 && s.Unknown == "" {
-			fmt.Fprintf(&b, "  %s in its cohort taken to run on, since the run time is unknown\n", plural(int(s.Endless), "Workload is", "Workloads are"))
+			fmt.Fprintf(&b, "  assumes no end of %s in its cohort whose run time is unknown\n", plural(int(s.Endless), "Workload", "Workloads"))
 		}
 	}
 	if e.RunTime != "" {
@@ -61,7 +61,7 @@ func expected(s *berthv1alpha1.ExpectedStart, now time.Time) string {
 		if t == nil {
 			return "some time after " + clock(s.Until.Time, now)
 		}
-		return clock(later(t.Time, now), now)
+		return clock(notBefore(t.Time, now), now)
 	}
 	switch {
 	case s.Unknown != "" || s.Until == nil:
@@ -74,7 +74,7 @@ func expected(s *berthv1alpha1.ExpectedStart, now time.Time) string {
 	return "starts about " + end(s.P50) + ", between " + end(s.P10) + " and " + end(s.P90)
 }
 
-// limits is what keeps a Workload from starting: the quota that is short, and the jobs ahead of it.
+// limits are the obstacles of a Workload: the quota that is short, and the jobs ahead of it.
 func limits(e *berthv1alpha1.Explanation) (out []string) {
 	var short []string
 	for i := range e.Shortfalls {

@@ -65,13 +65,13 @@ type memory struct {
 	learner  *foresight.Learner
 	arrivals *foresight.Arrivals
 	known    map[types.UID]*known // the Workloads that are not finished
-	pending  int                  // of them
+	pending  int                  // of them, without a quota reservation
 }
 
 // known is a Workload that is not finished.
 type known struct {
 	job     foresight.Job
-	pending bool
+	pending bool // it has no quota reservation
 }
 
 // Forecast returns the last forecast, nil before the first one.

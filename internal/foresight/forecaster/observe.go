@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,7 +18,6 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
-	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // observe learns from a Workload that is new or changed. before is nil for a new one.
@@ -25,8 +25,8 @@ func (f *Forecaster) observe(before, w *kueue.Workload) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	job := jobOf(w)
-	if lifecycle.IsFinished(w) {
-		if before == nil || !lifecycle.IsFinished(before) {
+	if is(kueue.WorkloadFinished, w) {
+		if before == nil || !is(kueue.WorkloadFinished, before) {
 			if run, at, ran := ranFor(w); ran {
 				f.learner.Learn(&job, run, at)
 			}
@@ -35,13 +35,14 @@ func (f *Forecaster) observe(before, w *kueue.Workload) {
 		return
 	}
 	k := f.known[w.UID]
-	pending := !lifecycle.IsReserved(w) && lifecycle.MayQueue(w, f.Requests.Gated)
+	pending := !is(kueue.WorkloadQuotaReserved, w)
 	if k == nil {
 		k = &known{}
 		f.known[w.UID] = k
-		if pending && lifecycle.VariantOf(w) == "" {
-			def := convert.Workload(w, f.Requests)
-			f.arrivals.Add(&def, &job)
+		if pending {
+			if def := convert.Workload(w, f.Requests); def.Queueable && def.VariantOf == "" {
+				f.arrivals.Add(&def, &job)
+			}
 		}
 	}
 	if pending != k.pending {
@@ -66,9 +67,13 @@ func (f *Forecaster) drop(uid types.UID) {
 	delete(f.known, uid)
 }
 
+func is(condition string, w *kueue.Workload) bool {
+	return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition)
+}
+
 // ranFor returns how long a finished Workload held quota, and when it ended; false if it did not run to its end.
 func ranFor(w *kueue.Workload) (run, at workload.Instant, ran bool) {
-	finished, reserved := lifecycle.Condition(w, kueue.WorkloadFinished), lifecycle.Condition(w, kueue.WorkloadQuotaReserved)
+	finished, reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished), apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if reserved == nil || reserved.Status != metav1.ConditionTrue || (finished.Reason != kueue.ReasonSucceeded && finished.Reason != kueue.ReasonFailed) {
 		return 0, 0, false
 	}
@@ -77,14 +82,14 @@ func ranFor(w *kueue.Workload) (run, at workload.Instant, ran bool) {
 
 // ranBefore returns how long a Workload was admitted that has lost its quota, 0 for others.
 func ranBefore(before, w *kueue.Workload) workload.Instant {
-	if before == nil || !lifecycle.IsAdmitted(before) || lifecycle.IsReserved(w) {
+	if before == nil || !is(kueue.WorkloadAdmitted, before) || is(kueue.WorkloadQuotaReserved, w) {
 		return 0
 	}
-	lost := lifecycle.Condition(w, kueue.WorkloadQuotaReserved)
+	lost := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if lost == nil {
 		return 0
 	}
-	return workload.Instant(max(0, lost.LastTransitionTime.Sub(lifecycle.Condition(before, kueue.WorkloadAdmitted).LastTransitionTime.Time)))
+	return workload.Instant(max(0, lost.LastTransitionTime.Sub(apimeta.FindStatusCondition(before.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)))
 }
 
 // jobOf returns what a Workload says about its run time.

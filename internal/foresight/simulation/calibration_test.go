@@ -85,7 +85,7 @@ func (c *calibration) foresee(t *testing.T, scope foresight.Scope, runs int) {
 	}
 }
 
-// calibrationWorld is queues of 64 gpus each, four of them to a cohort, in which they lend to each other and reclaim what they lent.
+// calibrationWorld is queues of 64 gpus each, four of them to a cohort, in which they lend to each other, and reclaim.
 func calibrationWorld(queues int) (world []state.Event, shares []Share) {
 	world = []state.Event{state.SetNamespace{Name: "n"}, state.SetFlavor(flavor.Flavor{Name: "f"})}
 	for i := range queues {

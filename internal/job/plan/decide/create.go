@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -90,7 +91,7 @@ func bareWorkload(c *job.Config, o job.Object, podSets []kueue.PodSet, priority 
 			w.Annotations[key] = value
 		}
 	}
-	if expected := job.ExpectedRunSeconds(o); expected != "" {
+	if expected := cmp.Or(o.GetAnnotations()[berthv1alpha1.ExpectedRunSecondsKey], o.GetLabels()[berthv1alpha1.ExpectedRunSecondsKey]); expected != "" {
 		w.Annotations[berthv1alpha1.ExpectedRunSecondsKey] = expected
 	}
 	if gates := o.GetAnnotations()[kueue.AdmissionGatedByAnnotation]; c.AdmissionGatedBy && gates != "" {
