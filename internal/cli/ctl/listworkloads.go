@@ -24,7 +24,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
+const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, at what position in their
+LocalQueue, and when they are expected to start (? is unknown).
 -o wide adds the priority and why a pending one waits. Objects whose queue label is ignored have no Workload: they follow on stderr,
 a line each, unless the list is narrowed down.
 
