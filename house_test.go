@@ -297,6 +297,7 @@ var rooms = []room{
 	{dir: "internal/foresight/simulation", layer: 3},
 	{dir: "internal/foresight/whatif", layer: 3},
 	{dir: "internal/foresight/offline", layer: 5},
+	{dir: "internal/foresight/forecaster", layer: 5},
 	{dir: "internal/occupancy", layer: 2},
 	{dir: "internal/workload/plan", layer: 2},
 	{dir: "internal/queue/plan", layer: 2},

@@ -20,11 +20,20 @@ type forking struct {
 // a third of a second for 100,000 workloads, is the caller's. The error is the context's, if that ends before there is such a
 // moment.
 func (e *Engine) Fork(ctx context.Context) (*state.State, error) {
+	c, err := e.Checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Fork()
+}
+
+// Checkpoint is Fork for callers that fork several times from one moment.
+func (e *Engine) Checkpoint(ctx context.Context) (*state.Checkpoint, error) {
 	answer, err := e.wait(&e.questions.forks, &question{ctx: ctx})
 	if err != nil {
 		return nil, err
 	}
-	return answer.(*state.Checkpoint).Fork()
+	return answer.(*state.Checkpoint), nil
 }
 
 // answerForks begins a checkpoint for the questions of Fork, if there is nothing more to decide, or goes on with one.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"container/heap"
 	"math"
-	"slices"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -94,14 +93,7 @@ func (d *dues) Pop() any {
 // New returns the future of a State from a time on; it changes the State. seen is told what happens.
 func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *Future {
 	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}}
-	var uids []string
-	for one := range s.Overview() {
-		if one.Reserved || one.Resting {
-			uids = append(uids, one.UID)
-		}
-	}
-	slices.Sort(uids)
-	for _, uid := range uids {
+	for _, uid := range s.ReservedOrResting() {
 		def, _ := s.Definition(uid)
 		switch {
 		case def.Evicting && def.Reserved:

@@ -37,7 +37,7 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	} else {
 		r.with(func(role []string) { r.scheduler.scrapesFailed.add(1, role) })
 	}
-	for _, m := range slices.Concat(r.phases(), r.connections(), r.topologyGauges()) {
+	for _, m := range slices.Concat(r.phases(), r.connections(), r.topologyGauges(), r.forecastGauges()) {
 		ch <- m
 	}
 	for _, v := range r.vectors {

@@ -14,6 +14,7 @@ type families struct {
 	localQueue localQueueFamilies
 	cohort     cohortFamilies
 	topology   topologyFamilies
+	forecast   forecastFamilies
 }
 
 // schedulerFamilies are the families that belong to no single queue.
@@ -89,6 +90,7 @@ func (m *maker) families(o *Options) families {
 	if o.Topologies {
 		f.topology = m.topologies()
 	}
+	f.forecast = m.forecast()
 	return f
 }
 

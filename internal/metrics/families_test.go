@@ -63,6 +63,10 @@ berth_metrics_looks_failed_total                            c
 [topologies] berth_topology_fragmentation_ratio             g topology flavor level resource
 [topologies] berth_topology_domains                         g topology flavor level
 [topologies] berth_topology_nodes                           g topology flavor state
+berth_forecast_age_seconds                                  g
+berth_forecast_runs                                         g
+berth_forecast_workloads                                    g start
+berth_forecast_processor_seconds                            g
 berth_trainjob_phase                                        g phase
 berth_trainjob_status_posts_total                           c code
 berth_trainjob_runtime_patch_conflicts_total                c policy

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"time"
+
+	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -23,7 +26,10 @@ type Options struct {
 	Model func() *state.Model
 	// Places is what is free in the domains of topologies; nil without topologies.
 	Places *occupancy.Map
-	Build  Build
+	// Forecast returns the last forecast, nil before the first one, and Forecasting the time that all of them took; nil without forecasts.
+	Forecast    func() *foresight.Forecast
+	Forecasting func() time.Duration
+	Build       Build
 }
 
 // Build are the labels of the series build_info; empty fields are read from the binary.

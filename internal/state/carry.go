@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -77,3 +78,36 @@ func (s *State) QueueDefinitions() (out []Queue) {
 
 // UIDs returns the UIDs of all workloads, sorted.
 func (s *State) UIDs() []string { return slices.Sorted(maps.Keys(s.records)) }
+
+// Queues returns the names of all ClusterQueues, sorted.
+func (s *State) Queues() []string { return slices.Sorted(maps.Keys(s.queues)) }
+
+// FirstInLine returns the UIDs of the first pending workloads of a ClusterQueue, in order, at most so many.
+func (s *State) FirstInLine(queue string, most int) []string {
+	q := s.queues[queue]
+	if q == nil {
+		return nil
+	}
+	all := q.q.Pending.All()
+	if len(all) > most {
+		slices.SortFunc(all, order.Compare)
+		all = all[:most]
+	}
+	uids := make([]string, len(all))
+	for i, w := range all {
+		uids[i] = w.UID
+	}
+	return uids
+}
+
+// ReservedOrResting returns the UIDs of the workloads that have a reservation, or that are backed off, sorted.
+func (s *State) ReservedOrResting() []string {
+	var uids []string
+	for uid, r := range s.records { //berth:unordered sorted below
+		if r.def.Reserved || r.def.Resting {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}

@@ -19,6 +19,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
@@ -115,6 +116,12 @@ func (s *Server) explain(ctx context.Context, a *ask, t *told, localQueue string
 	}
 	if t.place >= 0 {
 		out.PositionInClusterQueue = new(int32(t.place))
+		out.Start = s.expectedStart(t.attempt.UID, t.attempt.Queue, out.Reason)
+	}
+	if s.Starts != nil {
+		if runTime := s.Starts.RunTime(t.attempt.UID); runTime.Source != foresight.Unknown {
+			out.RunTime = runTime.String()
+		}
 	}
 	return out
 }

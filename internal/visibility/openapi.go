@@ -45,6 +45,15 @@ var owner = object{text: "An owner of a Workload.", properties: []property{
 	{name: "uid", kind: "string", text: "UID of the owner."},
 }}
 
+var expectedStart = object{text: "When a pending Workload is expected to start.", properties: []property{
+	{name: "p10", kind: "string", format: "date-time", optional: true, text: "It starts earlier with a probability of 10 percent; absent if that is after until."},
+	{name: "p50", kind: "string", format: "date-time", optional: true, text: "The median; likewise."},
+	{name: "p90", kind: "string", format: "date-time", optional: true, text: "It starts later with a probability of 10 percent; likewise."},
+	{name: "until", kind: "string", format: "date-time", optional: true, text: "How far the forecast looks ahead."},
+	{name: "endless", kind: "integer", format: "int32", optional: true, text: "Workloads in the cohorts whose run times are unknown, and that are taken to run on."},
+	{name: "unknown", kind: "string", optional: true, text: "Why the start is unknown."},
+}}
+
 // amountProperties are the fields of an amount of one resource.
 var amountProperties = []property{
 	{name: "resource", kind: "string", text: "Name of the resource."},
@@ -69,7 +78,9 @@ var schemas = map[string]map[string]object{
 			{name: "reason", kind: "string", optional: true, text: "Why it waits, in a word; absent before it was evaluated."},
 			{name: "message", kind: "string", optional: true, text: "Why it waits, in a sentence."},
 			{name: "requests", kind: "quantities", optional: true, text: "The requests of all its pods together, by resource."},
+			{name: "expectedStart", kind: "ExpectedStart", optional: true, text: "When it is expected to start."},
 		}},
+		"ExpectedStart": expectedStart,
 	},
 	"visibility.berth.dev": {
 		"Metadata": metadata, "OwnerReference": owner,
@@ -86,7 +97,10 @@ var schemas = map[string]map[string]object{
 			{name: "shortfalls", kind: "Shortfall", list: true, optional: true, text: "What did not work out, flavor by flavor."},
 			{name: "preempts", kind: "Victim", list: true, optional: true, text: "Workloads that it preempts."},
 			{name: "wakesOn", kind: "string", list: true, optional: true, text: "Flavors and resources whose release requeues it."},
+			{name: "start", kind: "ExpectedStart", optional: true, text: "When it is expected to start; absent for one that is not in line."},
+			{name: "runTime", kind: "string", optional: true, text: "How long it is expected to run, and how that is known, in words."},
 		}},
+		"ExpectedStart": expectedStart,
 		"FlavorChoice": {text: "A flavor for one resource of a pod set.", properties: []property{
 			{name: "podSet", kind: "string", text: "Name of the pod set."},
 			{name: "resource", kind: "string", text: "Name of the resource."},

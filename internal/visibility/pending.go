@@ -46,7 +46,7 @@ func ofClusterQueue(_ context.Context, s *Server, a *ask) (runtime.Object, error
 	if !found {
 		return nil, missing("clusterqueues", a.name)
 	}
-	return s.summary(line.Page(nil, offset, limit)), nil
+	return s.summary(a.name, line.Page(nil, offset, limit)), nil
 }
 
 // ofLocalQueue returns an empty list for a LocalQueue whose ClusterQueue does not exist.
@@ -62,9 +62,9 @@ func ofLocalQueue(_ context.Context, s *Server, a *ask) (runtime.Object, error) 
 	}
 	line, found := model.Waiting(queue)
 	if !found {
-		return s.summary(nil), nil
+		return s.summary(queue, nil), nil
 	}
-	return s.summary(line.Page(&state.Name{Namespace: a.namespace, Name: a.name}, offset, limit)), nil
+	return s.summary(queue, line.Page(&state.Name{Namespace: a.namespace, Name: a.name}, offset, limit)), nil
 }
 
 func missing(resource, name string) error {
@@ -72,10 +72,12 @@ func missing(resource, name string) error {
 }
 
 // summary is the answer in both versions, which have the same fields.
-func (s *Server) summary(page []state.Placed) *visibilityv1beta2.PendingWorkloadsSummary {
+func (s *Server) summary(queue string, page []state.Placed) *visibilityv1beta2.PendingWorkloadsSummary {
 	out := &visibilityv1beta2.PendingWorkloadsSummary{Items: make([]visibilityv1beta2.PendingWorkload, 0, len(page))}
 	for _, p := range page {
-		out.Items = append(out.Items, s.item(p))
+		item := s.item(p)
+		item.ExpectedStart = s.expectedStart(p.UID(), queue, item.Reason)
+		out.Items = append(out.Items, item)
 	}
 	return out
 }

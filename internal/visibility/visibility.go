@@ -43,6 +43,8 @@ type Server struct {
 	Read func(ctx context.Context, f func(*state.State) any) (any, error)
 	// Places is what is free in the domains of topologies; nil without topologies.
 	Places *occupancy.Map
+	// Starts are forecast; nil for none.
+	Starts Starts
 	// Workload returns a Workload from the cache, which must not be modified, or nil.
 	Workload func(namespace, name string) *kueue.Workload
 	// Requests selects the requests of a pod that count.

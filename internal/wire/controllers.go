@@ -85,6 +85,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 			}
 			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
+		{install.Scheduler, func() error { return addForecaster(mgr, e, follow, &cfg) }},
 		{install.Queues, func() error { return addQueues(ctx, mgr, e, follow, counts, cfg) }},
 		{install.Queues, func() error { return addNodeQuota(mgr, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},

@@ -12,6 +12,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/foresight"
+	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -22,6 +24,10 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o := metrics.NewOptions(&cfg.Options)
 	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
 	o.Model, o.Places = e.Model, cfg.places
+	if cfg.Groups.Has(install.Scheduler) { // it is added later, and asked once the manager runs
+		o.Forecast = func() *foresight.Forecast { return cfg.forecast.Forecast() }
+		o.Forecasting = func() time.Duration { return cfg.forecast.Spent() }
+	}
 	cfg.meter = metrics.New(o)
 	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
 	e.OnTurn(meterTurn(cfg.meter))

@@ -25,6 +25,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/admission/conversion"
+	"github.com/berth-project/berth/internal/foresight/forecaster"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/inspect"
 	"github.com/berth-project/berth/internal/install"
@@ -68,6 +69,7 @@ type Config struct {
 	limit    inflight.Throttle      // of requests to the API server
 	reloader *reload.Reloader       // of the configuration file
 	runtimes *runtimes.Store        // shared by the controller, webhooks and job kind of TrainJobs
+	forecast *forecaster.Forecaster // of the starts of pending Workloads; nil without a scheduler
 	places   *occupancy.Map         // what is free in the domains of topologies; nil without topologies
 	probes   *listen.Probes         // also if their address is reserved
 }

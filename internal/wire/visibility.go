@@ -46,8 +46,13 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		return err
 	}
 	config.ClientAuth = tls.RequestClientCert // verified for each request
+	var starts visibility.Starts
+	if cfg.forecast != nil {
+		starts = cfg.forecast
+	}
 	server := visibility.New(visibility.Server{
-		Model: e.Model, Read: e.Read, Places: cfg.places, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
+		Starts: starts,
+		Model:  e.Model, Read: e.Read, Places: cfg.places, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
 	})
 	return mgr.Add(&listen.Listener{

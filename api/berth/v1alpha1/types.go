@@ -54,6 +54,37 @@ type Explanation struct {
 	// it.
 	// +optional
 	WakesOn []string `json:"wakesOn,omitempty"`
+
+	// Start is when it is expected to start; absent for one that is not in line, and where starts are not forecast.
+	// +optional
+	Start *ExpectedStart `json:"start,omitempty"`
+	// RunTime is how long it is expected to run, and how that is known, in words; absent if it is unknown.
+	// +optional
+	RunTime string `json:"runTime,omitempty"`
+}
+
+// ExpectedRunSecondsKey is a label or annotation of a job, and the annotation of its Workload: the run time that its user expects, in
+// seconds.
+const ExpectedRunSecondsKey = "berth.dev/expected-run-seconds"
+
+// ExpectedStart is when a pending Workload is expected to start.
+type ExpectedStart struct {
+	// P10, P50 and P90 are the times before which it starts with a probability of 10, 50 and 90 percent; absent if they are after Until.
+	// +optional
+	P10 *metav1.Time `json:"p10,omitempty"`
+	// +optional
+	P50 *metav1.Time `json:"p50,omitempty"`
+	// +optional
+	P90 *metav1.Time `json:"p90,omitempty"`
+	// Until is how far the forecast looks ahead; absent before the first one.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+	// Endless is the number of Workloads in the cohorts whose run times are unknown, and that are taken to run on.
+	// +optional
+	Endless int32 `json:"endless,omitempty"`
+	// Unknown says why the start is unknown; the times are absent then.
+	// +optional
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // FlavorChoice is a flavor for one resource of a pod set.

@@ -3,6 +3,8 @@ package v1beta2
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 )
 
 // ClusterQueue is the parent of clusterqueues/pendingworkloads. It has no
@@ -75,6 +77,10 @@ type PendingWorkload struct {
 	// Requests is what all its pods that are still to run ask of quota together.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
+
+	// ExpectedStart is when it is expected to start; absent where starts are not forecast.
+	// +optional
+	ExpectedStart *berthv1alpha1.ExpectedStart `json:"expectedStart,omitempty"`
 }
 
 // PendingWorkloadsSummary is a page of the Workloads that wait in a queue, in

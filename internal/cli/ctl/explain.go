@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -140,7 +141,7 @@ func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error 
 	if !e.asTable() {
 		return e.print(s.Out, explanation)
 	}
-	_, err = fmt.Fprint(s.Out, inWords(explanation))
+	_, err = fmt.Fprint(s.Out, inWords(explanation, s.Now()))
 	return err
 }
 
@@ -177,8 +178,8 @@ func reason(err error, kind *cluster.Kind, right string) string {
 	return err.Error()
 }
 
-// inWords is the trace, its sentence, and the position in the queue.
-func inWords(e *berthv1alpha1.Explanation) string {
+// inWords is the trace, its sentence, the position in the queue, and when it starts.
+func inWords(e *berthv1alpha1.Explanation, now time.Time) string {
 	var b strings.Builder
 	for line := range strings.Lines(e.Text) {
 		fmt.Fprintln(&b, printable(strings.TrimSuffix(line, "\n")))
@@ -196,5 +197,6 @@ func inWords(e *berthv1alpha1.Explanation) string {
 			fmt.Fprintf(&b, "  %d workloads are ahead of it in ClusterQueue %s\n", *p, e.ClusterQueue)
 		}
 	}
+	b.WriteString(startInWords(e, now))
 	return b.String()
 }

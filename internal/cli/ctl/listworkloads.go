@@ -24,7 +24,8 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, and at what position in their LocalQueue.
+const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, at what position in their
+LocalQueue, and when they are expected to start (? is unknown).
 -o wide adds the priority and why a pending one waits. Objects whose queue label is ignored have no Workload: they follow on stderr,
 a line each, unless the list is narrowed down.
 
@@ -171,7 +172,7 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 		return nil, err
 	}
 	places := s.places(ctx, items)
-	out := &table{columns: l.columns("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS", "POSITION IN QUEUE", "EXEC TIME", "AGE", "+PRIORITY", "+WAITS BECAUSE")}
+	out := &table{columns: l.columns("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS", "POSITION IN QUEUE", "STARTS", "EXEC TIME", "AGE", "+PRIORITY", "+WAITS BECAUSE")}
 	for i := range items {
 		w := &items[i]
 		key := types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
@@ -179,18 +180,18 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 		if w.Status.Admission != nil {
 			queue = string(w.Status.Admission.ClusterQueue)
 		}
-		status, position, why := statusOf(w), "", ""
+		status, position, begins, why := statusOf(w), "", "", ""
 		if status == statusPending {
 			why = pendingBecause(w)
 			if at, ok := places[client.ObjectKeyFromObject(w)]; ok {
-				position = count(at)
+				position, begins = count(at.PositionInLocalQueue), starts(at.ExpectedStart, s.Now())
 				if why == "" { // only the first of identical Workloads is evaluated (spec: 10 §4.4)
 					why = kueue.ReasonPendingEvaluation + ": in line; berth explain says what would be short"
 				}
 			}
 		}
 		kinds, names := s.owners(w)
-		out.add(l.cells(w.Namespace, w.Name, kinds, names, string(w.Spec.QueueName), queue, strings.ToUpper(status), position, s.ran(w), s.Since(w.CreationTimestamp),
+		out.add(l.cells(w.Namespace, w.Name, kinds, names, string(w.Spec.QueueName), queue, strings.ToUpper(status), position, begins, s.ran(w), s.Since(w.CreationTimestamp),
 			strconv.Itoa(int(ptr.Deref(w.Spec.Priority, 0))), why)...)
 	}
 	return out, nil
@@ -255,10 +256,10 @@ func (s *session) ran(w *kueue.Workload) string {
 	return duration.HumanDuration(end.Sub(admitted.LastTransitionTime.Time))
 }
 
-// places returns the positions of pending Workloads in their LocalQueues; none without permission or without a
+// places returns the pending Workloads as the manager lists them in their LocalQueues; none without permission or without a
 // manager. spec: 70 §7 example 49.
-func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.NamespacedName]int32 {
-	out, asked := map[types.NamespacedName]int32{}, map[types.NamespacedName]bool{}
+func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.NamespacedName]*visibilityv1beta2.PendingWorkload {
+	out, asked := map[types.NamespacedName]*visibilityv1beta2.PendingWorkload{}, map[types.NamespacedName]bool{}
 	for i := range items {
 		queue := types.NamespacedName{Namespace: items[i].Namespace, Name: string(items[i].Spec.QueueName)}
 		if queue.Name == "" || asked[queue] || statusOf(&items[i]) != statusPending {
@@ -272,8 +273,9 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.
 		if err != nil {
 			continue
 		}
-		for _, p := range summary.Items {
-			out[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p.PositionInLocalQueue
+		for i := range summary.Items {
+			p := &summary.Items[i]
+			out[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
 		}
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
@@ -110,7 +111,7 @@ func (w *world) refused(err error, paths ...string) {
 func (w *world) hooked(off string) {
 	kind := strings.ToLower(w.kind.Descriptor.GVK.Kind)
 	queue := map[string]string{kueue.QueueNameLabel: "lq"}
-	bad := map[string]string{kueue.QueueNameLabel: "No_DNS", kueue.MaxExecTimeSecondsLabel: "0"}
+	bad := map[string]string{kueue.QueueNameLabel: "No_DNS", kueue.MaxExecTimeSecondsLabel: "0", berthv1alpha1.ExpectedRunSecondsKey: "soon"}
 	wait.Until(w.t, "the webhook answers", func() error {
 		probe := w.written(kind+"-probe", w.namespace, bad)
 		if err := w.c.Create(w.ctx, probe, client.DryRunAll); !apierrors.IsForbidden(err) {
@@ -136,7 +137,8 @@ func (w *world) hooked(off string) {
 		}
 	}
 	w.refused(w.c.Create(w.ctx, w.written(kind+"-bad", w.namespace, bad)),
-		"metadata.labels[kueue.x-k8s.io/queue-name]", "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]")
+		"metadata.labels[kueue.x-k8s.io/queue-name]", "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]",
+		"metadata.labels[berth.dev/expected-run-seconds]")
 	orphan := w.written(kind+"-orphan", w.namespace, queue)
 	orphan.SetOwnerReferences([]metav1.OwnerReference{{
 		APIVersion: cronJob.GroupVersion().String(), Kind: cronJob.Kind, Name: "nobody", UID: "1", Controller: new(true),

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/review"
@@ -38,11 +39,23 @@ func (r *jobRules) create() field.ErrorList {
 		errs = append(errs, r.prebuilt()...)
 		errs = append(errs, r.maxTime()...)
 	}
+	errs = append(errs, r.expectedRun()...)
 	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && r.d.Elastic == nil {
 		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
 	}
 	if r.cfg.AdmissionGatedBy {
 		errs = append(errs, review.ValidateGates(r.job)...)
+	}
+	return errs
+}
+
+// expectedRun checks the run time that the user expects, label or annotation.
+func (r *jobRules) expectedRun() (errs field.ErrorList) {
+	for path, values := range map[*field.Path]map[string]string{labelsPath: r.job.GetLabels(), annotationsPath: r.job.GetAnnotations()} {
+		text, ok := values[berthv1alpha1.ExpectedRunSecondsKey]
+		if n, err := strconv.ParseInt(text, 10, 32); ok && (err != nil || n <= 0) {
+			errs = append(errs, field.Invalid(path.Key(berthv1alpha1.ExpectedRunSecondsKey), text, "must be a number of seconds greater than 0"))
+		}
 	}
 	return errs
 }

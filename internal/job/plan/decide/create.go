@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 )
@@ -88,6 +90,9 @@ func bareWorkload(c *job.Config, o job.Object, podSets []kueue.PodSet, priority 
 		if strings.HasPrefix(key, kueue.ProvisioningRequestParameterPrefix) {
 			w.Annotations[key] = value
 		}
+	}
+	if expected := cmp.Or(o.GetAnnotations()[berthv1alpha1.ExpectedRunSecondsKey], o.GetLabels()[berthv1alpha1.ExpectedRunSecondsKey]); expected != "" {
+		w.Annotations[berthv1alpha1.ExpectedRunSecondsKey] = expected
 	}
 	if gates := o.GetAnnotations()[kueue.AdmissionGatedByAnnotation]; c.AdmissionGatedBy && gates != "" {
 		w.Annotations[kueue.AdmissionGatedByAnnotation] = gates

@@ -1,0 +1,102 @@
+package foresight
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+)
+
+// Arrivals are the last workloads that were submitted. A forecast takes it that more like them come. It is not safe for concurrent use.
+type Arrivals struct {
+	told  workload.Instant // from when on it was told of them
+	since workload.Instant // from when on all are still there
+	all   []arrival        // in the order of their times
+}
+
+type arrival struct {
+	at  workload.Instant
+	def *state.Workload
+	job Job
+	of  *Prediction
+}
+
+const (
+	// maxArrivals and rememberedFor bound what Arrivals keep.
+	maxArrivals   = 2048
+	rememberedFor = workload.Instant(4 * 3600 * 1e9)
+	// block is the time of which arrivals are repeated together: what comes in bursts is foreseen in bursts.
+	block       = workload.Instant(15 * 60 * 1e9)
+	leastBlocks = 4
+)
+
+// NewArrivals returns an empty memory of arrivals that is told of all of them from a time on.
+func NewArrivals(since workload.Instant) *Arrivals { return &Arrivals{told: since, since: since} }
+
+// Add adds the arrival of a pending workload at the time of its creation, and what is known of its run time. Neither may be modified.
+func (a *Arrivals) Add(def *state.Workload, job *Job) {
+	at, _ := slices.BinarySearchFunc(a.all, def.Created, func(x arrival, at workload.Instant) int {
+		if x.at <= at {
+			return -1
+		}
+		return 1
+	})
+	a.all = slices.Insert(a.all, at, arrival{at: def.Created, def: def, job: *job})
+	drop := max(0, len(a.all)-maxArrivals)
+	if drop > 0 {
+		a.since = max(a.since, a.all[drop-1].at+1)
+	}
+	a.all = slices.Delete(a.all, 0, drop)
+}
+
+// Recent returns the arrivals of the time before now, with the predictions of their run times; nil if they are known for too short a time to
+// tell how many more are to come. It may be read in any goroutine.
+func (a *Arrivals) Recent(now workload.Instant, predict func(*Job) *Prediction) *Recent {
+	if now-a.told < leastBlocks*block {
+		return nil
+	}
+	r := &Recent{from: max(a.since, now-rememberedFor), to: now}
+	for _, x := range a.all {
+		if x.at >= r.from && x.at < now {
+			x.of = predict(&x.job)
+			r.all = append(r.all, x)
+		}
+	}
+	return r
+}
+
+// Recent is the arrivals of some time, immutable.
+type Recent struct {
+	from, to workload.Instant
+	all      []arrival
+}
+
+// draw draws the arrivals until a time: for one block after another the arrivals of a random time of the same length. Their UIDs are new.
+func (r *Recent) draw(random *draws, now, end workload.Instant, coming func(at workload.Instant, def state.Workload, of *Prediction)) {
+	length := min(block, r.to-r.from)
+	if length <= 0 || len(r.all) == 0 {
+		return
+	}
+	n := 0
+	for begin := now; begin < end; begin += length {
+		from := r.from + workload.Instant(random.Float64()*float64(r.to-r.from-length))
+		first, _ := slices.BinarySearchFunc(r.all, from, func(x arrival, at workload.Instant) int {
+			if x.at < at {
+				return -1
+			}
+			return 1
+		})
+		for _, x := range r.all[first:] {
+			at := begin + x.at - from
+			if x.at >= from+length || at >= end {
+				break
+			}
+			n++
+			def := *x.def
+			def.UID = fmt.Sprintf("%s~%d", def.UID, n)
+			def.Name, def.Created, def.Since = def.UID, at, at
+			coming(at, def, x.of)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+// Package forecaster follows Workloads, learns their run times, and publishes when the pending ones are expected to start. It runs beside
+// the engine, in a small part of one core.
+package forecaster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/foresight"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+)
+
+// A refresh makes runs until it has made mostRuns or runTime has passed, at least one, and rests for resting times as long as it took: it takes
+// at most a twentieth of a core. Runs of earlier refreshes count as well until there are mostRuns, or bigRuns for more than big pending
+// Workloads, and for oldest at most.
+const (
+	mostRuns = 32
+	bigRuns  = 16
+	big      = 50_000
+	runTime  = 1500 * time.Millisecond
+	resting  = 19
+	leastGap = 10 * time.Second
+	oldest   = 30 * time.Minute
+	first    = 1000 // pending Workloads of each queue
+)
+
+// scopes are how far a forecast looks ahead, and its resolution, by the most pending Workloads.
+var scopes = []struct {
+	pending       int
+	horizon, grid time.Duration
+}{{2_000, 24 * time.Hour, time.Second}, {20_000, 8 * time.Hour, 10 * time.Second}, {0, 2 * time.Hour, time.Minute}}
+
+// Forecaster is a runnable of every replica that has an engine.
+type Forecaster struct {
+	Cache ctrlcache.Cache
+	// Checkpoint is that of the engine.
+	Checkpoint func(context.Context) (*state.Checkpoint, error)
+	// Ready fails until the engine knows everything that exists.
+	Ready    func() error
+	Requests convert.Requests
+	Now      func() time.Time
+	Log      logr.Logger
+
+	*memory
+	runs []*foresight.Run // the last ones, the newest first
+}
+
+// memory is what a Forecaster knows.
+type memory struct {
+	published atomic.Pointer[foresight.Forecast]
+	spent     atomic.Int64
+
+	mu       sync.Mutex
+	learner  *foresight.Learner
+	arrivals *foresight.Arrivals
+	known    map[types.UID]*known // the Workloads that are not finished
+	pending  int                  // of them, without a quota reservation
+}
+
+// known is a Workload that is not finished.
+type known struct {
+	job     foresight.Job
+	pending bool // it has no quota reservation
+}
+
+// Forecast returns the last forecast, nil before the first one.
+func (f *Forecaster) Forecast() *foresight.Forecast { return f.published.Load() }
+
+// Spent returns the time that all forecasts so far took.
+func (f *Forecaster) Spent() time.Duration { return time.Duration(f.spent.Load()) }
+
+// RunTime returns what is expected of the run time of a Workload; it is unknown for a Workload that is finished or does not exist.
+func (f *Forecaster) RunTime(uid string) foresight.Estimate { return f.predict(uid).Estimate }
+
+func (f *Forecaster) predict(uid string) *foresight.Prediction {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	job := &foresight.Job{}
+	if k := f.known[types.UID(uid)]; k != nil {
+		job = &k.job
+	}
+	return f.learner.Predict(job)
+}
+
+// New returns a Forecaster that has learned nothing.
+func New(f Forecaster) *Forecaster {
+	f.memory = &memory{learner: foresight.NewLearner(), arrivals: foresight.NewArrivals(instant(f.Now())), known: map[types.UID]*known{}}
+	return &f
+}
+
+// NeedLeaderElection is false: every replica answers questions about Workloads.
+func (f *Forecaster) NeedLeaderElection() bool { return false }
+
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch
+
+// Start follows Workloads and makes forecasts until ctx ends.
+func (f *Forecaster) Start(ctx context.Context) error {
+	informer, err := f.Cache.GetInformer(ctx, &kueue.Workload{})
+	if err != nil {
+		return fmt.Errorf("watching Workloads: %w", err)
+	}
+	followed, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f.observe(nil, o.(*kueue.Workload)) },
+		UpdateFunc: func(before, o any) { f.observe(before.(*kueue.Workload), o.(*kueue.Workload)) },
+		DeleteFunc: func(o any) {
+			if gone, missed := o.(cache.DeletedFinalStateUnknown); missed {
+				o = gone.Obj
+			}
+			f.forget(o.(*kueue.Workload).UID)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching Workloads: %w", err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), followed.HasSynced) {
+		return nil // ctx ended
+	}
+	for {
+		began := f.Now()
+		if f.Ready() == nil {
+			if err := f.refresh(ctx); err != nil && ctx.Err() == nil {
+				f.Log.Error(err, "The starts of pending Workloads could not be forecast")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(max(leastGap, resting*f.Now().Sub(began))):
+		}
+	}
+}
+
+// refresh publishes a new forecast. If nothing is pending it is an empty one, which costs nothing.
+func (f *Forecaster) refresh(ctx context.Context) error {
+	began := f.Now()
+	f.mu.Lock()
+	pending := f.pending
+	f.mu.Unlock()
+	if pending == 0 {
+		f.runs = nil
+		f.published.Store(foresight.Empty(instant(began)))
+		return nil
+	}
+	at, err := f.Checkpoint(ctx)
+	if err != nil {
+		return err
+	}
+	began = f.Now() // waiting for the checkpoint costs nothing
+	defer func() { f.spent.Add(int64(f.Now().Sub(began))) }()
+	scope := f.scope(began, pending)
+	var runs []*foresight.Run
+	for n := 0; n < mostRuns && (n == 0 || f.Now().Sub(began) < runTime); n++ {
+		fork, err := at.Fork()
+		if err != nil {
+			return err
+		}
+		runs = append(runs, foresight.Foresee(fork, scope, func(w *state.Workload) *foresight.Prediction { return f.predict(w.UID) }, uint64(n)))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	keep := mostRuns
+	if pending > big {
+		keep = bigRuns
+	}
+	for _, r := range f.runs {
+		if len(runs) < keep && r.Now >= instant(began.Add(-oldest)) {
+			runs = append(runs, r)
+		}
+	}
+	f.runs = runs
+	f.published.Store(foresight.Summarize(runs))
+	return nil
+}
+
+// scope returns what a forecast at a time is about.
+func (f *Forecaster) scope(now time.Time, pending int) foresight.Scope {
+	size := scopes[len(scopes)-1]
+	for i := len(scopes) - 2; i >= 0; i-- {
+		if pending <= scopes[i].pending {
+			size = scopes[i]
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return foresight.Scope{
+		Now: instant(now), Horizon: workload.Instant(size.horizon), Grid: workload.Instant(size.grid), Grace: workload.Instant(grace), First: first,
+		Seed:   uint64(now.UnixNano()), //nolint:gosec // any number will do
+		Recent: f.arrivals.Recent(instant(now), f.learner.Predict),
+	}
+}
+
+// grace is how long the pods of a preempted Workload are taken to end.
+const grace = 30 * time.Second
+
+func instant(t time.Time) workload.Instant { return workload.Instant(t.UnixNano()) }

@@ -1,0 +1,114 @@
+package forecaster
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/foresight"
+	"github.com/berth-project/berth/internal/state"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// workloadWith returns a Workload with conditions that became true after so many minutes. A negative number is a condition that became false then.
+func workloadWith(uid string, conditions map[string]int) *kueue.Workload {
+	w := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: uid, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(start)},
+		Spec: kueue.WorkloadSpec{QueueName: "q", PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}},
+		}}}}},
+	}
+	for kind, minutes := range conditions {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kueue.ReasonSucceeded}
+		if minutes < 0 {
+			c.Status, minutes = metav1.ConditionFalse, -minutes
+		}
+		c.LastTransitionTime = metav1.NewTime(start.Add(time.Duration(minutes) * time.Minute))
+		w.Status.Conditions = append(w.Status.Conditions, c)
+	}
+	return w
+}
+
+func forecaster() *Forecaster {
+	return New(Forecaster{Now: func() time.Time { return start.Add(time.Hour) }})
+}
+
+// A finished Workload is learned from once: when it finishes, or when it is seen first.
+func TestLearnsOnce(t *testing.T) {
+	f := forecaster()
+	ran := map[string]int{kueue.WorkloadQuotaReserved: 5, kueue.WorkloadFinished: 15}
+	for _, uid := range []string{"a", "b"} {
+		done := workloadWith(uid, ran)
+		f.observe(nil, done)
+		f.observe(done, done)
+	}
+	if e := f.RunTime("x"); e.Source != foresight.Unknown {
+		t.Fatalf("after two: %s", e.String())
+	}
+	running := workloadWith("c", map[string]int{kueue.WorkloadQuotaReserved: 5})
+	f.observe(nil, running)
+	f.observe(running, workloadWith("c", ran))
+	f.observe(nil, workloadWith("never ran", map[string]int{kueue.WorkloadFinished: 15}))
+	f.observe(nil, workloadWith("next", nil))
+	e := f.RunTime("next")
+	if e.Source != foresight.Learned || e.Samples != 3 || time.Duration(e.P50).Round(time.Second) != 10*time.Minute {
+		t.Errorf("after three: %s", e.String())
+	}
+	if len(f.known) != 1 || f.pending != 1 {
+		t.Errorf("%d are known, %d pending", len(f.known), f.pending)
+	}
+	f.forget("next")
+	if len(f.known) != 0 || f.pending != 0 {
+		t.Errorf("after its deletion %d are known, %d pending", len(f.known), f.pending)
+	}
+}
+
+// A Workload may declare how long it runs, and takes longer than it ran before it was evicted.
+func TestJobOf(t *testing.T) {
+	f := forecaster()
+	w := workloadWith("w", map[string]int{kueue.WorkloadQuotaReserved: 5, kueue.WorkloadAdmitted: 6})
+	w.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Controller: new(true)}}
+	w.Annotations = map[string]string{berthv1alpha1.ExpectedRunSecondsKey: "120"}
+	w.Spec.MaximumExecutionTimeSeconds, w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(100)), new(int32(40))
+	f.observe(nil, w)
+	evicted := w.DeepCopy()
+	evicted.Status.Conditions = workloadWith("w", map[string]int{kueue.WorkloadQuotaReserved: -16, kueue.WorkloadAdmitted: -16}).Status.Conditions
+	f.observe(w, evicted)
+	f.observe(evicted, evicted)
+	got := f.known["w"].job
+	got.Shape = 0
+	minute := workload.Instant(time.Minute)
+	if want := (foresight.Job{Kind: "Job", LocalQueue: "red/q", Expected: 2 * minute, Limit: minute, Ran: 10 * minute}); got != want {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// A refresh publishes when what waits starts; with nothing pending it asks nothing of the engine.
+func TestRefresh(t *testing.T) {
+	f := forecaster()
+	if err := f.refresh(t.Context()); err != nil || f.Forecast() == nil || f.Spent() != 0 {
+		t.Fatalf("with nothing pending: %v", err)
+	}
+	s := state.New(state.Options{})
+	f.Checkpoint = func(context.Context) (*state.Checkpoint, error) { return s.Checkpoint(), nil }
+	f.observe(nil, workloadWith("w", nil))
+	if err := f.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Forecast(); got.Runs != mostRuns || got.At != instant(start.Add(time.Hour)) {
+		t.Errorf("%d runs at %d", got.Runs, got.At)
+	}
+	if _, why, known := f.Forecast().Of("w", "cq"); known || !strings.Contains(why, "not in line") {
+		t.Errorf("of a Workload that the engine does not know: %v %q", known, why)
+	}
+}

@@ -1,0 +1,54 @@
+package visibility
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/foresight"
+)
+
+// Starts is what is known of when pending Workloads start, and how long they run.
+type Starts interface {
+	// Forecast returns the last forecast, nil before the first one.
+	Forecast() *foresight.Forecast
+	// RunTime returns what is expected of the run time of a Workload.
+	RunTime(uid string) foresight.Estimate
+}
+
+// stuck are the reasons to wait that no release of quota removes.
+var stuck = []trace.Reason{trace.ExceedsMaxQuota, trace.NoMatchingFlavor, trace.Misconfigured, trace.Suspended}
+
+// expectedStart returns when a workload in the line of a ClusterQueue starts, nil without forecasts. reason is why it waits.
+func (s *Server) expectedStart(uid, queue, reason string) *berthv1alpha1.ExpectedStart {
+	if s.Starts == nil {
+		return nil
+	}
+	if slices.Contains(stuck, trace.Reason(reason)) {
+		return &berthv1alpha1.ExpectedStart{Unknown: "it cannot start, whatever ends, until its reason to wait is removed"}
+	}
+	f := s.Starts.Forecast()
+	if f == nil {
+		return &berthv1alpha1.ExpectedStart{Unknown: "no forecast has been made yet"}
+	}
+	out := &berthv1alpha1.ExpectedStart{Until: at(f.At + f.Horizon), Endless: int32(f.Endless(queue))}
+	start, why, known := f.Of(uid, queue)
+	if !known {
+		out.Unknown = why
+		return out
+	}
+	out.P10, out.P50, out.P90 = at(start.P10), at(start.P50), at(start.P90)
+	return out
+}
+
+// at returns a time, nil for [foresight.Never].
+func at(t workload.Instant) *metav1.Time {
+	if t == foresight.Never {
+		return nil
+	}
+	return new(metav1.NewTime(time.Unix(0, int64(t)).UTC()))
+}
