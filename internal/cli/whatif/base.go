@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,9 +28,6 @@ import (
 	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
-
-// ExpectedRunKey is the label or annotation of a Workload or a job that says for how many seconds it is expected to run.
-const ExpectedRunKey = "berth.dev/expected-run-seconds"
 
 // base is the state before the change.
 type base struct {
@@ -219,38 +215,12 @@ func (b *base) requests(w *offline.World) convert.Requests {
 }
 
 // timesOf returns how long a Workload runs.
-func (c *command) timesOf(w *kueue.Workload) (t times) {
-	expected, err := expectedRun(w)
+func (c *command) timesOf(w *kueue.Workload) times {
+	expected, err := convert.ExpectedRun(w)
 	if err != nil {
 		c.note("Workload %s/%s: %v: it counts as unknown", w.Namespace, w.Name, err)
 	}
-	t.expected = expected
-	if most := w.Spec.MaximumExecutionTimeSeconds; most != nil {
-		left := int64(*most)
-		if past := w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
-			left = max(1, left-int64(*past))
-		}
-		t.bound = workload.Instant(left) * workload.Instant(time.Second)
-	}
-	return t
-}
-
-// expectedRun reads the label or annotation of the expected run time, 0 for none. The error names the field.
-func expectedRun(o metav1.Object) (workload.Instant, error) {
-	text, has := o.GetAnnotations()[ExpectedRunKey]
-	field := "annotations"
-	if !has {
-		text, has = o.GetLabels()[ExpectedRunKey]
-		field = "labels"
-	}
-	if !has {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("metadata.%s[%s]: %q must be a whole number of seconds above 0", field, ExpectedRunKey, text)
-	}
-	return workload.Instant(n) * workload.Instant(time.Second), nil
+	return times{expected, convert.RunLimit(w)}
 }
 
 // fromRecord makes the state that a flight record ends with.

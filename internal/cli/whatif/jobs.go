@@ -78,8 +78,9 @@ func (e *edit) putJob(j *newJob) error {
 			return j.at("spec", fmt.Sprintf("the number of pods of %s must not be negative", ps.Name))
 		}
 	}
-	if err := copyExpectedRun(w, j); err != nil {
-		return err
+	if _, err := convert.ExpectedRun(j.o); err != nil { // the Workload has the annotation
+		path, detail, _ := strings.Cut(err.Error(), ": ")
+		return j.at(path, detail)
 	}
 	if old := e.workloadOf(j); old != nil {
 		if j.new {
@@ -109,18 +110,6 @@ func (e *edit) setQueue(j *newJob) {
 		}
 	}
 	j.o.SetLabels(labels)
-}
-
-func copyExpectedRun(w *kueue.Workload, j *newJob) error {
-	expected, err := expectedRun(j.o)
-	if err != nil {
-		path, detail, _ := strings.Cut(err.Error(), ": ")
-		return j.at(path, detail)
-	}
-	if expected > 0 {
-		w.Annotations[ExpectedRunKey] = fmt.Sprint(int64(expected / 1e9))
-	}
-	return nil
 }
 
 // classes returns the priority classes after the change.

@@ -5,15 +5,12 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
@@ -98,20 +95,8 @@ func jobOf(w *kueue.Workload) foresight.Job {
 	if owner := metav1.GetControllerOfNoCopy(w); owner != nil {
 		j.Kind = owner.Kind
 	}
-	if s := w.Spec.MaximumExecutionTimeSeconds; s != nil {
-		left := *s
-		if past := w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
-			left = max(1, left-*past)
-		}
-		j.Limit = workload.Instant(time.Duration(left) * time.Second)
-	}
-	text := w.Annotations[berthv1alpha1.ExpectedRunSecondsKey]
-	if text == "" {
-		text = w.Labels[berthv1alpha1.ExpectedRunSecondsKey]
-	}
-	if s, err := strconv.ParseInt(text, 10, 32); err == nil && s > 0 { // the webhook refuses others on jobs
-		j.Expected = workload.Instant(time.Duration(s) * time.Second)
-	}
+	j.Limit = convert.RunLimit(w)
+	j.Expected, _ = convert.ExpectedRun(w) // the webhook refuses wrong ones on jobs
 	return j
 }
 

@@ -277,7 +277,7 @@ func TestEffects(t *testing.T) {
 			[]state.Event{waits("p", 2, 2, 20*second)},
 			[]string{"a preempted 23", "c later 33", "p new 0"},
 		},
-		"a slice": {[]state.Event{slice}, []string{"a removed 0", "a2 new 0"}},
+		"a slice":     {[]state.Event{slice}, []string{"a removed 0", "a2 new 0"}},
 		"one is gone": {[]state.Event{state.DeleteWorkload("a")}, []string{"a removed 0", "c earlier -90"}},
 	} {
 		t.Run(name, func(t *testing.T) {
