@@ -12,6 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/foresight/offline"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 // newJob is a job of a file.

@@ -125,7 +125,7 @@ func course(c *whatif.Course) string {
 		case c.By != "":
 			what += " by " + c.By
 		case c.Cause == whatif.ByNodes:
-			what += " as its nodes failed"
+			what = "evicted " + after(*c.Preempted) + " as a node failed"
 		case c.Cause == whatif.ByChange:
 			what = "evicted " + after(*c.Preempted)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,13 +126,25 @@ func sooner(t *testing.T) string {
 	return ""
 }
 
+// full is the cluster with nodes, of which none is free; and patient settings by which a workload waits for the place of a failed node.
+func full(t *testing.T) string {
+	text, err := os.ReadFile("testdata/nodes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := strings.Split(string(text), "---\n")
+	return strings.Join(slices.DeleteFunc(documents, func(d string) bool { return strings.Contains(d, "name: n3") }), "---\n")
+}
+
+const patient = "---\napiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfeatureGates: {TASFailedNodeReplacementFailFast: false}\n"
+
 // TestScenes compares answers with files, one for each scene.
 func TestScenes(t *testing.T) {
 	golden, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	copyFiles(t, map[string]string{"stopped.yaml": stopped, "urgent.yaml": urgent, "sooner.yaml": sooner(t)})
+	copyFiles(t, map[string]string{"stopped.yaml": stopped, "urgent.yaml": urgent, "sooner.yaml": sooner(t), "full.yaml": full(t), "patient.yaml": full(t) + patient})
 	for name, tc := range map[string]struct {
 		args []string
 		code int
@@ -147,6 +160,8 @@ func TestScenes(t *testing.T) {
 		"nothing":      {[]string{"--cluster", "cluster.yaml", "--quota", "b=cpu:+1"}, 0},
 		"drain":        {[]string{"--cluster", "nodes.yaml", "--drain", "n2"}, 0},
 		"drain-two":    {[]string{"--cluster", "nodes.yaml", "--drain", "n1", "--drain", "n2", "--run-time", "1h", "--fail-on", "never"}, exitFound},
+		"drain-evicts": {[]string{"--cluster", "full.yaml", "--drain", "n2", "--fail-on", "preemption"}, exitFound},
+		"drain-loses":  {[]string{"--cluster", "patient.yaml", "--drain", "n2", "--fail-on", "never"}, exitFound},
 		"short":        {[]string{"--cluster", "cluster.yaml", "--horizon", "10m", "--quota", "a=gpu:+8", "--rows", "1", "-f", "change.yaml"}, 0},
 		"quota.json":   {[]string{"--cluster", "cluster.yaml", "--quota", "a=gpu:+8", "-o", "json"}, 0},
 		"nothing.yaml": {[]string{"--cluster", "nodes.yaml", "--quota", "a=gpu:+1", "-o", "yaml"}, 0},
