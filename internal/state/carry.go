@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/order"
-
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
