@@ -43,10 +43,8 @@ func TestJobRules(t *testing.T) {
 		"bad workload":                   {change: set(kueue.PrebuiltWorkloadLabel, "A_B"), want: []string{label + "prebuilt-workload-name]"}},
 		"bad workload, annotation":       {change: annotate(kueue.PrebuiltWorkloadLabel, "A_B"), want: []string{annotation + "prebuilt-workload-name]"}},
 		"only the one in effect":         {change: both(set(kueue.PrebuiltWorkloadLabel, "A_B"), annotate(kueue.PrebuiltWorkloadLabel, "ok"))},
-		"expected run time": {
-			change: both(set("berth.dev/expected-run-seconds", "60"), annotate("berth.dev/expected-run-seconds", "1h")),
-			want:   []string{"metadata.annotations[berth.dev/expected-run-seconds]"},
-		},
+		"expected run time":              {change: set("berth.dev/expected-run-seconds", "60")},
+		"expected run time, no number":   {change: annotate("berth.dev/expected-run-seconds", "1h"), want: []string{"metadata.annotations[berth.dev/expected-run-seconds]"}},
 		"expected run time below 1":      {change: set("berth.dev/expected-run-seconds", "0"), want: []string{"metadata.labels[berth.dev/expected-run-seconds]"}},
 		"time is no number":              {change: set(kueue.MaxExecTimeSecondsLabel, "x"), want: []string{label + "max-exec-time-seconds]"}},
 		"gates":                          {change: annotate(kueue.AdmissionGatedByAnnotation, "x"), want: []string{annotation + "admission-gated-by]"}},
