@@ -196,7 +196,7 @@ func (f *Forecaster) scope(now time.Time, pending int) foresight.Scope {
 	defer f.mu.Unlock()
 	return foresight.Scope{
 		Now: instant(now), Horizon: workload.Instant(size.horizon), Grid: workload.Instant(size.grid), Grace: workload.Instant(grace), First: first,
-		Seed:   uint64(now.UnixNano()), //nolint:gosec // any number will do
+		Seed:   uint64(now.UnixNano()),
 		Recent: f.arrivals.Recent(instant(now), f.learner.Predict),
 	}
 }

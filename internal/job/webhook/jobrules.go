@@ -51,12 +51,14 @@ func (r *jobRules) create() field.ErrorList {
 
 // expectedRun checks the run time that the user expects, label or annotation.
 func (r *jobRules) expectedRun() (errs field.ErrorList) {
-	for path, values := range map[*field.Path]map[string]string{labelsPath: r.job.GetLabels(), annotationsPath: r.job.GetAnnotations()} {
+	check := func(path *field.Path, values map[string]string) {
 		text, ok := values[berthv1alpha1.ExpectedRunSecondsKey]
 		if n, err := strconv.ParseInt(text, 10, 32); ok && (err != nil || n <= 0) {
 			errs = append(errs, field.Invalid(path.Key(berthv1alpha1.ExpectedRunSecondsKey), text, "must be a number of seconds greater than 0"))
 		}
 	}
+	check(labelsPath, r.job.GetLabels())
+	check(annotationsPath, r.job.GetAnnotations())
 	return errs
 }
 
