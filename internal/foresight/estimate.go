@@ -375,12 +375,21 @@ func (d *drawn) after(r *draws, least float64) float64 {
 		}
 	}
 	spread := max(d.spread, 0.01)
-	a := (least - d.mean) / spread
-	tail := math.Erfc(a/math.Sqrt2) / 2
-	if a > 30 || tail == 0 {
-		return least + spread*r.ExpFloat64()/max(a, 1)
+	return d.mean + spread*r.normalAbove((least-d.mean)/spread)
+}
+
+// normalAbove draws from the part of a normal distribution above a value.
+func (r *draws) normalAbove(a float64) float64 {
+	if a < 2 {
+		tail := math.Erfc(a/math.Sqrt2) / 2
+		return math.Sqrt2 * math.Erfcinv(2*tail*(1-r.Float64()))
 	}
-	return d.mean + spread*math.Sqrt2*math.Erfcinv(2*tail*(1-r.Float64()))
+	for { // of Marsaglia; few draws are rejected
+		x := math.Sqrt(a*a + 2*r.ExpFloat64())
+		if r.Float64()*x <= a {
+			return x
+		}
+	}
 }
 
 // length draws the run time of a workload that has run for some time already; Never if it is unknown.

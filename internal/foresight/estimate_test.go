@@ -144,6 +144,25 @@ func TestLength(t *testing.T) {
 		l.Learn(someJob("a/q"), workload.Instant(math.Exp(6+z)*1e9), workload.Instant(i)*second)
 	}
 	p := l.Predict(someJob("a/q"))
+	for _, a := range []float64{math.Inf(-1), -3, 0, 1.9, 2, 5, 20, 1000} {
+		r, sum := newDraws(1, 1), 0.0
+		for range 1000 {
+			x := r.normalAbove(a)
+			if x < a || math.IsInf(x, 1) {
+				t.Fatalf("%g is not above %g", x, a)
+			}
+			sum += x
+		}
+		want := 0.0 // the mean is the density at a over the probability above it
+		if tail := math.Erfc(a/math.Sqrt2) / 2; a < 6 {
+			want = math.Exp(-a*a/2) / math.Sqrt(2*math.Pi) / tail
+		} else {
+			want = a + 1/a
+		}
+		if got := sum / 1000; math.Abs(got-want) > 0.1 {
+			t.Errorf("the mean above %g is %g, not %g", a, got, want)
+		}
+	}
 	var drawn []float64
 	for n := range uint64(200) {
 		r := newDraws(1, n)
