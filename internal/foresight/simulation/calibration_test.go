@@ -52,6 +52,7 @@ func (c *calibration) seen(m foresight.Moment) {
 		delete(c.awaited, uid)
 	case foresight.Finished:
 		c.learner.Learn(c.job(uid), m.At-c.began[uid], m.At)
+	case foresight.Replaced: // there are neither slices nor variants
 	case foresight.Preempted:
 		c.ran[uid] = max(c.ran[uid], m.At-c.began[uid])
 	}
@@ -150,7 +151,10 @@ func calibrate(t *testing.T, seed uint64) (inside, late, early float64, all int)
 // TestCalibration: of the starts that a forecast says lie in a window from the 10th to the 90th percentile, 75 to 85 of 100 do. Run
 // times are log-normal, and known only from what has finished; jobs that a forecast does not know arrive, and preempt others.
 func TestCalibration(t *testing.T) {
-	for _, seed := range []uint64{1, 2, 3} {
+	if testing.Short() {
+		t.Skip("runs thousands of forecasts")
+	}
+	for _, seed := range []uint64{1, 2} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inside, late, early, all := calibrate(t, seed)
 			t.Logf("%d forecasts: %.1f%% inside, %.1f%% start before, %.1f%% after", all, 100*inside, 100*late, 100*early)
