@@ -5,6 +5,7 @@
 package v1beta2
 
 import (
+	"github.com/berth-project/berth/api/berth/v1alpha1"
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -133,6 +134,11 @@ func (in *PendingWorkload) DeepCopyInto(out *PendingWorkload) {
 		for key, val := range *in {
 			(*out)[key] = val.DeepCopy()
 		}
+	}
+	if in.ExpectedStart != nil {
+		in, out := &in.ExpectedStart, &out.ExpectedStart
+		*out = new(v1alpha1.ExpectedStart)
+		(*in).DeepCopyInto(*out)
 	}
 }
 
