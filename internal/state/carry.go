@@ -82,7 +82,7 @@ func (s *State) UIDs() []string { return slices.Sorted(maps.Keys(s.records)) }
 // Queues returns the names of all ClusterQueues, sorted.
 func (s *State) Queues() []string { return slices.Sorted(maps.Keys(s.queues)) }
 
-// FirstInLine returns the UIDs of the first pending workloads of a ClusterQueue, in order, at most so many.
+// FirstInLine returns the UIDs of the first pending workloads of a ClusterQueue, at most so many, themselves in no order.
 func (s *State) FirstInLine(queue string, most int) []string {
 	q := s.queues[queue]
 	if q == nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/foresight/simulation"
 )
 
@@ -26,7 +27,7 @@ func writeText(w io.Writer, sides []named) error {
 	row("JOBS", func(s named) string { return fmt.Sprint(s.Jobs) })
 	row("  finished", func(s named) string { return fmt.Sprint(s.Finished) })
 	row("  never started", func(s named) string { return fmt.Sprint(s.Refused) })
-	row("ALL IS OVER AFTER", func(s named) string { return length(s.Makespan) })
+	row("ALL IS OVER AFTER", func(s named) string { return foresight.Length(s.Makespan) })
 	for _, u := range sides[0].Utilisation {
 		row("USE OF "+u.Resource, func(s named) string { return percent(use(s, u.Resource).Share) })
 		row("  until the last submission", func(s named) string { return percent(use(s, u.Resource).Loaded) })
@@ -56,7 +57,7 @@ func writeText(w io.Writer, sides []named) error {
 			cells := []string{first.Name, fmt.Sprint(first.Jobs)}
 			for _, s := range sides {
 				c := part.of(s.Result)[i] // the jobs are the same
-				cells = append(cells, length(c.P50), length(c.P90), length(c.P99), fmt.Sprint(c.Preemptions), fmt.Sprintf("%.1f", c.Slowdown))
+				cells = append(cells, foresight.Length(c.P50), foresight.Length(c.P90), foresight.Length(c.P99), fmt.Sprint(c.Preemptions), fmt.Sprintf("%.1f", c.Slowdown))
 			}
 			fmt.Fprintln(t, strings.Join(cells, "\t"))
 		}
@@ -79,25 +80,11 @@ func use(s named, resource string) (of simulation.Utilisation) {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
-// length is a time in two units at most.
-func length(s float64) string {
-	n := int64(math.Round(s))
-	switch {
-	case n < 60:
-		return fmt.Sprintf("%ds", n)
-	case n < 3600:
-		return fmt.Sprintf("%dm%02ds", n/60, n%60)
-	case n < 48*3600:
-		return fmt.Sprintf("%dh%02dm", n/3600, n%3600/60)
-	}
-	return fmt.Sprintf("%dd%02dh", n/86400, n%86400/3600)
-}
-
 //go:embed report.html
 var page string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
-	"percent": percent, "length": length,
+	"percent": percent, "length": foresight.Length,
 	"line": line, "use": use,
 	"bar": bar, "colour": func(i int) string { return colours[i%len(colours)] },
 	"at": func(list []simulation.Class, i int) simulation.Class { return list[i] },

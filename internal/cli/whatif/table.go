@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/foresight/whatif"
 )
 
@@ -50,7 +51,7 @@ func (c *command) writeTable(r *whatif.Report) error {
 
 // summary is the answer in one sentence.
 func (c *command) summary(r *whatif.Report) string {
-	within := "Within " + length(r.Horizon)
+	within := "Within " + foresight.Length(r.Horizon)
 	if len(r.Workloads) == 0 {
 		return within + " the change makes no difference to any workload."
 	}
@@ -150,7 +151,7 @@ func after(s float64) string {
 	if s == 0 {
 		return "now"
 	}
-	return "+" + length(s)
+	return "+" + foresight.Length(s)
 }
 
 // longer is how much longer a Workload waits.
@@ -165,7 +166,7 @@ func longer(w *whatif.Workload) string {
 	if w.AtLeast {
 		more = " or more"
 	}
-	return sign + length(math.Abs(w.Longer)) + more
+	return sign + foresight.Length(math.Abs(w.Longer)) + more
 }
 
 // writeUse writes the quotas that change, or whose use does.
@@ -249,18 +250,4 @@ func runTimes(counts map[whatif.Source]int) string {
 		parts = append(parts, fmt.Sprintf("%d up to the horizon, as their run times are unknown (--run-time gives them one)", n))
 	}
 	return fmt.Sprintf("%s run: %s.", plural(all, "workload"), strings.Join(parts, ", "))
-}
-
-// length is a time in two units at most.
-func length(s float64) string {
-	n := int64(math.Round(s))
-	switch {
-	case n < 60:
-		return fmt.Sprintf("%ds", n)
-	case n < 3600:
-		return fmt.Sprintf("%dm%02ds", n/60, n%60)
-	case n < 48*3600:
-		return fmt.Sprintf("%dh%02dm", n/3600, n%3600/60)
-	}
-	return fmt.Sprintf("%dd%02dh", n/86400, n%86400/3600)
 }

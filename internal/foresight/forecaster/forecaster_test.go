@@ -93,6 +93,24 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
+// Pod sets are compared by their sizes, which only another generation changes.
+func TestShape(t *testing.T) {
+	f := forecaster()
+	w := workloadWith("w", nil)
+	f.observe(nil, w)
+	shape := f.known["w"].job.Shape
+	f.observe(w, w.DeepCopy())
+	if got := f.known["w"].job.Shape; got != shape {
+		t.Errorf("%x after a change of the status, %x before", got, shape)
+	}
+	grown := w.DeepCopy()
+	grown.Generation, grown.Spec.PodSets[0].Count = 2, 2
+	f.observe(w, grown)
+	if f.known["w"].job.Shape == shape {
+		t.Error("it is the same with another count")
+	}
+}
+
 // A refresh publishes when what waits starts; with nothing pending it asks nothing of the engine.
 func TestRefresh(t *testing.T) {
 	f := forecaster()

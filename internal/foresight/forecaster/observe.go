@@ -21,7 +21,13 @@ import (
 func (f *Forecaster) observe(before, w *kueue.Workload) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	k := f.known[w.UID]
 	job := jobOf(w)
+	if k != nil && before != nil && before.Generation == w.Generation { // most changes are of the status
+		job.Shape = k.job.Shape
+	} else {
+		job.Shape = shapeOf(w.Spec.PodSets)
+	}
 	if is(kueue.WorkloadFinished, w) {
 		if before == nil || !is(kueue.WorkloadFinished, before) {
 			if run, at, ran := ranFor(w); ran {
@@ -31,7 +37,6 @@ func (f *Forecaster) observe(before, w *kueue.Workload) {
 		f.drop(w.UID)
 		return
 	}
-	k := f.known[w.UID]
 	pending := !is(kueue.WorkloadQuotaReserved, w)
 	if k == nil {
 		k = &known{}
@@ -89,9 +94,9 @@ func ranBefore(before, w *kueue.Workload) workload.Instant {
 	return workload.Instant(max(0, lost.LastTransitionTime.Sub(apimeta.FindStatusCondition(before.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)))
 }
 
-// jobOf returns what a Workload says about its run time.
+// jobOf returns what a Workload says about its run time, without its shape.
 func jobOf(w *kueue.Workload) foresight.Job {
-	j := foresight.Job{Kind: "Workload", LocalQueue: w.Namespace + "/" + string(w.Spec.QueueName), Shape: shapeOf(w.Spec.PodSets)}
+	j := foresight.Job{Kind: "Workload", LocalQueue: w.Namespace + "/" + string(w.Spec.QueueName)}
 	if owner := metav1.GetControllerOfNoCopy(w); owner != nil {
 		j.Kind = owner.Kind
 	}
