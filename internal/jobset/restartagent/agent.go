@@ -145,9 +145,11 @@ func Run(ctx context.Context, to *rest.Config, c Config, signals <-chan os.Signa
 		return err
 	}
 	if c.Worker == "" {
-		if err := a.serve(ctx, failed); err != nil {
+		free, err := a.serve(ctx, failed)
+		if err != nil {
 			return err
 		}
+		defer free()
 	}
 	defer func() { a.worker.kill() }()
 	for {
@@ -262,11 +264,11 @@ func (a *agent) write(ctx context.Context, attempt int32) error {
 	}
 }
 
-// serve answers the startup probe of the worker's container, with success once the barrier is lifted.
-func (a *agent) serve(ctx context.Context, failed chan<- error) error {
+// serve answers the startup probe of the worker's container, with success once the barrier is lifted. The returned function frees the port.
+func (a *agent) serve(ctx context.Context, failed chan<- error) (free func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(a.ProbePort))
 	if err != nil {
-		return fmt.Errorf("startup probe: %w", err)
+		return nil, fmt.Errorf("startup probe: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc(a.ProbePath, func(w http.ResponseWriter, _ *http.Request) {
@@ -282,8 +284,7 @@ func (a *agent) serve(ctx context.Context, failed chan<- error) error {
 			failed <- fmt.Errorf("startup probe: %w", err)
 		}
 	}()
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	return nil
+	return func() { _ = errors.Join(server.Close(), l.Close()) }, nil // the server may not have taken the listener yet
 }
 
 // interrupted sends a signal to the worker, waits for its end, and exits like a shell.

@@ -1,7 +1,6 @@
 package restartagent
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
@@ -92,16 +92,27 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// A port that is taken ends the agent at once: no worker may wait for an answer that never comes.
-func TestProbePortTaken(t *testing.T) {
-	first := &agent{Config: Config{ProbePath: "/up"}, lifted: make(chan struct{})}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	if err := first.serve(ctx, make(chan error, 1)); err != nil { // port 0: any
-		t.Fatal(err)
+// A port that is taken ends the agent at once: no worker may wait for an answer that never comes. An agent that has ended left its port to
+// the next one, which follows within the same process here.
+func TestProbePort(t *testing.T) {
+	port := embeddedtest.FreePort(t)
+	one := func() *agent {
+		return &agent{Config: Config{ProbePath: "/up", ProbePort: port}, lifted: make(chan struct{})}
 	}
-	second := &agent{Config: Config{ProbePath: "/up", ProbePort: -1}}
-	if err := second.serve(ctx, make(chan error, 1)); err == nil {
-		t.Error("no error")
+	for range 100 {
+		failed := make(chan error, 2)
+		free, err := one().serve(t.Context(), failed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := one().serve(t.Context(), failed); err == nil {
+			t.Fatal("two agents listen on a port")
+		}
+		free()
+		select {
+		case err := <-failed:
+			t.Fatal(err)
+		default:
+		}
 	}
 }
