@@ -36,6 +36,7 @@ type attacker struct {
 	paths              []string // of the webhooks
 
 	mu      sync.Mutex
+	rounds  int
 	round   []string // the attacks that have yet to be tried as often as the others
 	made    []*unstructured.Unstructured
 	serial  int
@@ -60,25 +61,36 @@ var attacks = map[string]func(a *attacker, ctx context.Context, r *rand.Rand) er
 	"churn":    (*attacker).churn,
 }
 
-// next returns the name of an attack: all of them in a random order, then all again.
-func (a *attacker) next(r *rand.Rand) (name string) {
+// next returns the name of an attack: all of them in a random order, then all again. first is whether it has not been tried yet.
+func (a *attacker) next(r *rand.Rand) (name string, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.round) == 0 {
+		a.rounds++
 		a.round = slices.Sorted(maps.Keys(attacks))
 		r.Shuffle(len(a.round), func(i, j int) { a.round[i], a.round[j] = a.round[j], a.round[i] })
 	}
 	name, a.round = a.round[0], a.round[1:]
-	return name
+	return name, a.rounds == 1
 }
 
-// run tries attacks until the context ends, each of them rarely enough not to attack the API server itself.
-func (a *attacker) run(ctx context.Context, seed uint64, pause time.Duration) {
+// run tries attacks until the time is over, and every one has been tried once however long that lasts. The pauses are long enough not to
+// attack the API server itself.
+func (a *attacker) run(ctx context.Context, lasts time.Duration, seed uint64, pause time.Duration) {
+	limited, cancel := context.WithTimeout(ctx, lasts)
+	defer cancel()
 	r := rand.New(rand.NewPCG(seed, 1))
-	for ctx.Err() == nil {
-		name := a.next(r)
-		err := attacks[name](a, ctx, r)
-		if ctx.Err() != nil {
+	for {
+		name, first := a.next(r)
+		until := limited
+		if first {
+			until = ctx
+		}
+		if until.Err() != nil {
+			return
+		}
+		err := attacks[name](a, until, r)
+		if until.Err() != nil {
 			return
 		}
 		a.mu.Lock()
@@ -88,7 +100,7 @@ func (a *attacker) run(ctx context.Context, seed uint64, pause time.Duration) {
 		}
 		a.mu.Unlock()
 		select {
-		case <-ctx.Done():
+		case <-until.Done():
 		case <-time.After(pause):
 		}
 	}

@@ -148,19 +148,17 @@ func TestAttack(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin.QPS, admin.WarningHandler = -1, rest.NoWarnings{}
-	ctx, cancel := context.WithTimeout(t.Context(), *lasts)
-	defer cancel()
 	a := newAttacker(t, admin)
 	seed := embeddedtest.Seed(t, usualSeed)
 	var attackers sync.WaitGroup
 	for i := range uint64(4) {
-		attackers.Go(func() { a.run(ctx, seed+i, 100*time.Millisecond) })
+		attackers.Go(func() { a.run(t.Context(), *lasts, seed+i, 100*time.Millisecond) })
 	}
 	attackers.Wait()
 	for _, name := range slices.Sorted(maps.Keys(attacks)) {
 		report("hostile.tried."+name, float64(a.tried[name]))
 		report("hostile.refused."+name, float64(a.refused[name]))
-		if a.tried[name] == 0 && *lasts > 10*time.Second {
+		if a.tried[name] == 0 {
 			t.Errorf("%s was never tried", name)
 		}
 	}
