@@ -44,18 +44,19 @@ type saboteur struct {
 	plans  map[string]planned // by world
 	counts map[string]int
 	kinds  map[string][]string
+	missed map[string][]string // kinds of writes that the API server refused, since they were made from an older object
 	told   map[string]string // which write it was
 	dead   bool
 }
 
 func newSaboteur() *saboteur {
-	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, kinds: map[string][]string{}, told: map[string]string{}}
+	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, kinds: map[string][]string{}, missed: map[string][]string{}, told: map[string]string{}}
 }
 
 func (s *saboteur) plan(world string, p planned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plans[world], s.counts[world], s.kinds[world], s.told[world] = p, 0, nil, ""
+	s.plans[world], s.counts[world], s.kinds[world], s.missed[world], s.told[world] = p, 0, nil, nil, ""
 }
 
 // result returns the kinds of the writes of a world, and the interrupted write.
@@ -63,6 +64,18 @@ func (s *saboteur) result(world string) (kinds []string, interrupted string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.kinds[world]), s.told[world]
+}
+
+// stored returns the kinds of the writes of a world that were not refused as conflicts.
+func (s *saboteur) stored(world string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kinds := slices.Clone(s.kinds[world])
+	for _, kind := range s.missed[world] {
+		i := slices.Index(kinds, kind)
+		kinds = slices.Delete(kinds, i, i+1)
+	}
+	return kinds
 }
 
 // kill ends every effect of the manager.
@@ -103,7 +116,11 @@ func (s *saboteur) wrap(next http.RoundTripper) http.RoundTripper {
 			if s.isDead() {
 				return nil, errDead
 			}
-			return next.RoundTrip(r)
+			response, err := next.RoundTrip(r)
+			if err == nil && response.StatusCode == http.StatusConflict {
+				s.miss(r)
+			}
+			return response, err
 		}
 	})
 }
@@ -129,6 +146,16 @@ func (s *saboteur) next(r *http.Request) fault {
 	s.told[world] = r.Method + " " + r.URL.Path
 	s.dead = p.fault == killed
 	return p.fault
+}
+
+// miss counts a write that the API server refused as a conflict.
+func (s *saboteur) miss(r *http.Request) {
+	world, kind := worldOf(r), embeddedtest.KindOfWrite(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.kinds[world], kind) {
+		s.missed[world] = append(s.missed[world], kind)
+	}
 }
 
 // worldOf returns the world that a request writes to, "" if it is no write.

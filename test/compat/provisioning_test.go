@@ -310,8 +310,7 @@ func fourWrites(w *world, counted *saboteur) {
 	stop(kueue.StopPolicyNone)
 	w.requestIs("a-nodes-1", plan.Accepted, plan.Provisioned)
 	w.admits(wl)
-	writes, _ := counted.result(w.name)
-	all := slices.DeleteFunc(slices.Clone(writes), func(kind string) bool {
+	all := slices.DeleteFunc(counted.stored(w.name), func(kind string) bool {
 		return !strings.Contains(kind, "podtemplates") && !strings.Contains(kind, "provisioningrequests") && !strings.Contains(kind, "workloads")
 	})
 	w.t.Logf("writes: %v", all)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/job/jobtest/kuberay"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
@@ -391,15 +393,21 @@ func bySteps(spec map[string]any) {
 	}
 }
 
-// granting waits, and admits pending Workloads. It counts them.
+// granting waits, and admits pending Workloads, which can be deleted or replaced at any time. It counts the admitted ones.
 func (w *rayWorld) granting(what string, check func() error) (n int) {
 	w.t.Helper()
+	status := reconcile.NewWorkloadStatus(w.c)
 	w.until(what, func() error {
 		for _, x := range w.live() {
-			if !lifecycle.IsReserved(x) {
-				w.admit(x)
-				n++
+			if lifecycle.IsReserved(x) {
+				continue
 			}
+			if _, _, err := status.Transition(w.ctx, x, w.reserve); apierrors.IsNotFound(err) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			n++
 		}
 		return check()
 	})

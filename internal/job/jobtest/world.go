@@ -324,16 +324,19 @@ func (w *world) play(wl *kueue.Workload, change func(*kueue.Workload) bool) {
 
 func (w *world) admit(wl *kueue.Workload) {
 	w.t.Helper()
-	w.play(wl, func(x *kueue.Workload) bool {
-		a := &kueue.Admission{ClusterQueue: "cq"}
-		for _, s := range x.Spec.PodSets {
-			a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{
-				Name: s.Name, Count: new(s.Count), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{corev1.ResourceCPU: "gpu"},
-				ResourceUsage: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(s.Count), resource.DecimalSI)},
-			})
-		}
-		return w.cfg.Lifecycle.Reserve(x, a, nil, metav1.Now())
-	})
+	w.play(wl, w.reserve)
+}
+
+// reserve gives wl quota, in memory. It reports whether that changed it.
+func (w *world) reserve(wl *kueue.Workload) bool {
+	a := &kueue.Admission{ClusterQueue: "cq"}
+	for _, s := range wl.Spec.PodSets {
+		a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{
+			Name: s.Name, Count: new(s.Count), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{corev1.ResourceCPU: "gpu"},
+			ResourceUsage: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(s.Count), resource.DecimalSI)},
+		})
+	}
+	return w.cfg.Lifecycle.Reserve(wl, a, nil, metav1.Now())
 }
 
 func (w *world) evict(wl *kueue.Workload) {
