@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/webhook"
@@ -32,6 +33,7 @@ const (
 	aKinds      = "berth-chart-kinds"
 	aLease      = "berth-chart-lease"
 	aHome       = "berth-chart-home"
+	aServed     = "berth-chart-served"
 	webhookPort = 29443
 	visiblePort = 28082
 )
@@ -39,6 +41,7 @@ const (
 // placeholders replaces placeholders by template expressions. A placeholder comes before its own prefixes.
 var placeholders = strings.NewReplacer(
 	aPrefix+"-webhook-server-cert", `{{ include "berth.webhookSecret" . }}`,
+	aServed, `{{ .Values.crds.v1beta1 }}`,
 	aLease, `{{ dig "leaderElection" "resourceName" "c1f6bfd2.kueue.x-k8s.io" (include "berth.config" . | fromYaml) }}`,
 	aHome, `{{ dig "leaderElection" "resourceNamespace" "" (include "berth.config" . | fromYaml) | default .Release.Namespace }}`,
 	aPrefix+"-webhook-service", `{{ include "berth.webhookService" . }}`,
@@ -196,6 +199,15 @@ func template(u *unstructured.Unstructured) (string, error) {
 			kind = "converted"
 		}
 		u.SetAnnotations(map[string]string{aAnnotation: kind}) // the generator's annotation is of no use to users
+		versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+		for _, v := range versions {
+			if version, _ := v.(map[string]any); version["name"] == kueuev1beta1.GroupVersion.Version {
+				version["served"] = aServed
+			}
+		}
+		if err := unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"); err != nil {
+			return "", err
+		}
 	case "ClusterTrainingRuntime":
 		// After the CRD, once the webhook of the manager answers.
 		u.SetAnnotations(map[string]string{"helm.sh/hook": "post-install,post-upgrade"})

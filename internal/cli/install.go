@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/install"
@@ -22,7 +23,7 @@ Without --image, run the manager next: new Jobs wait for its webhooks. An API se
 Service needs --webhook-url, such as https://10.0.0.5:9443.`
 
 func newInstall(version string) *cobra.Command {
-	var kubeconfig, webhookURL, image string
+	var kubeconfig, webhookURL, image, versions string
 	var onlyPrint bool
 	var s settings
 	cmd := &cobra.Command{
@@ -46,6 +47,9 @@ func newInstall(version string) *cobra.Command {
 					return err
 				}
 			}
+			if asked.OnlyV1beta2, err = onlyV1beta2(versions); err != nil {
+				return err
+			}
 			if onlyPrint {
 				return printManifests(cmd.OutOrStdout(), asked)
 			}
@@ -64,8 +68,22 @@ func newInstall(version string) *cobra.Command {
 	flags.StringVar(&webhookURL, "webhook-url", "", "URL under which the API server reaches the webhooks (default: the Service in the manager's namespace)")
 	flags.StringVar(&image, "image", "", "image of berth; the manager then runs in the cluster, with the flags below")
 	flags.BoolVar(&onlyPrint, "print", false, "print the objects as YAML instead of applying them")
+	apiVersionsFlag(flags, &versions, "")
 	s.add(flags)
 	return cmd
+}
+
+func apiVersionsFlag(flags *pflag.FlagSet, to *string, when string) {
+	flags.StringVar(to, "api-versions", "", when+"versions of kueue.x-k8s.io to serve: v1beta2 spares the API server the cache and the conversions of v1beta1 (default v1beta1,v1beta2)")
+}
+
+// onlyV1beta2 reads the flag.
+func onlyV1beta2(versions string) (bool, error) {
+	only, err := install.OnlyV1beta2(versions)
+	if err != nil {
+		return false, usageError{err}
+	}
+	return only, nil
 }
 
 func printManifests(to io.Writer, asked install.Options) error {

@@ -34,6 +34,7 @@ Show queues and workloads in a browser, at http://127.0.0.1:8080, to those who s
 type manager struct {
 	kubeconfig  string
 	install     bool
+	versions    string // to serve, if it installs
 	webhookURL  string
 	webhookPort int
 	certDir     string
@@ -70,6 +71,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&m.jobSets.Burst, "kube-api-burst", 0, "requests about JobSets at once (default as in the configuration, 500)")
 	flags.BoolVar(&m.leaderElect, "leader-elect", true, "let one of several managers decide")
 	flags.BoolVar(&m.install, "install", false, "first install the CRDs, access rules and webhook configurations")
+	apiVersionsFlag(flags, &m.versions, "with --install: ")
 	m.log.add(flags)
 }
 
@@ -145,6 +147,13 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 			}
 		}
 	}
+	if m.versions != "" && !m.install {
+		return wire.Config{}, usage("--api-versions is about what --install installs: give both, or neither")
+	}
+	only, err := onlyV1beta2(m.versions)
+	if err != nil {
+		return wire.Config{}, err
+	}
 	log, err := m.log.open(cmd.ErrOrStderr())
 	if err != nil {
 		return wire.Config{}, err
@@ -158,7 +167,7 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	}
 	return wire.Config{
 		Reload:  reload,
-		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, Log: log,
+		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, OnlyV1beta2: only, Log: log,
 	}, nil
 }
 

@@ -16,7 +16,7 @@ func Callers(o *Options) ([]*unstructured.Unstructured, error) {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name},
 		}}
-		if err := conversion.Configure(u, o.conversionClient(), o.Groups.Has(Webhooks)); err != nil {
+		if err := conversion.Configure(u, o.conversionClient(), !o.OnlyV1beta2, o.Groups.Has(Webhooks)); err != nil {
 			return nil, fmt.Errorf("CRD %s: %w", name, err)
 		}
 		out = append(out, u)

@@ -45,6 +45,8 @@ type Options struct {
 	Namespace string
 	Options   options.Options
 	Groups    Groups
+	// OnlyV1beta2 has the API server not serve v1beta1 of the queueing API, which then costs nothing.
+	OnlyV1beta2 bool
 	// Deploy, if not nil, runs the manager in the cluster.
 	Deploy *Deploy
 }
@@ -98,7 +100,7 @@ func manifests(o *Options) ([]*unstructured.Unstructured, error) {
 		objects = slices.DeleteFunc(objects, func(u *unstructured.Unstructured) bool { return leftOut(u, o.Groups) })
 		for _, u := range objects {
 			rehome(u, o.namespace())
-			if err := conversion.Configure(u, o.conversionClient(), o.Groups.Has(Webhooks)); err != nil {
+			if err := conversion.Configure(u, o.conversionClient(), !o.OnlyV1beta2, o.Groups.Has(Webhooks)); err != nil {
 				return nil, fmt.Errorf("CRD %s: %w", u.GetName(), err)
 			}
 		}

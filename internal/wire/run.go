@@ -55,6 +55,8 @@ type Config struct {
 	Reserved map[string]bool
 	// Install applies the manifests before the manager starts.
 	Install bool
+	// OnlyV1beta2 is what is installed, see install.Options.
+	OnlyV1beta2 bool
 	// Reload, if not nil, reads the configuration file again, with the same flags as for Options.
 	Reload func() (options.Options, error)
 	// OnReady, if not nil, is called once: when the caches are filled, the webhooks are served and the leader decides.

@@ -35,7 +35,7 @@ func prepare(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
-	o := install.Options{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups}
+	o := install.Options{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups, OnlyV1beta2: cfg.OnlyV1beta2}
 	if cfg.keeper, err = certificate(ctx, c, cfg, &o); err != nil {
 		return err
 	}

@@ -244,6 +244,7 @@ func TestOverlays(t *testing.T) {
 	for dir, want := range map[string][]string{
 		"dev":                       {"image: berth:dev", "--zap-log-level=3"},
 		"alpha-enabled":             {"--feature-gates=AllAlpha=true"},
+		"v1beta2":                   {"    served: false\n"},
 		"prometheus":                {"kind: ServiceMonitor"},
 		"visibility-apf":            {"kind: FlowSchema", "kind: PriorityLevelConfiguration"},
 		"mutating-admission-policy": {"kind: MutatingAdmissionPolicy\n", "kind: MutatingAdmissionPolicyBinding"},
@@ -263,7 +264,27 @@ func TestOverlays(t *testing.T) {
 			if dir == "certmanager" {
 				injected(t, objects(t, text))
 			}
+			if dir == "v1beta2" {
+				servesV1beta2Alone(t, objects(t, text))
+			}
 		})
+	}
+}
+
+// servesV1beta2Alone checks that no CRD serves v1beta1, and the CRDs of the queueing API serve v1beta2.
+func servesV1beta2Alone(t *testing.T, all map[string]*unstructured.Unstructured) {
+	t.Helper()
+	served := map[string]int{}
+	for _, u := range all {
+		versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+		for _, v := range versions {
+			if version := v.(map[string]any); version["served"] == true && strings.HasSuffix(u.GetName(), ".kueue.x-k8s.io") {
+				served[version["name"].(string)]++
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"v1beta2": 11}, served); diff != "" {
+		t.Errorf("CRDs by served version (-want +got):\n%s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -116,6 +117,20 @@ func TestInstallOverAnother(t *testing.T) {
 		}
 		return nil
 	})
+	asked.OnlyV1beta2 = true
+	if err := install.Apply(ctx, cfg, asked, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for version, served := range map[string]bool{"v1beta1": false, "v1beta2": true} {
+		wait.Until(t, fmt.Sprintf("%s is served: %v", version, served), func() error {
+			read := old.DeepCopy()
+			read.SetAPIVersion("kueue.x-k8s.io/" + version)
+			if err := c.Get(ctx, client.ObjectKeyFromObject(old), read); (err == nil) != served || served != !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the answer is %w", err)
+			}
+			return nil
+		})
+	}
 	var hooks admissionregistrationv1.ValidatingWebhookConfiguration
 	if err := c.Get(ctx, client.ObjectKey{Name: "kueue-validating-webhook-configuration"}, &hooks); err != nil {
 		t.Fatal(err)

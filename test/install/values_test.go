@@ -164,6 +164,7 @@ func TestChartValues(t *testing.T) {
 		"domain":           {"enableCertManager: true\nkubernetesClusterDomain: corp", equal("Certificate berth-system/kueue-webhook-server-cert", "kueue-webhook-service.berth-system.svc.corp", "spec", "dnsNames", 1)},
 		"no CRDs":          {"crds: {enabled: false}", absent("CustomResourceDefinition /workloads.kueue.x-k8s.io")},
 		"CRDs are kept":    {"", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", "keep", "metadata", "annotations", "helm.sh/resource-policy")},
+		"v1beta2 alone":    {"crds: {v1beta1: false}", func(t *testing.T, o all) { t.Helper(); servesV1beta2Alone(t, o) }},
 		"CRDs are not":     {"crds: {keep: false}", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", nil, "metadata", "annotations", "helm.sh/resource-policy")},
 		"without JobSets":  {"controllerManager: {manager: {controllers: -jobset}}", absent("ClusterRole /jobset-editor-role")},
 		"with JobSets":     {"controllerManager: {manager: {controllers: -training}}", equal("ClusterRole /jobset-editor-role", "jobsets", "rules", 0, "resources", 0)},

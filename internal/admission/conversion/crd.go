@@ -10,24 +10,18 @@ import (
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 )
 
-// Configure completes the manifest of a CRD with its conversion webhook before it is installed; the generated manifests do not know the
-// manager's address. Without a served webhook v1beta1 is not served either. The client stays even then: an apply cannot remove a
-// conversion strategy after the manager has added its authority. CRDs that need no webhook are left unchanged.
-func Configure(crd *unstructured.Unstructured, client apiextensionsv1.WebhookClientConfig, served bool) error {
-	if !slices.Contains(CRDs(), crd.GetName()) {
-		return nil
-	}
-	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	if err != nil {
-		return err
-	}
-	for _, v := range versions {
-		if version, ok := v.(object); ok && version["name"] == kueuev1beta1.GroupVersion.Version {
-			version["served"] = served
+// Configure completes the manifest of a CRD before it is installed: with its conversion webhook, as the generated manifests do not know the
+// manager's address, and with the versions that are served: v1beta1 only if it is asked for and, where it needs the webhook, this runs. The
+// client stays even without: an apply cannot remove a conversion strategy after the manager has added its authority.
+func Configure(crd *unstructured.Unstructured, client apiextensionsv1.WebhookClientConfig, v1beta1, webhooks bool) error {
+	needed := slices.Contains(CRDs(), crd.GetName())
+	if !v1beta1 || needed && !webhooks {
+		if err := withhold(crd); err != nil {
+			return err
 		}
 	}
-	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
-		return err
+	if !needed {
+		return nil
 	}
 	conversion, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
@@ -37,4 +31,18 @@ func Configure(crd *unstructured.Unstructured, client apiextensionsv1.WebhookCli
 		return err
 	}
 	return unstructured.SetNestedMap(crd.Object, conversion, "spec", "conversion")
+}
+
+// withhold has v1beta1 not served.
+func withhold(crd *unstructured.Unstructured) error {
+	versions, found, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil || !found {
+		return err
+	}
+	for _, v := range versions {
+		if version, ok := v.(object); ok && version["name"] == kueuev1beta1.GroupVersion.Version {
+			version["served"] = false
+		}
+	}
+	return unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")
 }

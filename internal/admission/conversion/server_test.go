@@ -99,7 +99,7 @@ func (s *server) install(t *testing.T, ca []byte, served bool) {
 			t.Fatal(err)
 		}
 		manifest := &unstructured.Unstructured{Object: parsedYAML(t, raw)}
-		if err := Configure(manifest, client, served); err != nil {
+		if err := Configure(manifest, client, true, served); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Resource(crdResource).Apply(t.Context(), manifest.GetName(), manifest, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
