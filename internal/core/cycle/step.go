@@ -57,6 +57,7 @@ func (d Decision) admits() bool { return d.Admitted != nil }
 // Result is the outcome of a step.
 type Result struct {
 	Decisions []Decision
+	Heads     int              // heads of all cycles: one for each decision, and the lost ones, which were not evaluated
 	Cycles    int              // cycles of independent trees that ran side by side count as one
 	Admitting int              // cycles in which a workload was admitted
 	Work      int              // units of work
@@ -85,6 +86,9 @@ type entry struct {
 
 	recomputed Recomputed
 	passedOver bool
+
+	late bool // it is not nominated yet, see Queue.late
+	lost bool // it was late, and others took its quota: it stays inadmissible
 
 	evictsMore bool                 // it needs more victims than its nomination has
 	forecast   bool                 // a follower: no decision is made about it in this cycle
@@ -148,6 +152,10 @@ type round struct {
 	booked    []booking
 	skipped   []skippedHead
 	passing   bool // some quota was kept from others in this cycle only
+	admitted  []*workload.Workload
+	evaluated int      // how many heads were nominated
+	batch     int      // how many late heads are nominated next
+	next      []*entry // scratch memory of nominateNext
 	ahead     lookahead
 }
 
@@ -157,24 +165,23 @@ func (c *round) run(queues []*Queue) []Decision {
 	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
 	for _, q := range queues {
 		q.round = c.w.cycle(q.tree)
-		q.evaluated = q.Pending.Head()
+		q.evaluated = cmp.Or(q.late, q.Pending.Head())
 		q.evaluatedVersion = q.tree.version
 		e := c.w.entry(q, q.evaluated)
+		if q.late != nil {
+			e.late, e.got.Level = true, q.lateLevel
+		}
 		e.hadNomination, e.hadHeadReservation = q.nomination, q.headReservation
 		c.w.setHeld(q, q.nomination, nil)
 		c.entries = append(c.entries, e)
 	}
-	for _, e := range c.entries {
-		c.w.nominate(e)
-	}
+	c.nominateEarly()
 	c.bookNominations(queues)
 	if c.w.Fair != nil {
 		c.tournament()
 	} else {
 		slices.SortFunc(c.entries, c.w.compare)
-		for _, e := range c.entries {
-			c.handleHead(e)
-		}
+		c.handleInOrder()
 	}
 	c.undo()
 	c.requeueRetracted()
@@ -527,6 +534,7 @@ func (c *round) admit(e *entry) {
 		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}
 	w.Reserve(e.wl)
+	c.admitted = append(c.admitted, e.wl)
 	w.setTentative(e.wl)
 	w.assumed(e.q, e.wl, true)
 	c.decide(e, d)
