@@ -20,7 +20,7 @@ const foreseenPerUnit = 8
 // mayBeLate reports whether heads of trees may be late: levels, priorities and times alone decide about the order of heads, and no quota is
 // held in the tree.
 func (w *World) mayBeLate(trees []*tree) bool {
-	return w.Fair == nil && !w.BlockAdmission && len(trees) == 1 && trees[0].holding == 0 && !trees[0].shares
+	return w.LateHeads && w.Fair == nil && !w.BlockAdmission && len(trees) == 1 && trees[0].holding == 0 && !trees[0].shares
 }
 
 // setLate makes wl, the head of an inadmissible class whose wants are met, the late head of its queue, and reports whether it may be one:
@@ -44,7 +44,7 @@ func (w *World) setLate(q *Queue, wl *workload.Workload, wants []workload.Want) 
 	return fits
 }
 
-// nominateEarly nominates the heads that are not late, and all heads if one of those needs preemption: it may reserve quota, or free some.
+// nominateEarly nominates the heads that are not late, and all heads if one of those may reserve quota in its turn, or free some.
 func (c *round) nominateEarly() {
 	c.admitted, c.batch, c.evaluated = c.admitted[:0], firstLate, 0
 	late, plain := false, true
@@ -55,7 +55,7 @@ func (c *round) nominateEarly() {
 		}
 		c.evaluated++
 		c.w.nominate(e)
-		plain = plain && (e.got.Mode == flavor.Fit || e.got.Mode == flavor.NoFit)
+		plain = plain && !c.mayHold(e)
 	}
 	if !late || plain {
 		return
@@ -64,6 +64,19 @@ func (c *round) nominateEarly() {
 		if e.late {
 			c.nominateLate(e)
 		}
+	}
+}
+
+// mayHold reports whether a nominated head may do more in its turn than to take what is free: it needs preemption, or it is a variant whose
+// job migrates, for which another one is evicted.
+func (c *round) mayHold(e *entry) bool {
+	switch e.got.Mode {
+	case flavor.NoFit:
+		return false
+	case flavor.Fit:
+		return e.wl.Variant && len(c.w.Migrating(e.wl)) > 0
+	default:
+		return true
 	}
 }
 

@@ -46,7 +46,33 @@ func TestLateHead(t *testing.T) {
 	}
 }
 
-// TestLateHeads: a world decides as one whose heads are never late.
+// TestLateHeadBesideMigration: a late head that waits for the quota of a job that migrates gets it when that job is deleted, though no quota
+// is released then.
+func TestLateHeadBesideMigration(t *testing.T) {
+	w := NewWorld(Defaults())
+	cohort := w.Quota.Add("all", true)
+	holder := enqueue(w, addQueue(w, "owner", cohort, 4), "holder", 1, 4)
+	running := enqueue(w, addQueue(w, "running", cohort, 1), "running", 1, 1)
+	w.Migrating = func(*workload.Workload) []preempt.Victim {
+		return []preempt.Victim{{Workload: running, Node: w.Queues[running.Queue].Node, Reason: preempt.Migration}}
+	}
+	w.Step(1, math.MaxInt)
+	w.SettleAdmissions(1, false)
+	job := enqueue(w, addQueue(w, "a", cohort, 0), "job", 1, 4)
+	job.Variant = true
+	enqueue(w, addQueue(w, "b", cohort, 0), "late", 1, 4).Since = 1
+	w.Step(2e9, math.MaxInt)
+	w.Release(holder)
+	if diff := cmp.Diff([]string{"job preempts", "late waits"}, verdicts(w.Step(3e9, math.MaxInt))); diff != "" {
+		t.Fatalf("decisions (-want +got):\n%s", diff)
+	}
+	w.Dequeue(job)
+	if diff := cmp.Diff([]string{"late admitted"}, verdicts(w.Step(4e9, math.MaxInt))); diff != "" {
+		t.Errorf("decisions once the job is deleted (-want +got):\n%s", diff)
+	}
+}
+
+// TestLateHeads: a world decides as one whose heads are never late. Package state has the same test with slices, variants and places.
 func TestLateHeads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newLatePair(t)
@@ -55,7 +81,7 @@ func TestLateHeads(t *testing.T) {
 	})
 }
 
-// latePair is a world, and an equal one in which all workloads are variants: these are never late, and here they are never barred either.
+// latePair is a world, and an equal one without LateHeads.
 type latePair struct {
 	worlds  [2]*World
 	now     workload.Instant
@@ -76,6 +102,7 @@ func newLatePair(t *rapid.T) *latePair {
 	o.PriorityInCohort = rapid.Bool().Draw(t, "priority in cohort")
 	o.PreemptorFirst = rapid.Bool().Draw(t, "preemptor first")
 	for i := range p.worlds {
+		o.LateHeads = i == 0
 		p.worlds[i], p.all[i] = NewWorld(o), map[string]*workload.Workload{}
 	}
 	parents := []quota.Node{quota.None}
@@ -176,7 +203,7 @@ func (p *latePair) arrive(t *rapid.T) {
 		uid := fmt.Sprintf("w%03d", p.arrived)
 		for i, w := range p.worlds {
 			wl := &workload.Workload{
-				UID: uid, Key: "default/" + uid, Priority: priority, Since: workload.Instant(p.arrived), Queue: queue, Class: class, Variant: i == 1,
+				UID: uid, Key: "default/" + uid, Priority: priority, Since: workload.Instant(p.arrived), Queue: queue, Class: class,
 			}
 			for n, a := range asked {
 				wl.PodSets = append(wl.PodSets, workload.PodSet{Name: fmt.Sprint("set-", n), Count: 1, Requests: []workload.Request{
