@@ -45,7 +45,8 @@ func (e DeleteLocalQueue) apply(s *State) {
 func (s *State) localQueueNamed(name Name) *localQueue {
 	l := s.localQueues[name]
 	if l == nil {
-		l = &localQueue{seen: seen{name: name}}
+		l = &localQueue{}
+		l.seen = seen{name: name, lq: l}
 		s.localQueues[name] = l
 	}
 	return l

@@ -17,10 +17,11 @@ import (
 // A nil publisher notes nothing.
 type publisher struct {
 	model   *Model
-	entries pieces[*entry]  // by record number; nil for a workload in no figure
-	touched []int32         // record numbers, with repeats
-	stale   []*seen         // queues and LocalQueues whose view may differ
-	cohorts map[string]bool // cohorts whose view may differ: true if their tree was edited
+	entries pieces[*entry]    // by record number; nil for a workload in no figure
+	touched []int32           // record numbers, with repeats
+	stale   []*seen           // queues and LocalQueues whose view may differ
+	changed []*localQueueView // scratch memory of Publish: those of LocalQueues that do differ
+	cohorts map[string]bool   // cohorts whose view may differ: true if their tree was edited
 	classes []classNote
 	traces  traces
 	ground  // of the next Model
@@ -118,12 +119,13 @@ func (s *State) Publish() *Model {
 	}
 	for _, t := range p.stale {
 		t.stale = false
-		if t.name.Namespace == "" {
+		if t.lq == nil {
 			s.publishQueue(&next, t.name.Name)
 		} else {
-			s.publishLocalQueue(&next, t.name)
+			s.publishLocalQueue(&next, t.lq)
 		}
 	}
+	s.publishChanged(&next)
 	clear(p.stale)
 	p.stale = p.stale[:0]
 	for name, edited := range p.cohorts { //berth:unordered each has a place of its own
@@ -293,24 +295,32 @@ func (s *State) publishQueue(m *Model, name string) {
 	}
 }
 
-func (s *State) publishLocalQueue(m *Model, name Name) {
-	l := s.localQueues[name]
-	if l == nil || !l.exists {
-		if l != nil {
-			l.view = nil
+func (s *State) publishLocalQueue(m *Model, l *localQueue) {
+	if !l.exists {
+		l.view = nil
+		if now := s.localQueues[l.name]; now == nil || !now.exists { // else there is a new one of its name
+			m.localQueues = m.localQueues.drop(&localQueueView{Name: l.name}, compareLocalQueues)
 		}
-		m.localQueues = m.localQueues.drop(&localQueueView{Name: name}, compareLocalQueues)
 		return
 	}
 	v := localQueueView{
-		Name: name, queue: l.def.Queue, stopped: l.def.Stopped, inLine: l.figures.inLine, resting: l.figures.resting,
+		Name: l.name, queue: l.def.Queue, stopped: l.def.Stopped, inLine: l.figures.inLine, resting: l.figures.resting,
 		reserved: l.figures.reserved, admitted: l.figures.admitted, sums: l.figures.publish(),
 		usage: l.usage(s.options.Sharing),
 	}
 	if l.view == nil || *l.view != v {
 		l.view = new(v)
-		m.localQueues = m.localQueues.put(l.view, compareLocalQueues)
+		s.read.changed = append(s.read.changed, l.view)
 	}
+}
+
+// publishChanged adds the views of LocalQueues that differ.
+func (s *State) publishChanged(m *Model) {
+	changed := s.read.changed
+	slices.SortFunc(changed, compareLocalQueues) // after a sample they are in order
+	m.localQueues = m.localQueues.putAll(changed, compareLocalQueues)
+	clear(changed)
+	s.read.changed = changed[:0]
 }
 
 func (s *State) publishCohort(m *Model, name string, edited bool) {

@@ -27,6 +27,7 @@ type accounts struct {
 	woken   []*localQueue    // to be in line from the next sample on
 	sampled workload.Instant // the time of the last sample
 	clock   workload.Instant // the latest time that an event contained
+	usage   []sharing.Used   // scratch memory of sample
 }
 
 // account is the ledger of a LocalQueue, and its place in accounts.
@@ -73,6 +74,7 @@ func (e SampleUsage) apply(s *State) {
 	}
 	again := s.accounts.due[:taken:taken]
 	s.accounts.due = s.accounts.due[taken:]
+	slices.SortFunc(again, func(a, b *localQueue) int { return a.name.compare(b.name) }) // which the read model needs; most often they are
 	for _, l := range again {
 		l.account.queued = false
 		s.sample(l)
@@ -145,19 +147,19 @@ func (s *State) sample(l *localQueue) {
 	if !l.exists {
 		return
 	}
-	l.account.Sample(s.options.Sharing, s.accounts.clock, l.figures.usage())
+	s.accounts.usage = l.figures.usage(s.accounts.usage[:0])
+	l.account.Sample(s.options.Sharing, s.accounts.clock, s.accounts.usage)
 	if len(l.account.Consumed) > 0 || l.figures.admitted > 0 {
 		s.line(l, s.accounts.clock)
 	}
 	s.weigh(l)
 }
 
-// usage returns the usage of the admitted workloads, by resource.
-func (f *figures) usage() []sharing.Used {
+// usage appends the usage of the admitted workloads to an empty list, by resource.
+func (f *figures) usage(out []sharing.Used) []sharing.Used {
 	if f.sums == nil || f.admitted == 0 {
-		return nil
+		return out
 	}
-	var out []sharing.Used
 	for i := range f.sums.held {
 		h := &f.sums.held[i]
 		if h.admitted == 0 {
@@ -259,7 +261,7 @@ func (s *State) settleUsage(r *record, def *Workload) {
 		if !l.account.queued { // its usage has been zero until the last sample
 			l.account.At = max(l.account.At, s.accounts.sampled)
 		}
-		l.account.SettlePenalty(s.options.Sharing, s.accounts.clock, l.figures.usage(), r.uid())
+		l.account.SettlePenalty(s.options.Sharing, s.accounts.clock, l.figures.usage(nil), r.uid())
 		s.line(l, s.accounts.sampled)
 		s.weigh(l)
 	}

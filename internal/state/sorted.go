@@ -1,6 +1,9 @@
 package state
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // sorted is an immutable sorted set, a tree balanced by size. A change returns another set, which shares all but a path of nodes
 // with the first: it costs log n, and readers of the first are not disturbed. The zero value is empty. The comparison is the
@@ -30,6 +33,16 @@ func (s sorted[T]) Len() int { return int(s.count()) }
 // put adds an item, in place of an equal one.
 func (s sorted[T]) put(x T, compare func(a, b T) int) sorted[T] {
 	return sorted[T]{s.branch.put(x, compare)}
+}
+
+// putAll is put for items in order. It costs the path of an item only where no other item shares it.
+func (s sorted[T]) putAll(items []T, compare func(a, b T) int) sorted[T] {
+	var added []T
+	b := s.branch.replaceAll(items, compare, &added)
+	for _, x := range added {
+		b = b.put(x, compare)
+	}
+	return sorted[T]{b}
 }
 
 // drop removes the item that equals x, if there is one.
@@ -97,6 +110,27 @@ func (b *branch[T]) put(x T, compare func(a, b T) int) *branch[T] {
 		return balanced(b.item, b.left, b.right.put(x, compare))
 	}
 	return join(x, b.left, b.right)
+}
+
+// replaceAll puts items in place of equal ones, and appends the others to rest.
+func (b *branch[T]) replaceAll(items []T, compare func(a, b T) int, rest *[]T) *branch[T] {
+	if b == nil {
+		*rest = append(*rest, items...)
+		return nil
+	}
+	if len(items) == 0 {
+		return b
+	}
+	at, has := slices.BinarySearchFunc(items, b.item, compare)
+	item, after := b.item, at
+	if has {
+		item, after = items[at], at+1
+	}
+	left, right := b.left.replaceAll(items[:at], compare, rest), b.right.replaceAll(items[after:], compare, rest)
+	if !has && left == b.left && right == b.right {
+		return b
+	}
+	return &branch[T]{item, left, right, b.size}
 }
 
 func (b *branch[T]) drop(x T, compare func(a, b T) int) *branch[T] {

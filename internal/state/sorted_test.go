@@ -24,6 +24,15 @@ func TestSorted(t *testing.T) {
 				x = rapid.IntRange(0, 120).Draw(t, "item")
 			}
 			past = append(past, version{now.set, slices.Clone(now.list)})
+			if rapid.IntRange(0, 19).Draw(t, "many") == 0 {
+				some := rapid.SliceOfNDistinct(rapid.IntRange(0, 120), 0, 60, rapid.ID).Draw(t, "items")
+				slices.Sort(some)
+				now.set = now.set.putAll(some, cmp.Compare[int])
+				now.list = append(slices.Clone(now.list), some...)
+				slices.Sort(now.list)
+				now.list = slices.Compact(now.list)
+				continue
+			}
 			at, has := slices.BinarySearch(now.list, x)
 			if rapid.IntRange(0, 2).Draw(t, "drop") > 0 {
 				if now.set = now.set.put(x, cmp.Compare[int]); !has {
@@ -65,6 +74,31 @@ func TestSorted(t *testing.T) {
 		}
 		checkBalance(t, again.branch)
 	})
+}
+
+// TestSortedReplaces: putAll replaces equal items, and what no item of it is near to stays as it was.
+func TestSortedReplaces(t *testing.T) {
+	type item struct{ key, value int }
+	compare := func(a, b item) int { return cmp.Compare(a.key, b.key) }
+	var items, some []item
+	for i := range 1000 {
+		items = append(items, item{i, 0})
+		if i%10 == 0 && i < 500 {
+			some = append(some, item{i, 1})
+		}
+	}
+	before := sortedOf(items)
+	now := before.putAll(some, compare)
+	for x := range now.all() {
+		if want := (item{x.key, 0}); x != want && !slices.Contains(some, x) {
+			t.Errorf("%v, want %v", x, want)
+		}
+	}
+	n := 0
+	differences(before, now, compare, func(old, is item) { n++ })
+	if n != len(some) || now.right != before.right {
+		t.Errorf("%d items differ, want %d, all on the left", n, len(some))
+	}
 }
 
 // without returns the items of a that b lacks; 0 is none.

@@ -71,6 +71,7 @@ func (n Name) compare(o Name) int {
 // seen is a queue whose view may have changed.
 type seen struct {
 	name    Name
+	lq      *localQueue // nil for a ClusterQueue
 	touched bool
 	stale   bool // it is in publisher.stale
 }
