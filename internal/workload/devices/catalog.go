@@ -14,7 +14,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -29,8 +28,10 @@ const (
 	settling = 30 * time.Second
 	// pause is the least time between two evaluations: one evaluation covers all events in between.
 	pause = 100 * time.Millisecond
-	// programs is how many compiled expressions are kept, of up to 0.2 MB each.
-	programs = 200
+	// programMemory is how many bytes of compiled expressions are kept, about.
+	programMemory = 64 << 20
+	// A compiled expression takes at most about so many bytes of the heap, and so many for each of its own: see BenchmarkPrograms.
+	programBase, programPerByte = 16 << 10, 64
 	// memory is how many bytes of answers are kept.
 	memory = 16 << 20
 )
@@ -43,7 +44,6 @@ type Catalog struct {
 	log   logr.Logger
 	// changed is called after the charges of workloads with claims, or of all, may have changed.
 	changed func(ctx context.Context, all bool)
-	cel     *dracel.Cache
 	wake    chan struct{} // has an entry when there is work
 
 	mu        sync.Mutex
@@ -63,14 +63,15 @@ type Catalog struct {
 	generation int
 	counted    int // claims
 
-	answers // by the goroutine
+	answers          // by the goroutine
+	cel     programs // likewise
 }
 
 // New returns a catalog that needs a Start. The API is not served before Serve is called.
 func New(rules plan.Rules, cache ctrlcache.Cache, log logr.Logger, changed func(ctx context.Context, all bool)) *Catalog {
 	c := &Catalog{
 		cache: cache, log: log, changed: changed, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		cel:     dracel.NewCache(programs, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}),
+		cel:     newPrograms(programMemory),
 		claims:  map[types.NamespacedName]*claim{},
 		answers: answers{of: inventoryOf(nil), known: map[key]*answer{}, spent: map[string]int{}, limit: memory, quantum: quantum},
 	}
@@ -207,7 +208,7 @@ func (c *Catalog) report(ctx context.Context) {
 	c.changed(ctx, all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	used := map[key]bool{}
+	used, expressions := map[key]bool{}, map[string]bool{}
 	for of, cl := range c.claims {
 		if cl.asked < c.round {
 			delete(c.claims, of)
@@ -215,8 +216,12 @@ func (c *Catalog) report(ctx context.Context) {
 		for _, k := range cl.selections {
 			used[k] = used[k] || cl.asked == c.round
 		}
+		for _, e := range cl.expressions {
+			expressions[e] = expressions[e] || cl.asked == c.round
+		}
 	}
 	c.retain(used)
+	c.cel.retain(expressions)
 }
 
 // rest ends a round, and wakes who waits for the end of all work.

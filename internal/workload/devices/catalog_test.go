@@ -281,6 +281,103 @@ func TestManySelections(t *testing.T) {
 	}
 }
 
+// asked makes a report ask for the claims with these names.
+func (c *Catalog) asked(namespace string, names ...string) {
+	before := c.changed
+	c.changed = func(ctx context.Context, all bool) {
+		before(ctx, all)
+		for _, name := range names {
+			_, _ = c.Claim(namespace, name)
+		}
+	}
+}
+
+// settle evaluates and reports until nothing is left to do.
+func (c *Catalog) settle(ctx context.Context) {
+	for {
+		c.evaluate(ctx)
+		c.report(ctx)
+		if len(c.pending()) == 0 {
+			return
+		}
+	}
+}
+
+// distinct adds templates with an expression each that no other one has, and makes reports ask for their claims.
+func (c *Catalog) distinct(namespace string, n int) {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("t%04d", i))
+		c.template(namespace, names[i], "1", hasCores, fmt.Sprintf("'%s' != '%d'", namespace, i))
+	}
+	c.asked(namespace, names...)
+	c.renew()
+}
+
+// TestCompiledOnce: the expressions of claims that workloads need are compiled once, however many there are and often slices change.
+func TestCompiledOnce(t *testing.T) {
+	const n = 1000
+	c := filled(10)
+	c.distinct("n", n)
+	c.settle(t.Context())
+	for i := range 3 {
+		c.put(0, int64(2+i))
+		c.settle(t.Context())
+	}
+	c.charged(t, "n", "t0999", 1)
+	if c.cel.compiled != n+1 || len(c.cel.known) != n+1 {
+		t.Errorf("%d expressions are compiled %d times and %d of them kept, want each once", n+1, c.cel.compiled, len(c.cel.known))
+	}
+	c.changed = func(context.Context, bool) {}
+	c.renew()
+	c.settle(t.Context())
+	c.distinct("n", n)
+	c.settle(t.Context())
+	if c.cel.compiled != n+1 {
+		t.Errorf("compiled %d times, though there is room for those that no claim needed for a while", c.cel.compiled)
+	}
+}
+
+// TestHostileExpressions: a tenant with more expressions than there is room for has its own compiled again, and those that no claim needs go first.
+func TestHostileExpressions(t *testing.T) {
+	const few, plenty, idle, room = 20, 500, 30, 100
+	c := filled(2)
+	c.distinct("idle", idle)
+	c.settle(t.Context())
+	c.changed = func(context.Context, bool) {}
+	c.distinct("other", few)
+	c.settle(t.Context())
+	c.cel.limit = room * (c.cel.bytes / len(c.cel.known))
+	c.distinct("hostile", plenty)
+	c.settle(t.Context())
+	before := c.cel.compiled
+	for i := range 3 {
+		c.put(0, int64(2+i))
+		c.settle(t.Context())
+		if c.cel.bytes > c.cel.limit || c.cel.bytes < c.cel.limit/2 {
+			t.Fatalf("%d bytes of programs are kept, limited to %d", c.cel.bytes, c.cel.limit)
+		}
+	}
+	if c.cel.compiled == before {
+		t.Fatal("there is room for all")
+	}
+	kept, sum := map[string]int{}, 0
+	for e, p := range c.cel.known {
+		namespace, _, _ := strings.Cut(strings.TrimPrefix(e, "'"), "'")
+		kept[namespace]++
+		sum += p.size()
+	}
+	if kept["other"] != few || kept["idle"] != 0 || c.cel.known[hasCores] == nil || sum != c.cel.bytes {
+		t.Errorf("kept are %v; want all of the other tenant, and none that no claim needs", kept)
+	}
+	before = c.cel.compiled
+	for i := range few {
+		if _, now := c.cel.compile("other", fmt.Sprintf("'other' != '%d'", i)); now {
+			t.Errorf("expression %d of the other tenant was compiled again", i)
+		}
+	}
+}
+
 // TestCostlySelections: costly selections of a tenant do not delay other ones, and no part of them is evaluated twice.
 func TestCostlySelections(t *testing.T) {
 	const n, slices = 50, 10
@@ -374,13 +471,15 @@ func BenchmarkKept(b *testing.B) {
 // BenchmarkPrograms reports the bytes of the heap that a compiled expression keeps.
 func BenchmarkPrograms(b *testing.B) {
 	const n = 64
-	for name, expression := range map[string]string{"short": "%d < 64 && " + hasCores, "long": "%d < 64" + strings.Repeat(" && "+hasCores, 150)} {
+	for name, expression := range map[string]string{
+		"short": "%d < 64 && " + hasCores, "long": "%d < 64" + strings.Repeat(" && "+hasCores, 150), "dense": "%d < 64" + strings.Repeat("&&1<2", 1000),
+	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				before := heap()
 				c := filled(0)
 				for i := range n {
-					if r := c.cel.GetOrCompile(fmt.Sprintf(expression, i)); r.Error != nil {
+					if r, _ := c.cel.compile("n", fmt.Sprintf(expression, i)); r.Error != nil {
 						b.Fatal(r.Error)
 					}
 				}

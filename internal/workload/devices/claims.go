@@ -8,6 +8,7 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
 
 	plan "github.com/berth-project/berth/internal/workload/plan/devices"
 )
@@ -33,8 +34,9 @@ type claim struct {
 	asked    int         // the round
 	// deep: it has selectors or sources, and only the goroutine counts it. begun: the goroutine has counted a part of it for a generation.
 	deep, begun bool
-	compiled    int   // so many of its expressions do compile
-	selections  []key // that its last count needed
+	compiled    int      // so many of its expressions do compile
+	selections  []key    // that its last count needed
+	expressions []string // likewise, with repeats
 }
 
 // Claim returns the charges of a claim that is made from a template, nil if there is no such template. After a change of devices, classes or
@@ -160,13 +162,13 @@ func (c *Catalog) pending() map[string][]*claim {
 func (c *Catalog) count(ctx context.Context, cl *claim) (cost int, done bool) {
 	c.mu.Lock()
 	generation, template := c.generation, cl.template
-	w := &world{Catalog: c, ctx: ctx, left: c.quantum, compiled: cl.compiled}
+	w := &world{Catalog: c, ctx: ctx, namespace: template.Namespace, left: c.quantum, compiled: cl.compiled}
 	c.mu.Unlock()
 	result := c.rules.Load().Charge(template, w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counted++
-	cl.selections, cl.begun, cl.compiled = w.used, w.unfinished, w.compiled
+	cl.selections, cl.expressions, cl.begun, cl.compiled = w.used, w.needed, w.unfinished, w.compiled
 	cost = max(1, c.quantum-w.left)
 	if w.unfinished || ctx.Err() != nil {
 		return cost, false
@@ -188,9 +190,11 @@ func same(a, b *plan.Claim) bool {
 // world is the world of one count of the goroutine.
 type world struct {
 	*Catalog
-	ctx  context.Context //nolint:containedctx // of the run of which this is a part
-	left int             // of the quantum
-	used []key
+	ctx       context.Context //nolint:containedctx // of the run of which this is a part
+	namespace string          // of the template
+	left      int             // of the quantum
+	used      []key
+	needed    []string // expressions
 	// deep: the count needs expressions. unfinished: it needs more than the quantum.
 	deep, unfinished bool
 	// expressions were asked for in this count; the first compiled ones are known to compile, whenever that was found.
@@ -206,6 +210,7 @@ func (w *world) Class(name string) (*resourcev1.DeviceClass, *plan.Problem) {
 func (w *world) Compiles(expression string) string {
 	w.deep = true
 	w.expressions++
+	w.needed = append(w.needed, expression)
 	if w.expressions <= w.compiled {
 		return ""
 	}
@@ -213,15 +218,22 @@ func (w *world) Compiles(expression string) string {
 		w.unfinished = true
 		return ""
 	}
-	w.left -= compiling(expression)
-	result := w.cel.GetOrCompile(expression)
-	if result.Error != nil {
+	if result := w.compile(expression); result.Error != nil {
 		return short(result.Error.Error())
 	}
 	if w.expressions == w.compiled+1 {
 		w.compiled++
 	}
 	return ""
+}
+
+// compile returns a compiled expression.
+func (w *world) compile(expression string) *dracel.CompilationResult {
+	result, now := w.cel.compile(w.namespace, expression)
+	if now {
+		w.left -= compiling(expression)
+	}
+	return result
 }
 
 func (w *world) Select(s plan.Selection) (*plan.Selected, *plan.Problem) {
@@ -233,7 +245,7 @@ func (w *world) Select(s plan.Selection) (*plan.Selected, *plan.Problem) {
 		return nil, problem
 	}
 	k := keyOf(s)
-	w.used = append(w.used, k)
+	w.used, w.needed = append(w.used, k), append(w.needed, s.Expressions...)
 	if w.unfinished {
 		return nil, &plan.Problem{Reading: true}
 	}

@@ -159,14 +159,6 @@ func (c *answers) retain(used map[key]bool) {
 
 // extend evaluates the remaining devices, until the quantum is spent.
 func (w *world) extend(a *answer, s plan.Selection) {
-	before := w.evaluated
-	defer func() {
-		if w.evaluated > before { // its expressions may have had to be compiled
-			for _, e := range s.Expressions {
-				w.left -= compiling(e)
-			}
-		}
-	}()
 	for i := range a.of.slices {
 		slice := a.of.slices[i].ResourceSlice
 		start, end := a.of.starts[slice], a.of.starts[slice]+len(slice.Spec.Devices)
@@ -205,7 +197,7 @@ func (w *world) extend(a *answer, s plan.Selection) {
 func (w *world) matches(expressions []string, d dracel.Device) (bool, error) {
 	w.evaluated++
 	for _, e := range expressions {
-		compiled := w.cel.GetOrCompile(e)
+		compiled := w.compile(e)
 		if compiled.Error != nil {
 			return false, compiled.Error
 		}
