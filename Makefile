@@ -103,7 +103,7 @@ STORM := $(GO) test -count 1 -timeout 2h -v -long -seed
 storm: build ## every write of every life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules, 10,000 worlds for each property; hours
 	@seed=$$(date +%s); export BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane'; set -ex; \
 		$(GO) test $$($(WORLDS)) -count 1 -timeout 2h -rapid.checks 10000 -rapid.seed $$seed -rapid.nofailfile; \
-		$(STORM) $$seed $(ARGS) ./internal/job/kind/all ./internal/job/controller ./internal/jobset/controller ./internal/training/controller; \
+		$(STORM) $$seed $(ARGS) ./internal/job/kind/all ./internal/job/controller ./internal/jobset/controller ./internal/training/controller ./internal/workload/follow; \
 		$(STORM) $$seed $(ARGS) -run 'Interrupted|Killed|Schedules|Failover|Restarts' ./test/compat; \
 		$(STORM) $$seed $(ARGS) -run '^TestFailures$$' ./test/multicluster; \
 		$(STORM) $$seed $(ARGS) -run 'Crash' ./test/e2e

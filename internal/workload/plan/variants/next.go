@@ -270,10 +270,12 @@ func (d *decider) mayRun(v *kueue.Workload) bool {
 	return rank < slices.Index(d.flavors, FlavorOf(d.admitted)) && rank < int(MigratesTo(d.o.Queue))
 }
 
-// activate makes the spec and the rank of the variants as they are to be. One is activated after better ones are back in their queue:
-// else the job starts with its flavor, and stops for theirs a moment later.
+// activate makes the spec and the rank of the variants as they are to be. One that was deactivated is activated once it has released its quota,
+// which another Workload may have by then. And it is activated after better ones are back in their queue: else the job starts with
+// its flavor, and stops for theirs a moment later.
 func (d *decider) activate() *Step {
-	for i, v := range d.variants {
+	comes := false // a better one
+	for _, v := range d.variants {
 		if lifecycle.IsFinished(v) || v.DeletionTimestamp != nil {
 			continue
 		}
@@ -282,7 +284,7 @@ func (d *decider) activate() *Step {
 			next.Annotations[lifecycle.VariantRankAnnotation], step.Workload = strconv.Itoa(rank), next
 		}
 		is := d.mayRun(v)
-		if is != lifecycle.IsActive(v) && !(is && slices.ContainsFunc(d.variants[:i], isReturning)) {
+		if is != lifecycle.IsActive(v) && (!is || mayReturn(v, comes)) {
 			next.Spec.Active, step.Workload = new(is), next
 			if is {
 				step.Events = []Event{{v, "ActivatedVariant", "It is tried again"}}
@@ -296,9 +298,13 @@ func (d *decider) activate() *Step {
 		if step.Workload != nil {
 			return step
 		}
+		comes = comes || isReturning(v) || is != lifecycle.IsActive(v)
 	}
 	return nil
 }
+
+// mayReturn reports whether an inactive variant may be activated now, given that a better one is about to be queued or not.
+func mayReturn(v *kueue.Workload, comes bool) bool { return !comes && !lifecycle.IsReserved(v) }
 
 // isReturning reports whether a variant that was deactivated is active again, and about to be queued.
 func isReturning(v *kueue.Workload) bool {
@@ -435,14 +441,14 @@ func (d *decider) giveUp() *Step {
 	})
 }
 
-// requeue returns a variant that made room for a better one to its queue, if no better one is admitted in its place.
+// requeue returns a variant that made room for a better one to its queue, if no better one is admitted in its place. A worse one may be.
 func (d *decider) requeue() *Step {
-	if d.admitted != nil || d.isOut() {
+	if d.isOut() {
 		return nil
 	}
 	for _, v := range d.variants {
 		if lifecycle.IsReserved(v) && lifecycle.IsActive(v) && !lifecycle.IsEvicted(v) {
-			return nil // it is preferred to the rest, and about to be admitted
+			return nil // it is preferred to the rest, and admitted or about to be
 		}
 		c := lifecycle.Condition(v, kueue.WorkloadRequeued)
 		if !lifecycle.IsActive(v) || lifecycle.IsReserved(v) || !lifecycle.IsRequeueBlocked(v) || c.Reason != kueue.ReasonFlavorMigration {

@@ -216,7 +216,7 @@ func TestActivatedInOrder(t *testing.T) {
 	is()
 	w.follow()
 	w.o.Parent.Spec.Active = new(true)
-	is("a") // which still holds its quota
+	is() // a still holds its quota, which another Workload may have got meanwhile
 	machine.Release(w.o.Parent, false, t0)
 	w.makeSteps(t, config)
 	if lifecycle.IsReserved(w.variant("a")) {
@@ -249,6 +249,28 @@ func TestMigration(t *testing.T) {
 	w.makeSteps(t, config)
 	if w.runs() != "a" || lifecycle.IsReserved(w.variant("b")) || !lifecycle.IsAdmitted(w.variant("a")) {
 		t.Errorf("it runs on %q", w.runs())
+	}
+}
+
+// A variant that made room for a better one, which then did not get the quota, is queued again though a worse one is admitted by then.
+func TestMadeRoomInVain(t *testing.T) {
+	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b", "c")
+	w.makeSteps(t, config)
+	w.reserve("b")
+	w.makeSteps(t, config)
+	machine.Evict(w.variant("b"), kueue.ReasonFlavorMigration, "", "", t0) // for a
+	w.makeSteps(t, config)
+	machine.Release(w.o.Parent, false, t0)
+	w.makeSteps(t, config)
+	w.reserve("c")
+	w.makeSteps(t, config)
+	if w.runs() != "c" || !lifecycle.IsRequeueBlocked(w.variant("b")) {
+		t.Fatalf("it runs on %q, and b has conditions %v", w.runs(), w.variant("b").Status.Conditions)
+	}
+	w.o.Now = metav1.NewTime(t0.Add(time.Minute))
+	w.makeSteps(t, config)
+	if b := w.variant("b"); lifecycle.IsRequeueBlocked(b) || !lifecycle.IsActive(b) {
+		t.Errorf("b is not queued again: %v", b.Status.Conditions)
 	}
 }
 
