@@ -95,7 +95,7 @@ func TestSortedReplaces(t *testing.T) {
 		}
 	}
 	n := 0
-	differences(before, now, compare, func(old, is item) { n++ })
+	differences(before, now, compare, func(_, _ item) { n++ })
 	if n != len(some) || now.right != before.right {
 		t.Errorf("%d items differ, want %d, all on the left", n, len(some))
 	}
