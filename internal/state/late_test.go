@@ -19,14 +19,14 @@ import (
 
 // TestLateHeads: after the events of random worlds, a state decides as one that evaluates all heads at once, and its lines are the same: no
 // late head loses a wake-up to slices that replace each other, evictions that fail, variants that migrate, or places on nodes. The
-// worlds are crowded: many queues borrow from few, and most releases may help in several of them.
+// worlds are full: many queues borrow from few, and most releases may help in several of them.
 func TestLateHeads(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		options := drawOptions(rt)
 		options.Fair, options.BlockAdmission = nil, false // with them heads are never late
 		m := newMachineOf(rt, options)
 		m.s.Record(1 << 30)
-		m.crowd(rt)
+		m.addBorrowers(rt)
 		actions := map[string]func(*rapid.T){"edit queue": func(t *rapid.T) { m.editQueue(t) }}
 		for name, action := range m.actions() {
 			switch {
@@ -46,15 +46,15 @@ func TestLateHeads(t *testing.T) {
 	})
 }
 
-// crowd adds queues that borrow from each other, and workloads for them.
-func (m *machine) crowd(t *rapid.T) {
+// addBorrowers adds queues that borrow from each other, and workloads for them.
+func (m *machine) addBorrowers(t *rapid.T) {
 	amount := func(most int) resource.Amount { return resource.Amount(rapid.IntRange(0, most).Draw(t, "amount")) }
-	m.s.Apply(SetCohort{Name: "crowd"})
-	m.s.Apply(SetCohort{Name: "crowd below", Parent: "crowd"})
-	m.cohorts["crowd"], m.cohorts["crowd below"] = Cohort{Name: "crowd"}, Cohort{Name: "crowd below", Parent: "crowd"}
+	m.s.Apply(SetCohort{Name: "lenders"})
+	m.s.Apply(SetCohort{Name: "lenders below", Parent: "lenders"})
+	m.cohorts["lenders"], m.cohorts["lenders below"] = Cohort{Name: "lenders"}, Cohort{Name: "lenders below", Parent: "lenders"}
 	for i := range 6 {
 		def := Queue{
-			Name: fmt.Sprint("crowd-", i), Cohort: rapid.SampledFrom([]string{"crowd", "crowd below"}).Draw(t, "cohort"), Namespaces: []workload.Term{{}},
+			Name: fmt.Sprint("borrower-", i), Cohort: rapid.SampledFrom([]string{"lenders", "lenders below"}).Draw(t, "cohort"), Namespaces: []workload.Term{{}},
 			Strict:      rapid.IntRange(0, 11).Draw(t, "strict") == 11,
 			Fungibility: flavor.Fungibility{TryNextWhenBorrowing: rapid.Bool().Draw(t, "try next"), PreemptionOverBorrowing: rapid.Bool().Draw(t, "over")},
 		}
@@ -81,7 +81,7 @@ func (m *machine) crowd(t *rapid.T) {
 		m.queues[def.Name] = def
 		m.s.Apply(SetQueue(def))
 	}
-	for range rapid.IntRange(6, 25).Draw(t, "crowd") {
+	for range rapid.IntRange(6, 25).Draw(t, "lenders") {
 		m.submit(t)
 	}
 	m.decideAll(t)

@@ -20,7 +20,7 @@ type publisher struct {
 	entries pieces[*entry]    // by record number; nil for a workload in no figure
 	touched []int32           // record numbers, with repeats
 	stale   []*seen           // queues and LocalQueues whose view may differ
-	changed []*localQueueView // scratch memory of Publish: those of LocalQueues that do differ
+	changed []*localQueueView // scratch memory of Publish: the views of LocalQueues that do differ
 	cohorts map[string]bool   // cohorts whose view may differ: true if their tree was edited
 	classes []classNote
 	traces  traces

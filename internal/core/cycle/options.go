@@ -42,7 +42,7 @@ type Options struct {
 	// nanoseconds; 0 is for ever.
 	ClaimTimeout workload.Instant
 	// LateHeads: the head of an inadmissible class that a release may help is evaluated when its turn comes, and not if earlier heads took
-	// what it wants by then. Without it heads are evaluated at once: so a flight record that does not have it decides as it did.
+	// that quota by then. Without it heads are evaluated at once: so a flight record that does not have it decides as it did.
 	LateHeads bool `json:",omitempty"`
 	// EditWindow is the least time between two evaluations of all workloads of a tree because of
 	// edits, in nanoseconds. spec: 10 §4.4.

@@ -292,8 +292,8 @@ func (c *Catalog) asked(namespace string, names ...string) {
 	}
 }
 
-// settle evaluates and reports until nothing is left to do.
-func (c *Catalog) settle(ctx context.Context) {
+// evaluateAll evaluates and reports until nothing is left to do.
+func (c *Catalog) evaluateAll(ctx context.Context) {
 	for {
 		c.evaluate(ctx)
 		c.report(ctx)
@@ -319,10 +319,10 @@ func TestCompiledOnce(t *testing.T) {
 	const n = 1000
 	c := filled(10)
 	c.distinct("n", n)
-	c.settle(t.Context())
+	c.evaluateAll(t.Context())
 	for i := range 3 {
 		c.put(0, int64(2+i))
-		c.settle(t.Context())
+		c.evaluateAll(t.Context())
 	}
 	c.charged(t, "n", "t0999", 1)
 	if c.cel.compiled != n+1 || len(c.cel.known) != n+1 {
@@ -330,30 +330,30 @@ func TestCompiledOnce(t *testing.T) {
 	}
 	c.changed = func(context.Context, bool) {}
 	c.renew()
-	c.settle(t.Context())
+	c.evaluateAll(t.Context())
 	c.distinct("n", n)
-	c.settle(t.Context())
+	c.evaluateAll(t.Context())
 	if c.cel.compiled != n+1 {
 		t.Errorf("compiled %d times, though there is room for those that no claim needed for a while", c.cel.compiled)
 	}
 }
 
-// TestHostileExpressions: a tenant with more expressions than there is room for has its own compiled again, and those that no claim needs go first.
+// TestHostileExpressions: a tenant with more expressions than there is room for has its own compiled again, and expressions that no claim needs go first.
 func TestHostileExpressions(t *testing.T) {
 	const few, plenty, idle, room = 20, 500, 30, 100
 	c := filled(2)
 	c.distinct("idle", idle)
-	c.settle(t.Context())
+	c.evaluateAll(t.Context())
 	c.changed = func(context.Context, bool) {}
 	c.distinct("other", few)
-	c.settle(t.Context())
+	c.evaluateAll(t.Context())
 	c.cel.limit = room * (c.cel.bytes / len(c.cel.known))
 	c.distinct("hostile", plenty)
-	c.settle(t.Context())
+	c.evaluateAll(t.Context())
 	before := c.cel.compiled
 	for i := range 3 {
 		c.put(0, int64(2+i))
-		c.settle(t.Context())
+		c.evaluateAll(t.Context())
 		if c.cel.bytes > c.cel.limit || c.cel.bytes < c.cel.limit/2 {
 			t.Fatalf("%d bytes of programs are kept, limited to %d", c.cel.bytes, c.cel.limit)
 		}

@@ -5,7 +5,7 @@ import (
 )
 
 // programs are the compiled expressions. An expression of a claim that some workload needs stays until all of them take more than a number
-// of bytes: then those go that no claim needs, and after them those of the namespace whose expressions take the most. So a namespace with
+// of bytes: then the expressions go that no claim needs, and after them expressions of the namespace with the most. So a namespace with
 // many expressions has its own ones compiled again.
 type programs struct {
 	compiler     compiler
