@@ -109,12 +109,13 @@
 // # Workloads
 //
 //	submit NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND]
-//	       [owner=UID] [replaces=NAME] [gated] [checked] [problem=WHY] [PODS]
+//	       [owner=UID] [replaces=NAME] [min-run=SECONDS] [gated] [checked] [problem=WHY] [PODS]
 //	       [/ NAME [xCOUNT] [PODS] ...]
 //
 // is a workload, or copies of it named NAME-0001 and so on; the name of a
 // finished or deleted workload may be used again. at is its creation, by default now.
-// replaces names the slice of the same owner that it replaces; gated prevents it from
+// replaces names the slice of the same owner that it replaces; min-run is how long it runs before it is
+// preempted, unless no others suffice; gated prevents it from
 // preempting, problem from being admitted; checked adds checks after its quota reservation.
 // After each / follows a pod set with the number of its pods; the words before the first /
 // are one pod set "main" of one pod. PODS are
@@ -127,15 +128,15 @@
 // pod sets of a group get the same flavors; affinities are alternatives; elastic ones keep their
 // places when a slice replaces another one.
 //
-//	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated]
+//	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [min-run=SECONDS] [gated]
 //	     [gate=open|closed] [problem=WHY] [rest=yes|no] [ready=yes|no] [PODS] [/ NAME [xCOUNT] [PODS] ...]
 //
 // changes the named values, and pod sets as a whole. stale is an update that arrives late,
 // older than the known one. problem=none ends a problem; rest=yes keeps it out of its queue
 // for now; ready is about all pods of a workload.
 //
-//	reserve NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [pending]
-//	        FLAVOR/RESOURCE=AMOUNT ...
+//	reserve NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID]
+//	        [min-run=SECONDS] [pending] FLAVOR/RESOURCE=AMOUNT ...
 //
 // is a workload with a reservation that another controller wrote, since that second or now.
 // It is admitted unless its checks are pending.

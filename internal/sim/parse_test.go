@@ -127,8 +127,8 @@ func TestWorkload(t *testing.T) {
 		want state.Workload
 	}{
 		"plain": {"submit w cpu=1", with(func(*state.Workload) {})},
-		"said": {"submit w queue=A namespace=n prio=-3 at=0 owner=o replaces=v gated cpu=1", with(func(w *state.Workload) {
-			w.LocalQueue, w.Namespace, w.Priority, w.Created, w.Since, w.Owner, w.Replaces, w.Gated = "A", "n", -3, 0, 0, "o", "v", true
+		"said": {"submit w queue=A namespace=n prio=-3 at=0 owner=o replaces=v min-run=3 gated cpu=1", with(func(w *state.Workload) {
+			w.LocalQueue, w.Namespace, w.Priority, w.Created, w.Since, w.Owner, w.Replaces, w.MinRun, w.Gated = "A", "n", -3, 0, 0, "o", "v", 3e9, true
 		})},
 		"no pods": {"submit w / main", with(func(w *state.Workload) { w.PodSets = []state.PodSet{pods("main", 1)} })},
 		"pod sets": {"submit w gpu=1 / a x3 min=2 group=g cpu=3 / b x1 memory=1Ki", with(func(w *state.Workload) {
@@ -150,9 +150,11 @@ func TestWorkload(t *testing.T) {
 		"gate open":  {"submit w gated cpu=1\nedit w gate=open", with(func(w *state.Workload) { w.Version, w.Generation = 2, 2 })},
 		"gate shut":  {"submit w cpu=1\nedit w gate=closed", with(func(w *state.Workload) { w.Version, w.Generation, w.Gated = 2, 2, true })},
 		"still shut": {"submit w gated cpu=1\nedit w prio=1", with(func(w *state.Workload) { w.Version, w.Generation, w.Gated, w.Priority = 2, 2, true, 1 })},
+		"no minimum": {"submit w min-run=3 cpu=1\nedit w min-run=0", with(func(w *state.Workload) { w.Version, w.Generation = 2, 2 })},
+		"minimum":    {"submit w min-run=3 cpu=1\nedit w", with(func(w *state.Workload) { w.Version, w.MinRun = 2, 3e9 })},
 		"finished":   {"submit w cpu=1\nfinish w", with(func(w *state.Workload) { w.Version, w.Queueable = 2, false })},
-		"reserved": {"reserve w queue=A f/cpu=1 prio=4 at=7 since=9 owner=o", with(func(w *state.Workload) {
-			w.LocalQueue, w.Queue, w.Priority, w.Created, w.Since, w.ReservedAt, w.Owner = "A", "A", 4, 7e9, 7e9, 9e9, "o"
+		"reserved": {"reserve w queue=A f/cpu=1 prio=4 at=7 since=9 owner=o min-run=5", with(func(w *state.Workload) {
+			w.LocalQueue, w.Queue, w.Priority, w.Created, w.Since, w.ReservedAt, w.Owner, w.MinRun = "A", "A", 4, 7e9, 7e9, 9e9, "o", 5e9
 			w.Reserved, w.Admitted, w.Held, w.PodSets = true, true, held, plain
 		})},
 		"pending": {"reserve w queue=A f/cpu=1 pending", with(func(w *state.Workload) {

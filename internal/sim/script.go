@@ -145,9 +145,9 @@ var commands = map[string]command{
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +
-		"[gated] [checked] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
-	"reserve": {"NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [pending] FLAVOR/RESOURCE=AMOUNT ...", (*player).reserve, false},
-	"edit": {"NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [gated] [gate=open|closed] " +
+		"[min-run=SECONDS] [gated] [checked] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
+	"reserve": {"NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [min-run=SECONDS] [pending] FLAVOR/RESOURCE=AMOUNT ...", (*player).reserve, false},
+	"edit": {"NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [min-run=SECONDS] [gated] [gate=open|closed] " +
 		"[problem=WHY] [rest=yes|no] [ready=yes|no] " +
 		"[PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).edit, false},
 	"finish":  {"NAME", (*player).finish, false},

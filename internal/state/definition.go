@@ -34,6 +34,7 @@ type rare struct {
 	Holds      bool
 	Divisible  bool
 	Problem    *workload.Problem
+	MinRun     workload.Instant
 	Placed     []PodSetPlacement
 	Delayed    []string
 	PlaceNow   bool
@@ -60,10 +61,12 @@ func (s *State) definition(r *record, def *Workload, before *shape) *definition 
 	switch {
 	case def.Reserved:
 		d.rare = &rare{
-			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
 		}
-	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil:
-		d.rare = &rare{Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Divisible: def.Divisible, Problem: def.Problem}
+	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil || def.MinRun != 0:
+		d.rare = &rare{
+			Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Divisible: def.Divisible, Problem: def.Problem, MinRun: def.MinRun,
+		}
 	case def.Divisible:
 		d.rare = &divisible
 	}
@@ -81,7 +84,7 @@ func (d *definition) workload(resources []string) Workload {
 		UID: d.r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: d.Generation,
 		LocalQueue: d.localQueue.Name, Priority: d.Priority, Created: d.Created, Since: d.Since, PodSets: d.shape.definition(resources),
 		Owner: d.Owner, Replaces: d.Replaces, VariantOf: d.VariantOf, Rank: d.Rank, Holds: d.Holds, Divisible: d.Divisible,
-		Gated: d.Gated, Problem: d.Problem, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
+		Gated: d.Gated, Problem: d.Problem, MinRun: d.MinRun, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,
 		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Placed: d.Placed, Delayed: d.Delayed,
 		PlaceNow: d.PlaceNow, Unhealthy: d.Unhealthy, Updates: d.Updates,

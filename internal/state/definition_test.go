@@ -33,6 +33,7 @@ func TestSamePlace(t *testing.T) {
 		"LocalQueue":      {edit: func(d *Workload) { d.LocalQueue = "q1-0" }, anew: waiting},
 		"owner":           {edit: func(d *Workload) { d.Owner = "o" }, anew: always},
 		"what it follows": {edit: func(d *Workload) { d.Replaces = "before" }, anew: always},
+		"minimum":         {edit: func(d *Workload) { d.MinRun = 5 }, anew: never},
 		"gated":           {edit: func(d *Workload) { d.Gated = true }, anew: waiting},
 		"resting":         {edit: func(d *Workload) { d.Resting = true }, anew: waiting},
 		"queueable":       {edit: func(d *Workload) { d.Queueable = false }, anew: waiting},
@@ -60,6 +61,9 @@ func TestSamePlace(t *testing.T) {
 				s.Apply(SetWorkload(def))
 				if anew := r.wl != before; anew != tc.anew[i] {
 					t.Errorf("placed anew: %v, want %v", anew, tc.anew[i])
+				}
+				if r.wl.MinRun != def.MinRun {
+					t.Errorf("the minimum of its value is %d", r.wl.MinRun)
 				}
 				if !def.Reserved { // then this is not kept
 					def.Queue, def.Held, def.ReservedAt = "", nil, 0

@@ -133,6 +133,8 @@ type Workload struct {
 	Divisible bool   `json:",omitempty"`
 	// Gated: it may not preempt others.
 	Gated bool
+	// MinRun is how long it runs at least before it is preempted, unless no other victims suffice; 0 for no time.
+	MinRun workload.Instant `json:",omitempty"`
 	// Problem is why it cannot be admitted whatever quota is free; nil for none.
 	Problem *workload.Problem
 	// Resting: it is backed off: it will be pending, but not before a time that the caller knows.

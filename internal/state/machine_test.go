@@ -236,9 +236,15 @@ func (m *machine) submit(t *rapid.T) {
 		o.def.Created = workload.Instant(rapid.Int64Range(0, m.now).Draw(t, "created"))
 	}
 	o.def.Since = o.def.Created
+	o.def.MinRun = drawMinRun(t)
 	m.shape(t, &o.def)
 	m.objects[o.def.UID] = o
 	m.set(o)
+}
+
+// drawMinRun draws a minimum run time; a step takes 1.
+func drawMinRun(t *rapid.T) workload.Instant {
+	return rapid.SampledFrom([]workload.Instant{0, 0, 3, 10, 1000}).Draw(t, "minimum")
 }
 
 // lqNames are the names of LocalQueues.
@@ -553,7 +559,7 @@ func (m *machine) editWorkload(t *rapid.T) {
 	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
 	switch {
 	case o.def.Reserved || o.admission != nil:
-		o.def.Priority = rapid.Int64Range(0, 3).Draw(t, "priority")
+		o.def.Priority, o.def.MinRun = rapid.Int64Range(0, 3).Draw(t, "priority"), drawMinRun(t)
 	case rapid.Bool().Draw(t, "move"):
 		o.def.LocalQueue = rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "to")
 	default:

@@ -83,6 +83,7 @@ func (s *State) setWorkload(def *Workload) {
 		s.charge(followed)
 	}
 	if s.stays(r, def, before) {
+		r.wl.MinRun = def.MinRun
 		if p := s.replacedSlice(r); def.Admitted != before.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it replaces p now
 			s.charge(r)
 			s.updateRelated(r, nil)
@@ -411,7 +412,7 @@ func (s *State) intern(r *record) {
 	*r.wl = workload.Workload{
 		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
 		PodSets: r.class.shape.podSets, Class: r.class.id, Line: r.class.line, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "",
-		Variant: def.VariantOf != "", Problem: def.Problem,
+		Variant: def.VariantOf != "", Problem: def.Problem, MinRun: def.MinRun,
 	}
 	if old != nil && was == r.class {
 		r.wl.Scan = old.Scan

@@ -69,7 +69,10 @@ type NominationMemory struct {
 }
 
 // VictimMemory is about a victim that has not left yet.
-type VictimMemory struct{ UID, Reason string }
+type VictimMemory struct {
+	UID, Reason string
+	Ran         workload.Instant `json:",omitempty"`
+}
 
 // HeadReservationMemory is about quota kept for the head of a strict queue.
 type HeadReservationMemory struct {
@@ -189,7 +192,7 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 			m.Nomination.Replaces = c.replaces.UID
 		}
 		for _, v := range c.remaining() {
-			m.Nomination.Victims = append(m.Nomination.Victims, VictimMemory{v.Workload.UID, v.Reason})
+			m.Nomination.Victims = append(m.Nomination.Victims, VictimMemory{v.Workload.UID, v.Reason, v.Ran})
 		}
 	}
 	if s := q.headReservation; s != nil {
@@ -326,7 +329,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 		c = &nomination{preemptor: get(m.Nomination.Preemptor), replaces: get(m.Nomination.Replaces), usage: w.Ledger.Recall(m.Nomination.Usage, m.Nomination.Rest), level: m.Nomination.Level, since: m.Nomination.Since, expired: m.Nomination.Expired, places: m.Nomination.Places}
 		for _, v := range m.Nomination.Victims {
 			if wl := get(v.UID); wl != nil {
-				c.victims = append(c.victims, preempt.Victim{Workload: wl, Node: w.Queues[wl.Queue].Node, Reason: v.Reason})
+				c.victims = append(c.victims, preempt.Victim{Workload: wl, Node: w.Queues[wl.Queue].Node, Reason: v.Reason, Ran: v.Ran})
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 	}
 	if e.targets = w.leavingWithPlaces(e); e.targets == nil && w.flavors.NoPreemption == nil {
 		w.frs = e.got.Needs(w.frs)
-		e.targets = w.preemption(e, e.got.Usage, w.frs, e.got.Placed).victims
+		e.targets = w.spareEarly(e, w.preemption(e, e.got.Usage, w.frs, e.got.Placed))
 		w.placeWithout(e, podSets)
 	}
 }
@@ -258,14 +258,29 @@ func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR, 
 	w.answers = slices.Grow(w.answers, 1)[:n+1] // reuses its memory
 	a := &w.answers[n]
 	a.requests, a.need = requests.Copy(a.requests), append(a.need[:0], need...)
+	w.aimVictims(e, a, placed)
+	a.victims, a.reach = w.victims.Targets()
+	return a
+}
+
+// aimVictims sets the search for victims to a question.
+func (w *World) aimVictims(e *entry, a *answer, placed []flavor.PlaceGroup) {
 	s := &w.victims
 	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, a.requests, a.need
 	if s.Standing = nil; e.q.UsageBased {
 		s.Standing = w.StandingOf
 	}
 	s.Places = w.fitsWithPlaces(e.q, w.podSetsAt, placed)
-	a.victims, a.reach = s.Targets()
-	return a
+}
+
+// spareEarly returns the victims of the answer about a whole assignment, or others of which fewer have just started. The flavors are found without
+// it: they must not depend on the time, since no wake condition does.
+func (w *World) spareEarly(e *entry, a *answer) []preempt.Victim {
+	if !slices.ContainsFunc(a.victims, func(v preempt.Victim) bool { return v.Workload.Early(w.round.now) }) {
+		return a.victims
+	}
+	w.aimVictims(e, a, e.got.Placed)
+	return w.victims.Spare(a.victims, w.round.now)
 }
 
 // oracle runs the whole preemption search for a flavor. spec: 10 §4.6.3, §6 #30.

@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"slices"
+	"time"
 
 	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/preempt"
@@ -265,14 +266,21 @@ func (c *round) migrate(e *entry, leaving []preempt.Victim) {
 
 // evict evicts the targets of a head, which are out of the forest, and nominates it.
 func (c *round) evict(e *entry) {
+	for i := range e.targets {
+		if v := &e.targets[i]; v.Ran == 0 && v.Reason != preempt.Migration && v.Workload.Early(c.now) {
+			v.Ran = max(1, c.now-v.Workload.ReservedAt)
+		}
+	}
 	c.hold(e, e.targets)
 	var evict []preempt.Victim
 	record := c.record(e)
 	record.Victims = make([]trace.Victim, 0, len(e.targets))
 	for _, v := range e.targets {
-		record.Victims = append(record.Victims, trace.Victim{
-			Key: v.Workload.Key, UID: v.Workload.UID, Queue: c.w.byNode[v.Node].Name, Reason: v.Reason,
-		})
+		victim := trace.Victim{Key: v.Workload.Key, UID: v.Workload.UID, Queue: c.w.byNode[v.Node].Name, Reason: v.Reason}
+		if v.Ran > 0 {
+			victim.Ran, victim.MinRun = time.Duration(v.Ran), time.Duration(v.Workload.MinRun)
+		}
+		record.Victims = append(record.Victims, victim)
 		if !v.Workload.Evicting {
 			c.w.SetEvicting(v.Workload, true)
 			if evict == nil {

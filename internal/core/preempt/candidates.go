@@ -9,17 +9,28 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Holders have two parts, in this order.
+// Candidates have parts, in this order: those being evicted, the rest and, in a search that spares them, those that have not run for
+// their minimum.
 const (
 	leaving = iota
 	staying
+	early
 	parts
 )
 
-// start returns cursors at the first candidates of a queue in either part, and reports whether
+// partsOf returns cursors before the parts of a queue.
+func (s *Search) partsOf(h *Holders) [parts]cursor {
+	at := [parts]cursor{leaving: {in: &h.leaving}, staying: {in: &h.staying}, early: {in: &s.none}}
+	if s.sparing {
+		at[staying].only, at[early] = notEarly, cursor{in: &h.staying, only: onlyEarly}
+	}
+	return at
+}
+
+// start returns cursors at the first candidates of a queue in each part, and reports whether
 // there are any.
 func (s *Search) start(h *Holders, of *Candidates) (at [parts]cursor, found bool) {
-	at = [parts]cursor{{in: &h.leaving}, {in: &h.staying}}
+	at = s.partsOf(h)
 	for part := range at {
 		if s.seek(&at[part], of) != nil {
 			found = true
@@ -34,8 +45,8 @@ func (s *Search) startOf(n quota.Node, h *Holders) (at [parts]cursor, found bool
 	if n != s.Node || s.Standing == nil {
 		return s.start(h, of)
 	}
-	for part, in := range []*sorted{leaving: &h.leaving, staying: &h.staying} {
-		s.ranked[part] = s.rank(s.ranked[part][:0], in, of)
+	for part, c := range s.partsOf(h) {
+		s.ranked[part] = s.rank(s.ranked[part][:0], c, of)
 		own := &s.byUsage[part]
 		if own.chunks = own.chunks[:0]; len(s.ranked[part]) > 0 {
 			own.chunks, found = append(own.chunks, s.ranked[part]), true
@@ -51,10 +62,10 @@ type ranked struct {
 	standing order.Standing
 }
 
-// rank appends the candidates of a sequence: the higher standing first, else in their order.
-func (s *Search) rank(to []*workload.Workload, in *sorted, of *Candidates) []*workload.Workload {
+// rank appends the candidates from a place on: the higher standing first, else in their order.
+func (s *Search) rank(to []*workload.Workload, c cursor, of *Candidates) []*workload.Workload {
 	s.ranks = s.ranks[:0]
-	for c := (cursor{in: in}); s.seek(&c, of) != nil; c.step() {
+	for ; s.seek(&c, of) != nil; c.step() {
 		s.ranks = append(s.ranks, ranked{c.get(), s.Standing(c.get())})
 	}
 	slices.SortStableFunc(s.ranks, func(a, b ranked) int { return cmp.Compare(b.standing, a.standing) })
@@ -74,7 +85,7 @@ func (s *Search) seek(c *cursor, of *Candidates) *workload.Workload {
 			c.chunk, c.i = len(c.in.chunks), 0
 			break
 		}
-		if s.candidate(w, of) {
+		if (c.only == all || w.Early(s.now) == (c.only == onlyEarly)) && s.candidate(w, of) {
 			return w
 		}
 		c.step()
@@ -167,7 +178,7 @@ func (s *Search) fits(borrow bool) bool {
 func (s *Search) takeVictim(w *workload.Workload, n quota.Node, reason string) *taken {
 	s.Visited++
 	s.Ledger.Release(n, w.Usage)
-	s.taken = append(s.taken, taken{Victim: Victim{w, n, reason}})
+	s.taken = append(s.taken, taken{Victim: Victim{Workload: w, Node: n, Reason: reason}})
 	return &s.taken[len(s.taken)-1]
 }
 

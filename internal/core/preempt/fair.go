@@ -10,8 +10,9 @@ import (
 // rival is a queue with candidates.
 type rival struct {
 	node  quota.Node
-	at    [parts]cursor      // at the first candidate left of either part
+	at    [parts]cursor      // at the first candidate left of each part
 	head  *workload.Workload // the first candidate left, nil for none
+	part  int                // of the head
 	retry *workload.Workload // the first one that failed its test
 }
 
@@ -37,17 +38,33 @@ func (s *Search) fair() []Victim {
 	mark := s.Ledger.Mark()
 	defer s.Ledger.Rollback(mark)
 	s.Ledger.Charge(s.Node, s.Requests)
-	s.taken = s.taken[:0]
+	s.taken, s.from, s.to = s.taken[:0], leaving, early
 	s.plant()
 	if len(s.rivals) == 0 {
 		return nil
 	}
-	s.arrange()
-	if s.firstRound() || (len(s.Fair.Strategies) > 1 && s.secondRound()) {
+	if s.rounds() || (s.sparing && s.roundsOfEarly()) {
 		return s.fillBack(func(back *taken) bool { return s.fitsOnceMore() && s.justified(back) })
 	}
 	s.tally()
 	return nil
+}
+
+// rounds reports whether the preemptor fits after both rounds with the present heads.
+func (s *Search) rounds() bool {
+	s.arrange()
+	return s.firstRound() || (len(s.Fair.Strategies) > 1 && s.secondRound())
+}
+
+// roundsOfEarly is rounds with the candidates that are Early.
+func (s *Search) roundsOfEarly() bool {
+	s.from, s.to = early, parts
+	for i := range s.rivals {
+		r := &s.rivals[i]
+		r.retry = nil
+		s.setHead(r)
+	}
+	return s.rounds()
 }
 
 // fitsOnceMore reports whether the preemptor, which is charged, fits.
@@ -251,21 +268,21 @@ func (s *Search) sprout(b branch) {
 	}
 }
 
-// setHead finds the first candidate left.
+// setHead finds the first candidate left of the parts of these rounds.
 func (s *Search) setHead(r *rival) {
-	if r.head = r.at[leaving].get(); r.head == nil {
-		r.head = r.at[staying].get()
+	r.head = nil
+	for r.part = s.from; r.part < s.to; r.part++ {
+		if r.head = r.at[r.part].get(); r.head != nil {
+			return
+		}
 	}
 }
 
 // advance moves r past its first candidate.
 func (s *Search) advance(r *rival) {
-	part := leaving
-	if r.at[leaving].get() == nil {
-		part = staying
-	}
-	r.at[part].step()
-	s.seek(&r.at[part], s.candidatesOf(r.node))
+	at := &r.at[r.part]
+	at.step()
+	s.seek(at, s.candidatesOf(r.node))
 	s.setHead(r)
 }
 

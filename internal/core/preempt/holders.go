@@ -175,10 +175,20 @@ func (s *sorted) blank(capacity int) []*workload.Workload {
 	return make([]*workload.Workload, 0, capacity)
 }
 
+// filter is which workloads of a sequence a search visits.
+type filter int8
+
+const (
+	all filter = iota
+	notEarly
+	onlyEarly
+)
+
 // cursor is a place in a sequence that does not change meanwhile.
 type cursor struct {
 	in       *sorted
 	chunk, i int
+	only     filter
 }
 
 // get returns the workload there, nil past the end.

@@ -43,6 +43,8 @@ type Victim struct {
 	Workload *workload.Workload
 	Node     quota.Node
 	Reason   string
+	// Ran is how long it had run when it was evicted, if that was less than its MinRun; else 0.
+	Ran workload.Instant
 }
 
 // Search is the world of one preemptor. It may be reused with other fields: then it allocates
@@ -73,6 +75,8 @@ type Search struct {
 	Visited int // candidates that all searches so far have visited, taken ones twice
 
 	reach      trace.Reach
+	sparing    bool // candidates that are Early at the time now come last
+	now        workload.Instant
 	candidates [relations]Candidates
 	buffers
 }
@@ -80,6 +84,7 @@ type Search struct {
 // buffers is memory that is kept for the next search.
 type buffers struct {
 	rest    resource.Vector
+	none    sorted        // empty
 	byUsage [parts]sorted // the candidates of the own queue, if they have standings
 	ranked  [parts][]*workload.Workload
 	ranks   []ranked
@@ -87,6 +92,7 @@ type buffers struct {
 	heads   []head
 	taken   []taken
 
+	from, to int // the parts whose candidates are the heads of rivals
 	rivals   []rival
 	branches []branch
 	way      []int32 // from the root to the branch picked last; indices of branches
@@ -111,13 +117,42 @@ func (s *Search) Targets() ([]Victim, trace.Reach) {
 	if s.Quota.Root(s.Node) == quota.None {
 		return nil, s.reach // below a cycle nothing ever fits
 	}
+	victims := s.find()
+	return victims, s.reach
+}
+
+func (s *Search) find() []Victim {
 	for r := range relations {
 		s.candidates[r] = s.Policy.Candidates(r, s.Preemptor)
 	}
 	if s.Fair != nil {
-		victims := s.fair()
-		return victims, s.reach
+		return s.fair()
 	}
-	victims := s.classical()
-	return victims, s.reach
+	return s.classical()
+}
+
+// Spare returns the victims that Targets has returned for the same question. If some of them are Early at a time, it searches again, with all
+// such candidates after all others, and returns those victims if fewer of them are Early. The time decides which victims there are, and
+// never whether there are any: a preemptor that has none need not be evaluated again when a minimum ends.
+func (s *Search) Spare(victims []Victim, now workload.Instant) []Victim {
+	before := countEarly(victims, now)
+	if before == 0 {
+		return victims
+	}
+	s.sparing, s.now = true, now
+	others := s.find()
+	s.sparing = false
+	if len(others) > 0 && countEarly(others, now) < before {
+		return others
+	}
+	return victims
+}
+
+func countEarly(victims []Victim, now workload.Instant) (n int) {
+	for i := range victims {
+		if victims[i].Workload.Early(now) {
+			n++
+		}
+	}
+	return n
 }

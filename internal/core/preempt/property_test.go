@@ -129,6 +129,8 @@ func drawHolder(t *rapid.T, i int) *workload.Workload {
 	}
 	wl.Reserved, wl.ReservedAt = true, workload.Instant(pick(t, "at", 0, 1, 2, 3, 4, 5))
 	wl.Evicting = pick(t, "leaving", 0, 0, 0, 0, 0, 0, 0, 1) == 1
+	wl.Tentative = pick(t, "tentative", 0, 0, 0, 0, 0, 0, 0, 1) == 1
+	wl.MinRun = workload.Instant(pick(t, "minimum", 0, 0, 1, 3, 5, 9))
 	return wl
 }
 
@@ -160,37 +162,46 @@ func TestProperties(t *testing.T) {
 			return
 		}
 		found++
-		seen := map[string]bool{}
-		for _, v := range victims {
-			if seen[v.Workload.UID] {
-				rt.Fatalf("%s is a victim twice", v.Workload.UID)
-			}
-			seen[v.Workload.UID] = true
-			s.checkAllowed(rt, v)
-		}
-		mark := w.l.Mark()
-		defer w.l.Rollback(mark)
-		for _, v := range victims {
-			w.l.Release(v.Node, v.Workload.Usage)
-		}
-		if !w.l.Fits(s.Node, s.Requests) {
-			rt.Fatalf("the preemptor does not fit without %v", describe(victims))
-		}
-		borrows := false
-		for _, e := range s.Requests.Quota {
-			borrows = borrows || w.f.Borrowing(s.Node, e.FR, e.Amount)
-		}
-		for _, v := range victims[:len(victims)-1] {
-			w.l.Charge(v.Node, v.Workload.Usage)
-			// An attempt that does not borrow may also need a victim for that alone.
-			if w.l.Fits(s.Node, s.Requests) && (borrows || s.ownQuotaSuffices()) {
-				rt.Fatalf("%s could have stayed, of %v", v.Workload.UID, describe(victims))
-			}
-			w.l.Release(v.Node, v.Workload.Usage)
+		w.checkVictims(rt, s, victims)
+		w.checkVictims(rt, s, s.Spare(victims, 5))
+		if diff := cmp.Diff(before, w.usage()); diff != "" {
+			rt.Fatalf("looking for others changed the forest:\n%s", diff)
 		}
 	})
 	if found < 50 {
 		t.Errorf("victims were found %d times only: the worlds are not what they should be", found)
+	}
+}
+
+// checkVictims checks victims of a search that is not fair.
+func (w *world) checkVictims(t *rapid.T, s *Search, victims []Victim) {
+	seen := map[string]bool{}
+	for _, v := range victims {
+		if seen[v.Workload.UID] {
+			t.Fatalf("%s is a victim twice", v.Workload.UID)
+		}
+		seen[v.Workload.UID] = true
+		s.checkAllowed(t, v)
+	}
+	mark := w.l.Mark()
+	defer w.l.Rollback(mark)
+	for _, v := range victims {
+		w.l.Release(v.Node, v.Workload.Usage)
+	}
+	if !w.l.Fits(s.Node, s.Requests) {
+		t.Fatalf("the preemptor does not fit without %v", describe(victims))
+	}
+	borrows := false
+	for _, e := range s.Requests.Quota {
+		borrows = borrows || w.f.Borrowing(s.Node, e.FR, e.Amount)
+	}
+	for _, v := range victims[:len(victims)-1] {
+		w.l.Charge(v.Node, v.Workload.Usage)
+		// An attempt that does not borrow may also need a victim for that alone.
+		if w.l.Fits(s.Node, s.Requests) && (borrows || s.ownQuotaSuffices()) {
+			t.Fatalf("%s could have stayed, of %v", v.Workload.UID, describe(victims))
+		}
+		w.l.Release(v.Node, v.Workload.Usage)
 	}
 }
 

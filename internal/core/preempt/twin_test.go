@@ -18,6 +18,16 @@ import (
 type twin struct {
 	*Search
 	p *plain
+	// last are candidates that come after all others.
+	last func(*workload.Workload) bool
+}
+
+// spares returns 1 for a candidate that comes after all others, else 0.
+func (t *twin) spares(c *workload.Workload) int64 {
+	if t.last != nil && t.last(c) {
+		return 1
+	}
+	return 0
 }
 
 func (t *twin) passes(c *workload.Workload, n quota.Node) bool {
@@ -53,7 +63,7 @@ func (t *twin) candidates() (cs []keyed, terms map[string]variant) {
 			if t.passes(c, n) {
 				v, reason := as(c)
 				terms[c.UID] = v
-				cs = append(cs, keyed{Victim{c, n, reason}, append([]int64{truth(c.Evicting), int64(v.list), t.usageKey(c, n)}, keysOf(c)...)})
+				cs = append(cs, keyed{Victim{Workload: c, Node: n, Reason: reason}, append([]int64{truth(c.Evicting), t.spares(c), int64(v.list), t.usageKey(c, n)}, keysOf(c)...)})
 			}
 		}
 	}
@@ -195,7 +205,7 @@ func TestClassicalTwin(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w, s := drawSearch(rt)
 		got, reach := s.Targets()
-		want := (&twin{s, w.plainOf(s)}).classical()
+		want := (&twin{s, w.plainOf(s), nil}).classical()
 		if diff := cmp.Diff(inOrder(want), inOrder(got)); diff != "" {
 			rt.Fatalf("victims (-twin +search):\n%s", diff)
 		}
@@ -217,7 +227,7 @@ func TestClassicalTwin(t *testing.T) {
 // checkReach holds the reach against what is plain to see.
 func (w *world) checkReach(t *rapid.T, s *Search, r trace.Reach) {
 	p := w.plainOf(s)
-	tw := &twin{s, p}
+	tw := &twin{s, p, nil}
 	own, others := 0, 0
 	for n, ws := range p.members {
 		for _, c := range ws {

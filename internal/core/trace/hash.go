@@ -68,6 +68,10 @@ func (l *Attempt) Hash(h *Hash) {
 		v := &l.Victims[i]
 		h.Text(v.UID)
 		h.Text(v.Reason)
+		if v.MinRun > 0 {
+			h.Number(int64(v.Ran))
+			h.Number(int64(v.MinRun))
+		}
 	}
 	h.Number(int64(len(l.WakesOn)))
 	for _, fr := range l.WakesOn {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-project/berth/internal/core/resource"
 )
@@ -219,6 +220,27 @@ type Victim struct {
 	Key        string // "" if it is not named, see Attempt.Naming
 	UID, Queue string
 	Reason     string // spec: 10 §4.7.2
+	// Ran is how long it had run when it was chosen, and MinRun how long it runs at least as a rule, if that is longer; else both are 0.
+	Ran, MinRun time.Duration `json:",omitempty"`
+}
+
+// early is a clause about a victim that has not run for its minimum, "" for others.
+func (v *Victim) early() string {
+	if v.MinRun == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", although it started %s ago of the %s that it asks for", length(v.Ran), length(v.MinRun))
+}
+
+// length is a time in whole seconds, without units that are 0.
+func length(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	for _, zero := range [...][2]string{{"m0s", "m"}, {"h0m", "h"}} {
+		if cut, has := strings.CutSuffix(text, zero[0]); has {
+			text = cut + zero[1]
+		}
+	}
+	return text
 }
 
 // Attempt is the record of one evaluation of one workload.
@@ -312,7 +334,7 @@ func (l *Attempt) Naming(visible func(namespace string) bool) *Attempt {
 	out.Victims = slices.Clone(l.Victims)
 	for i := range out.Victims {
 		if namespace, _, _ := strings.Cut(out.Victims[i].Key, "/"); !visible(namespace) {
-			out.Victims[i].Key, out.Victims[i].UID = "", ""
+			out.Victims[i] = Victim{Queue: out.Victims[i].Queue, Reason: out.Victims[i].Reason}
 		}
 	}
 	return &out
@@ -370,7 +392,7 @@ func (l *Attempt) String() string {
 		}
 	}
 	for _, v := range l.Victims {
-		fmt.Fprintf(&b, "  preempts %s in %s: %s\n", cmp.Or(v.Key, "a workload of another namespace"), v.Queue, v.Reason)
+		fmt.Fprintf(&b, "  preempts %s in %s: %s%s\n", cmp.Or(v.Key, "a workload of another namespace"), v.Queue, v.Reason, v.early())
 	}
 	if len(l.WakesOn) > 0 {
 		fmt.Fprintf(&b, "  wakes on a release of %s\n", strings.Join(l.Wakes(), ", "))

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,8 +89,11 @@ func TestString(t *testing.T) {
 			{"workers", 2, []Choice{{Amount: 8 << 30, FR: table.FR("ondemand", "memory"), Mode: Reclaim, Level: 2}}, nil, false},
 		},
 		Refusals: []Refusal{refusal},
-		Victims:  []Victim{{"team/old", "u1", "other", "InCohortReclamation"}},
-		WakesOn:  []resource.FR{table.FR("spot", "cpu"), table.FR("ondemand", "memory")}, Table: table.Frozen(),
+		Victims: []Victim{
+			{Key: "team/old", UID: "u1", Queue: "other", Reason: "InCohortReclamation"},
+			{Key: "team/new", UID: "u2", Queue: "q", Reason: "InClusterQueue", Ran: 40 * time.Second, MinRun: 10 * time.Minute},
+		},
+		WakesOn: []resource.FR{table.FR("spot", "cpu"), table.FR("ondemand", "memory")}, Table: table.Frozen(),
 	}
 	want := `team/train in q (priority -3): preempts, WaitingForPreemptedWorkloads
   driver: 1 cpu from spot (fit)
@@ -98,6 +102,7 @@ func TestString(t *testing.T) {
     the borrowing limit of cohort c is reached
     in its own queue 1 of 3 workloads may be asked to go (withinClusterQueue is LowerPriority); in 2 queues that use more than their own, 4 of 7 workloads (reclaimWithinCohort is Any); what they hold is not enough
   preempts team/old in other: InCohortReclamation
+  preempts team/new in q: InClusterQueue, although it started 40s ago of the 10m that it asks for
   wakes on a release of ondemand/memory, spot/cpu
 `
 	if diff := cmp.Diff(want, attempt.String()); diff != "" {
@@ -163,7 +168,7 @@ func TestHash(t *testing.T) {
 			Workload: "w", UID: "u", Queue: "q", Priority: 1, Verdict: Waits, Reason: WaitingForQuota, Note: "n",
 			PodSets:  []PodSet{{"p", 1, []Choice{{Amount: 1, FR: 1, Mode: Fit, Level: 1}}, &Placement{"f", []string{"l"}, []Domain{{[]string{"v"}, 1}}}, false}},
 			Refusals: []Refusal{{PodSet: "p", Pair: &resource.Pair{Flavor: "f", Resource: "cpu"}, Asked: 2, Available: 1, Node: "cohort c", Reach: &Reach{}}},
-			Victims:  []Victim{{"k", "v", "q", "r"}}, WakesOn: []resource.FR{1},
+			Victims:  []Victim{{"k", "v", "q", "r", 1, 2}}, WakesOn: []resource.FR{1},
 		}
 	}
 	other := &Attempt{Workload: "other"}
@@ -184,7 +189,8 @@ func TestHash(t *testing.T) {
 		"node": func(l *Attempt) { l.Refusals[0].Node = "" }, "limited": func(l *Attempt) { l.Refusals[0].Limited = true },
 		"no reach": func(l *Attempt) { l.Refusals[0].Reach = nil }, "reach": func(l *Attempt) { l.Refusals[0].Reach.Others++ },
 		"detail": func(l *Attempt) { l.Refusals[0].Detail = "x" }, "victim": func(l *Attempt) { l.Victims[0].UID = "x" },
-		"its reason": func(l *Attempt) { l.Victims[0].Reason = "x" }, "wakes": func(l *Attempt) { l.WakesOn[0] = 2 }, "no placement": func(l *Attempt) { l.PodSets[0].Placement = nil },
+		"its run time": func(l *Attempt) { l.Victims[0].Ran = 0 }, "its minimum": func(l *Attempt) { l.Victims[0].MinRun++ },
+		"no minimum": func(l *Attempt) { l.Victims[0].MinRun = 0 }, "its reason": func(l *Attempt) { l.Victims[0].Reason = "x" }, "wakes": func(l *Attempt) { l.WakesOn[0] = 2 }, "no placement": func(l *Attempt) { l.PodSets[0].Placement = nil },
 		"its flavor": func(l *Attempt) { l.PodSets[0].Placement.Flavor = "x" }, "domain": func(l *Attempt) { l.PodSets[0].Placement.Domains[0].Values[0] = "x" },
 		"its pods": func(l *Attempt) { l.PodSets[0].Placement.Domains[0].Count++ }, "placement": func(l *Attempt) { l.Refusals[0].Placement = true },
 	} {

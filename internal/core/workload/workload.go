@@ -46,6 +46,15 @@ type Workload struct {
 
 	// Problem is why it cannot be admitted whatever quota is free, nil for none.
 	Problem *Problem
+
+	// MinRun is how long it runs at least before it is preempted, unless no other victims suffice; 0 for no time.
+	MinRun Instant
+}
+
+// Early reports whether a workload that holds quota has run for less than its MinRun at a time. An admission that may still be retracted has
+// not started, and an eviction is not undone.
+func (w *Workload) Early(now Instant) bool {
+	return w.MinRun > 0 && now-w.ReservedAt < w.MinRun && !w.Evicting && !w.Tentative
 }
 
 // Problem is why a workload cannot be admitted: a reason as in trace.Reason, and a sentence.
