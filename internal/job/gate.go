@@ -39,6 +39,9 @@ type Config struct {
 	// MaxChildren is the maximum number of objects that may be made for a new job; 0 is DefaultMaxChildren.
 	MaxChildren int32
 
+	// MaxMinRunTime is the longest time that a job may ask to run before it is preempted; 0 ignores what jobs ask for.
+	MaxMinRunTime time.Duration
+
 	// Lifecycle makes the transitions of Workloads.
 	Lifecycle lifecycle.Machine
 

@@ -171,6 +171,8 @@ func setSchedulingDefaults(c *configv1beta2.Configuration, gates feature.Gates) 
 	}
 	c.FailureRecovery = orNew(c.FailureRecovery)
 	setIfNil(&c.FailureRecovery.Delay, metav1.Duration{Duration: defaultRecoveryDelay})
+	c.Preemption = orNew(c.Preemption)
+	setIfNil(&c.Preemption.MaxMinRunTime, metav1.Duration{})
 	c.Resources = orNew(c.Resources)
 	setIfNil(&c.Resources.QuotaCheckStrategy, configv1beta2.BlockUndeclared)
 	for i := range c.Resources.Transformations {

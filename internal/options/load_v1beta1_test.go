@@ -193,6 +193,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(file, "localQueues")
 	delete(file, "trainer")
 	delete(file, "failureRecovery")
+	delete(file, "preemption")
 	delete(within("resources"), "quotaCheckStrategy")
 	for i := range within("resources")["deviceClassMappings"].([]any) {
 		delete(within("resources", "deviceClassMappings", i), "sources")

@@ -77,6 +77,9 @@ type Options struct {
 	// GroupKindConcurrency is read by Concurrency.
 	GroupKindConcurrency map[string]int
 
+	// MaxMinRunTime is the longest time that a job may ask to run before it is preempted; 0 ignores what jobs ask for.
+	MaxMinRunTime time.Duration
+
 	// RecoveryDelay is how long after the end of its grace period a pod that hangs on an unreachable node is deleted by force.
 	RecoveryDelay time.Duration
 
@@ -371,6 +374,7 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature
 		}
 	}
 	o.RecoveryDelay = c.FailureRecovery.Delay.Duration
+	o.MaxMinRunTime = c.Preemption.MaxMinRunTime.Duration
 	if c.FairSharing != nil {
 		o.FairSharing = FairSharing{Enabled: true, Strategies: slices.Clone(c.FairSharing.PreemptionStrategies)}
 	}

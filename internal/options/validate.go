@@ -46,6 +46,7 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateResources(c.Resources, gates, field.NewPath("resources"))...)
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
 	errs = append(errs, notNegative(c.FailureRecovery.Delay, field.NewPath("failureRecovery", "delay"))...)
+	errs = append(errs, notNegative(c.Preemption.MaxMinRunTime, field.NewPath("preemption", "maxMinRunTime"))...)
 	errs = append(errs, validateLocalQueues(c.LocalQueues, field.NewPath("localQueues"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
 	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)

@@ -265,6 +265,10 @@ func TestValidateScheduling(t *testing.T) {
 			body: "failureRecovery: {delay: -1s}",
 			want: []string{`c.yaml:3: failureRecovery.delay: Invalid value: "-1s": must be at least 0`},
 		},
+		"min run time below 0": {
+			body: "preemption: {maxMinRunTime: -1s}",
+			want: []string{`c.yaml:3: preemption.maxMinRunTime: Invalid value: "-1s": must be at least 0`},
+		},
 		"failure recovery at once": {body: "failureRecovery: {delay: 0s}"},
 		"retention at once":        {body: "objectRetentionPolicies: {workloads: {afterFinished: 0s}}"},
 	})

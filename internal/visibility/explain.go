@@ -188,7 +188,11 @@ func describe(out *berthv1alpha1.Explanation, attempt *trace.Attempt) {
 	}
 	for _, v := range attempt.Victims {
 		namespace, name, _ := strings.Cut(v.Key, "/")
-		out.Preempts = append(out.Preempts, berthv1alpha1.Victim{Namespace: namespace, Name: name, ClusterQueue: v.Queue, Reason: v.Reason})
+		victim := berthv1alpha1.Victim{Namespace: namespace, Name: name, ClusterQueue: v.Queue, Reason: v.Reason}
+		if v.MinRun > 0 {
+			victim.RanSeconds, victim.MinRunSeconds = new(int64(v.Ran.Seconds())), new(int64(v.MinRun.Seconds()))
+		}
+		out.Preempts = append(out.Preempts, victim)
 	}
 	if len(attempt.WakesOn) > 0 {
 		out.WakesOn = attempt.Wakes()

@@ -125,6 +125,8 @@ var schemas = map[string]map[string]object{
 			{name: "name", kind: "string", text: "Its name; empty like the namespace."},
 			{name: "clusterQueue", kind: "string", text: "The ClusterQueue whose quota it holds."},
 			{name: "reason", kind: "string", text: "Why it and not another, as in its condition Preempted."},
+			{name: "ranSeconds", kind: "integer", format: "int64", optional: true, text: "How long it had run when it was chosen, if that is less than minRunSeconds."},
+			{name: "minRunSeconds", kind: "integer", format: "int64", optional: true, text: "How long it asks to run; absent if it had run that long."},
 		}},
 		usageSchema: {text: "What is free and used in the domains of a Topology.", top: true, properties: []property{
 			{name: "flavors", kind: "FlavorUsage", list: true, text: "The ResourceFlavors that use the Topology."},

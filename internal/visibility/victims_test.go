@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -101,5 +104,27 @@ func TestVictimsOfOtherTenants(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestVictimBeforeItsMinimum: a victim that has just started says how long it ran, and how long it asks for, to those who see its name.
+func TestVictimBeforeItsMinimum(t *testing.T) {
+	attempt := &trace.Attempt{Workload: "red/high", Verdict: trace.Preempts, Victims: []trace.Victim{
+		{Key: "red/fresh", Queue: "cq", Reason: "InClusterQueue", Ran: 40 * time.Second, MinRun: 10 * time.Minute},
+		{Key: "blue/fresh", Queue: "cq", Reason: "InClusterQueue", Ran: time.Second, MinRun: time.Minute},
+		{Key: "red/old", Queue: "cq", Reason: "InClusterQueue"},
+	}}
+	var got berthv1alpha1.Explanation
+	describe(&got, attempt.NamingOwn())
+	want := []berthv1alpha1.Victim{
+		{Namespace: "red", Name: "fresh", ClusterQueue: "cq", Reason: "InClusterQueue", RanSeconds: new(int64(40)), MinRunSeconds: new(int64(600))},
+		{ClusterQueue: "cq", Reason: "InClusterQueue"},
+		{Namespace: "red", Name: "old", ClusterQueue: "cq", Reason: "InClusterQueue"},
+	}
+	if diff := cmp.Diff(want, got.Preempts); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if says := "red/fresh in cq: InClusterQueue, although it started 40s ago of the 10m that it asks for\n"; !strings.Contains(got.Text, says) || strings.Contains(got.Text, "1s ago") {
+		t.Errorf("not %q in, or too much:\n%s", says, got.Text)
 	}
 }

@@ -23,6 +23,7 @@ func Requests(o *options.Options) convert.Requests {
 		Slices: on(feature.ElasticJobsViaWorkloadSlices), KeepPlaces: on(feature.ElasticJobsViaWorkloadSlicesWithTAS),
 		Variants: on(feature.ConcurrentAdmission), Topology: on(feature.TopologyAwareScheduling),
 		Affinity: on(feature.TASRespectNodeAffinityPreferred), ByPrefix: on(feature.TASAssignmentsEncodingByHostnamePrefix),
+		MaxMinRun: workload.Instant(o.MaxMinRunTime),
 	}
 }
 

@@ -2,9 +2,11 @@ package wire
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
@@ -30,6 +32,19 @@ func TestTopologyGates(t *testing.T) {
 		tc.want(&want)
 		if diff := cmp.Diff(want, StateOptions(&turned)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestMaxMinRunTime: the bound of the configuration reaches the conversion of Workloads and the webhooks of jobs; it is 0 by default.
+func TestMaxMinRunTime(t *testing.T) {
+	for body, want := range map[string]time.Duration{"": 0, "preemption: {maxMinRunTime: 10m}\n": 10 * time.Minute} {
+		o, err := options.Parse("c.yaml", []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"+body), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Duration(Requests(&o).MaxMinRun); got != want || lookup.NewConfig(&o).MaxMinRunTime != want {
+			t.Errorf("%q: %s for Workloads and %s for jobs, want %s", body, got, lookup.NewConfig(&o).MaxMinRunTime, want)
 		}
 	}
 }

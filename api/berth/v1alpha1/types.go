@@ -67,6 +67,10 @@ type Explanation struct {
 // seconds.
 const ExpectedRunSecondsKey = "berth.dev/expected-run-seconds"
 
+// MinRunSecondsKey is a label or annotation of a job, and the annotation of its Workload: for how many seconds after the reservation of its
+// quota it is preempted last, when no other victims suffice. The configuration bounds it, and is 0 by default: preemption.maxMinRunTime.
+const MinRunSecondsKey = "berth.dev/min-run-seconds"
+
 // ExpectedStart is when a pending Workload is expected to start.
 type ExpectedStart struct {
 	// P10, P50 and P90 are the times before which it starts with a probability of 10, 50 and 90 percent; absent if they are after Until.
@@ -131,4 +135,10 @@ type Victim struct {
 	ClusterQueue string `json:"clusterQueue"`
 	// Reason as in its condition Preempted.
 	Reason string `json:"reason"`
+	// RanSeconds is how long it had run when it was chosen, and MinRunSeconds the longer time that it asks for; absent for one that had run
+	// that long, or that asks for none.
+	// +optional
+	RanSeconds *int64 `json:"ranSeconds,omitempty"`
+	// +optional
+	MinRunSeconds *int64 `json:"minRunSeconds,omitempty"`
 }

@@ -96,6 +96,11 @@ type Configuration struct {
 	// +optional
 	FailureRecovery *FailureRecovery `json:"failureRecovery,omitempty"`
 
+	// Preemption configures which Workloads are preempted. Not in upstream's
+	// file.
+	// +optional
+	Preemption *Preemption `json:"preemption,omitempty"`
+
 	// VisibilityServer is the listener of the aggregated visibility API.
 	// +optional
 	VisibilityServer *VisibilityServer `json:"visibilityServer,omitempty"`
@@ -108,6 +113,16 @@ type Configuration struct {
 	// file.
 	// +optional
 	Trainer *Trainer `json:"trainer,omitempty"`
+}
+
+// Preemption configures which Workloads are preempted.
+type Preemption struct {
+	// MaxMinRunTime is the longest time that a job may ask to run before it
+	// is preempted, by the label or annotation berth.dev/min-run-seconds. A
+	// job that asks for more gets this. 0 ignores what jobs ask for.
+	// Default: 0s.
+	// +optional
+	MaxMinRunTime *metav1.Duration `json:"maxMinRunTime,omitempty"`
 }
 
 // FailureRecovery configures the deletion of pods that hang on unreachable

@@ -212,7 +212,7 @@ func (e *edit) add(w *kueue.Workload, queueField string, at func(path, detail st
 	if path := negative(w); path != "" {
 		return at(path, "must not be negative")
 	}
-	if _, err := convert.ExpectedRun(w); err != nil {
+	if err := convert.ValidateRunTimes(w); err != nil {
 		return at("metadata", strings.TrimPrefix(err.Error(), "metadata."))
 	}
 	e.after.Add(w)

@@ -79,7 +79,7 @@ func (e *edit) putJob(j *newJob) error {
 			return j.at("spec", fmt.Sprintf("the number of pods of %s must not be negative", ps.Name))
 		}
 	}
-	if _, err := convert.ExpectedRun(j.o); err != nil { // the Workload has the annotation
+	if err := convert.ValidateRunTimes(j.o); err != nil { // the Workload has the annotations
 		path, detail, _ := strings.Cut(err.Error(), ": ")
 		return j.at(path, detail)
 	}

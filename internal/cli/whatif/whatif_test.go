@@ -196,6 +196,7 @@ func TestRefuses(t *testing.T) {
 		"count.yaml":     workloadHead + strings.Replace(podSets, "count: 1", "count: -1", 1),
 		"negative.yaml":  workloadHead + strings.Replace(podSets, "cpu: 1", "cpu: -1", 1),
 		"expected.yaml":  strings.Replace(workloadHead, "namespace: team-a", `namespace: team-a, annotations: {berth.dev/expected-run-seconds: "1h"}`, 1) + podSets,
+		"minimum.yaml":   strings.Replace(workloadHead, "namespace: team-a", `namespace: team-a, labels: {berth.dev/min-run-seconds: "0"}`, 1) + podSets,
 		"job-queue.yaml": "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: team-a}\nspec: {template: {spec: {}}}\n",
 		"job-field.yaml": "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: team-a}\nspec: {paralelism: 3}\n",
 		"job-class.yaml": "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\n  namespace: team-a\n  labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: urgnt}\nspec: {template: {spec: {}}}\n",
@@ -233,6 +234,7 @@ func TestRefuses(t *testing.T) {
 		"count.yaml:6: Workload w: spec.podSets[0].count: ":                                               with("-f", "count.yaml"),
 		"negative.yaml: Workload team-a/w: podSets[0] containers[0].resources.requests[cpu]: must not be": with("-f", "negative.yaml"),
 		"expected.yaml: Workload team-a/w: metadata: annotations[berth.dev/expected-run-seconds]: \"1h\"": with("-f", "expected.yaml"),
+		"minimum.yaml: Workload team-a/w: metadata: labels[berth.dev/min-run-seconds]: \"0\" must be":     with("-f", "minimum.yaml"),
 		"job-queue.yaml:3: Job j: metadata.labels[kueue.x-k8s.io/queue-name]: it names no LocalQueue":     with("-f", "job-queue.yaml"),
 		"job-queue.yaml:3: Job j: metadata.labels[kueue.x-k8s.io/queue-name]: there is no LocalQueue team-a/mian": with(
 			"--submit", "job-queue.yaml", "--queue", "mian"),

@@ -54,6 +54,7 @@ func NewConfig(o *options.Options) *job.Config {
 		ShortNames:               on(feature.ShortWorkloadNames),
 		HonourUserSuspend:        o.HonourUserSuspend,
 		MaxChildren:              o.MaxChildren,
+		MaxMinRunTime:            o.MaxMinRunTime,
 		SkipOwnersWhenDeleting:   on(feature.SkipAncestorCheckForDeletedWorkloads),
 		Topology:                 on(feature.TopologyAwareScheduling),
 		TopologySliceConstraints: on(feature.TASMultiLayerTopology),

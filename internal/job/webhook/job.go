@@ -244,7 +244,9 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
 	var errs field.ErrorList
 	if old == nil {
-		errs = rules.create()
+		if errs = rules.create(); s.o.Jobs.IsQueued(object) {
+			review.Advise(ctx, rules.shortened()...)
+		}
 	} else {
 		if err := s.defaultQueue(ctx, namespace, &rules); err != nil {
 			return err

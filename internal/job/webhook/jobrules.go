@@ -3,6 +3,7 @@ package webhook
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -12,6 +13,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/review"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 var (
@@ -39,7 +41,7 @@ func (r *jobRules) create() field.ErrorList {
 		errs = append(errs, r.prebuilt()...)
 		errs = append(errs, r.maxTime()...)
 	}
-	errs = append(errs, r.expectedRun()...)
+	errs = append(errs, r.runTimes()...)
 	if _, ok := r.job.GetAnnotations()[kueue.ElasticJobAnnotation]; ok && r.d.Elastic == nil {
 		errs = append(errs, field.Forbidden(elasticPath, "may not be set on a "+r.d.GVK.Kind))
 	}
@@ -49,17 +51,33 @@ func (r *jobRules) create() field.ErrorList {
 	return errs
 }
 
-// expectedRun checks the run time that the user expects, label or annotation.
-func (r *jobRules) expectedRun() (errs field.ErrorList) {
-	check := func(path *field.Path, values map[string]string) {
-		text, ok := values[berthv1alpha1.ExpectedRunSecondsKey]
+// runTimes checks the run time that the user expects, and the one that is asked for before a preemption: labels or annotations.
+func (r *jobRules) runTimes() (errs field.ErrorList) {
+	check := func(path *field.Path, values map[string]string, key string) {
+		text, ok := values[key]
 		if n, err := strconv.ParseInt(text, 10, 32); ok && (err != nil || n <= 0) {
-			errs = append(errs, field.Invalid(path.Key(berthv1alpha1.ExpectedRunSecondsKey), text, "must be a number of seconds greater than 0"))
+			errs = append(errs, field.Invalid(path.Key(key), text, "must be a number of seconds greater than 0"))
 		}
 	}
-	check(labelsPath, r.job.GetLabels())
-	check(annotationsPath, r.job.GetAnnotations())
+	for _, key := range [...]string{berthv1alpha1.ExpectedRunSecondsKey, berthv1alpha1.MinRunSecondsKey} {
+		check(labelsPath, r.job.GetLabels(), key)
+		check(annotationsPath, r.job.GetAnnotations(), key)
+	}
 	return errs
+}
+
+// shortened returns a warning about a job that asks for a longer time before a preemption than it gets.
+func (r *jobRules) shortened() []string {
+	asked, err := convert.MinRun(r.job)
+	most := r.cfg.MaxMinRunTime
+	switch {
+	case err != nil || time.Duration(asked) <= most:
+		return nil
+	case most == 0:
+		return []string{berthv1alpha1.MinRunSecondsKey + " has no effect: the manager's configuration sets no preemption.maxMinRunTime"}
+	}
+	return []string{fmt.Sprintf("%s is more than the manager's configuration allows: it counts as %d (preemption.maxMinRunTime)",
+		berthv1alpha1.MinRunSecondsKey, int64(most.Seconds()))}
 }
 
 func (r *jobRules) maxTime() field.ErrorList {

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
@@ -46,6 +47,9 @@ func TestJobRules(t *testing.T) {
 		"expected run time":              {change: set("berth.dev/expected-run-seconds", "60")},
 		"expected run time, no number":   {change: annotate("berth.dev/expected-run-seconds", "1h"), want: []string{"metadata.annotations[berth.dev/expected-run-seconds]"}},
 		"expected run time below 1":      {change: set("berth.dev/expected-run-seconds", "0"), want: []string{"metadata.labels[berth.dev/expected-run-seconds]"}},
+		"minimum run time":               {change: annotate("berth.dev/min-run-seconds", "60")},
+		"minimum run time, no number":    {change: set("berth.dev/min-run-seconds", "1h"), want: []string{"metadata.labels[berth.dev/min-run-seconds]"}},
+		"minimum run time below 1":       {change: annotate("berth.dev/min-run-seconds", "-1"), want: []string{"metadata.annotations[berth.dev/min-run-seconds]"}},
 		"time is no number":              {change: set(kueue.MaxExecTimeSecondsLabel, "x"), want: []string{label + "max-exec-time-seconds]"}},
 		"gates":                          {change: annotate(kueue.AdmissionGatedByAnnotation, "x"), want: []string{annotation + "admission-gated-by]"}},
 		"queue changes while suspended":  {old: func(*batchv1.Job) {}, change: set(kueue.QueueNameLabel, "b")},
@@ -90,5 +94,29 @@ func TestJobRules(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestShortened: a job is told that it gets less time before a preemption than it asks for.
+func TestShortened(t *testing.T) {
+	for name, tc := range map[string]struct {
+		asks string
+		most time.Duration
+		want []string
+	}{
+		"nothing":    {},
+		"no number":  {asks: "x"},
+		"allowed":    {asks: "60", most: time.Minute},
+		"more":       {asks: "61", most: time.Minute, want: []string{"berth.dev/min-run-seconds is more than the manager's configuration allows: it counts as 60 (preemption.maxMinRunTime)"}},
+		"turned off": {asks: "60", want: []string{"berth.dev/min-run-seconds has no effect: the manager's configuration sets no preemption.maxMinRunTime"}},
+	} {
+		j := &batchv1.Job{}
+		if tc.asks != "" {
+			j.Annotations = map[string]string{"berth.dev/min-run-seconds": tc.asks}
+		}
+		rules := jobRules{cfg: &job.Config{MaxMinRunTime: tc.most}, job: j}
+		if diff := cmp.Diff(tc.want, rules.shortened()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -91,8 +91,10 @@ func bareWorkload(c *job.Config, o job.Object, podSets []kueue.PodSet, priority 
 			w.Annotations[key] = value
 		}
 	}
-	if expected := cmp.Or(o.GetAnnotations()[berthv1alpha1.ExpectedRunSecondsKey], o.GetLabels()[berthv1alpha1.ExpectedRunSecondsKey]); expected != "" {
-		w.Annotations[berthv1alpha1.ExpectedRunSecondsKey] = expected
+	for _, key := range [...]string{berthv1alpha1.ExpectedRunSecondsKey, berthv1alpha1.MinRunSecondsKey} {
+		if seconds := cmp.Or(o.GetAnnotations()[key], o.GetLabels()[key]); seconds != "" {
+			w.Annotations[key] = seconds
+		}
 	}
 	if gates := o.GetAnnotations()[kueue.AdmissionGatedByAnnotation]; c.AdmissionGatedBy && gates != "" {
 		w.Annotations[kueue.AdmissionGatedByAnnotation] = gates

@@ -540,15 +540,18 @@ func TestNewWorkload(t *testing.T) {
 	s.job.Labels[kueue.PriorityClassLabel] = "gold"
 	s.job.Annotations["provreq.kueue.x-k8s.io/x"], s.job.Annotations["other"] = "1", "2"
 	s.job.Annotations[kueue.AdmissionGatedByAnnotation] = "a.io/x"
-	s.job.Labels[berthv1alpha1.ExpectedRunSecondsKey] = "90"
+	s.job.Labels[berthv1alpha1.ExpectedRunSecondsKey], s.job.Annotations[berthv1alpha1.MinRunSecondsKey] = "90", "30"
 	s.job.Annotations[kueue.JobMinParallelismAnnotation] = "2"
 	template := s.job.Spec.Template.DeepCopy()
 	template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "2"}, {Name: "B"}}
 	want := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "job-train-a6870", Namespace: "ns", Finalizers: []string{kueue.ResourceInUseFinalizer},
-			Labels:      map[string]string{"team": "blue", kueue.JobUIDLabel: "uid-1"},
-			Annotations: map[string]string{"provreq.kueue.x-k8s.io/x": "1", kueue.AdmissionGatedByAnnotation: "a.io/x", berthv1alpha1.ExpectedRunSecondsKey: "90"},
+			Labels: map[string]string{"team": "blue", kueue.JobUIDLabel: "uid-1"},
+			Annotations: map[string]string{
+				"provreq.kueue.x-k8s.io/x": "1", kueue.AdmissionGatedByAnnotation: "a.io/x",
+				berthv1alpha1.ExpectedRunSecondsKey: "90", berthv1alpha1.MinRunSecondsKey: "30",
+			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "uid-1", Controller: new(true), BlockOwnerDeletion: new(true),
 			}},

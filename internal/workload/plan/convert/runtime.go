@@ -14,10 +14,29 @@ import (
 
 // ExpectedRun returns the run time that an annotation of a job or Workload declares, or else a label, 0 for none. The error names the field.
 func ExpectedRun(o metav1.Object) (workload.Instant, error) {
-	text, has := o.GetAnnotations()[berthv1alpha1.ExpectedRunSecondsKey]
+	return secondsOf(o, berthv1alpha1.ExpectedRunSecondsKey)
+}
+
+// MinRun returns the time that a job or Workload asks to run before it is preempted, by an annotation or else a label, 0 for none. The error
+// names the field.
+func MinRun(o metav1.Object) (workload.Instant, error) {
+	return secondsOf(o, berthv1alpha1.MinRunSecondsKey)
+}
+
+// ValidateRunTimes returns the error of ExpectedRun or MinRun, nil for none.
+func ValidateRunTimes(o metav1.Object) error {
+	_, err := ExpectedRun(o)
+	if err == nil {
+		_, err = MinRun(o)
+	}
+	return err
+}
+
+func secondsOf(o metav1.Object, key string) (workload.Instant, error) {
+	text, has := o.GetAnnotations()[key]
 	field := "annotations"
 	if !has {
-		text, has = o.GetLabels()[berthv1alpha1.ExpectedRunSecondsKey]
+		text, has = o.GetLabels()[key]
 		field = "labels"
 	}
 	if !has {
@@ -25,9 +44,18 @@ func ExpectedRun(o metav1.Object) (workload.Instant, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n <= 0 {
-		return 0, fmt.Errorf("metadata.%s[%s]: %q must be a whole number of seconds above 0", field, berthv1alpha1.ExpectedRunSecondsKey, text)
+		return 0, fmt.Errorf("metadata.%s[%s]: %q must be a whole number of seconds above 0", field, key, text)
 	}
 	return workload.Instant(n) * workload.Instant(time.Second), nil
+}
+
+// minRun returns how long a Workload runs at least before it is preempted, 0 for no time.
+func (r *Requests) minRun(w *kueue.Workload) workload.Instant {
+	if r.MaxMinRun == 0 {
+		return 0
+	}
+	asked, _ := MinRun(w) // the webhook refuses wrong ones on jobs
+	return min(asked, r.MaxMinRun)
 }
 
 // RunLimit returns how long a Workload may run yet from its admission on, at least a second, 0 for no limit.

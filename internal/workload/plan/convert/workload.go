@@ -39,6 +39,8 @@ type Requests struct {
 	// RequeueByCreation: a workload that was evicted because its pods did not get ready keeps its place
 	// in line.
 	RequeueByCreation bool
+	// MaxMinRun bounds the time that workloads may ask to run before they are preempted; 0 ignores what they ask for.
+	MaxMinRun workload.Instant
 	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
 	Gated bool
 	// Slices: workloads may replace others, and need only the difference. With KeepPlaces the pods of elastic jobs stay where they
@@ -58,7 +60,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: workload.Instant(w.CreationTimestamp.UnixNano()),
 		Since: since, Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: gated(w),
-		Priority: priority, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
+		MinRun: r.minRun(w), Priority: priority, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if r.Slices {
 		def.Replaces, def.Owner = chain.Replaces(w), chain.Owner(w) // spec: 20 §4.11
