@@ -107,7 +107,7 @@ func TestVictimsOfOtherTenants(t *testing.T) {
 	}
 }
 
-// TestVictimBeforeItsMinimum: a victim that has just started says how long it ran, and how long it asks for, to those who see its name.
+// TestVictimBeforeItsMinimum: the run time and the minimum of a victim that has just started are shown together with its name only.
 func TestVictimBeforeItsMinimum(t *testing.T) {
 	attempt := &trace.Attempt{Workload: "red/high", Verdict: trace.Preempts, Victims: []trace.Victim{
 		{Key: "red/fresh", Queue: "cq", Reason: "InClusterQueue", Ran: 40 * time.Second, MinRun: 10 * time.Minute},

@@ -9,8 +9,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// Candidates have parts, in this order: those being evicted, the rest and, in a search that spares them, those that have not run for
-// their minimum.
+// Candidates have parts, in this order: workloads being evicted, the rest and, in a search that spares them, workloads that are Early.
 const (
 	leaving = iota
 	staying

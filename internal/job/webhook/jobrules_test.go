@@ -1,12 +1,16 @@
 package webhook
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -118,5 +122,49 @@ func TestShortened(t *testing.T) {
 		if diff := cmp.Diff(tc.want, rules.shortened()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestShortenedJob: the answer to the creation of a queued job warns that its minimum run time does not count, and the job is not refused.
+func TestShortenedJob(t *testing.T) {
+	for name, tc := range map[string]struct {
+		label, namespace string
+		operation        admissionv1.Operation
+		warned           bool
+	}{
+		"queued":                    {kueue.QueueNameLabel, "ns", admissionv1.Create, true},
+		"not queued":                {"other", "ns", admissionv1.Create, false},
+		"it was there before":       {kueue.QueueNameLabel, "ns", admissionv1.Update, false},
+		"in a namespace off limits": {kueue.QueueNameLabel, "free", admissionv1.Create, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := &batchv1.Job{
+				TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: tc.namespace, Name: "train", Labels: map[string]string{tc.label: "q"},
+					Annotations: map[string]string{"berth.dev/min-run-seconds": "60"},
+				},
+				Spec: batchv1.JobSpec{Suspend: new(true)},
+			}
+			raw, err := json.Marshal(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, labels := all.Descriptors()[0], map[string]string{"managed": "yes"}
+			if tc.namespace == "free" {
+				labels = nil
+			}
+			req := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+				Kind: metav1.GroupVersionKind(d.GVK), Operation: tc.operation, Name: j.Name, Namespace: j.Namespace,
+			}}
+			req.Object.Raw, req.OldObject.Raw = raw, raw
+			s := gateServer(d, namespaces{labels: labels})
+			s.o.Jobs.ManageAll = false
+			answer := s.ofKind(d)[1].Handler().Handle(t.Context(), req)
+			warned := strings.Contains(strings.Join(answer.Warnings, "\n"), "berth.dev/min-run-seconds has no effect")
+			if !answer.Allowed || warned != tc.warned {
+				t.Errorf("allowed %v, warnings %q", answer.Allowed, answer.Warnings)
+			}
+		})
 	}
 }

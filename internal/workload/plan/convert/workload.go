@@ -39,7 +39,7 @@ type Requests struct {
 	// RequeueByCreation: a workload that was evicted because its pods did not get ready keeps its place
 	// in line.
 	RequeueByCreation bool
-	// MaxMinRun bounds the time that workloads may ask to run before they are preempted; 0 ignores what they ask for.
+	// MaxMinRun bounds the minimum run time that workloads may ask for; 0 is no time.
 	MaxMinRun workload.Instant
 	// Gated: the annotation admission-gated-by keeps workloads out of their queue.
 	Gated bool
