@@ -62,6 +62,7 @@
 //   - Victim: a workload to evict so that another one fits.
 //   - Preemptor: a workload whose victims are leaving.
 //   - Nomination: quota held for a preemptor until its victims have left.
+//   - Early: a workload that has run for less than its minimum run time; it is preempted last.
 //   - Run: the cycles of a tree until none of its heads has anything new to try.
 //   - Tentative: of an admission, until its run ends; a preemptor retracts it instead of
 //     evicting the workload, which returns to its place in line.
