@@ -120,11 +120,15 @@ type gauges struct {
 }
 
 func (g *gauges) put(family *prometheus.Desc, value float64, labels ...[]string) {
+	g.putAs(prometheus.GaugeValue, family, value, labels...)
+}
+
+func (g *gauges) putAs(kind prometheus.ValueType, family *prometheus.Desc, value float64, labels ...[]string) {
 	if family == nil {
 		return
 	}
 	all := slices.Concat(append(labels, g.role)...)
-	g.out = append(g.out, prometheus.MustNewConstMetric(family, prometheus.GaugeValue, value, all...))
+	g.out = append(g.out, prometheus.MustNewConstMetric(family, kind, value, all...))
 }
 
 // putOne adds a series for each state: 1 for the current one, 0 for the others.

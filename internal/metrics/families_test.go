@@ -66,7 +66,7 @@ berth_metrics_looks_failed_total                            c
 berth_forecast_age_seconds                                  g
 berth_forecast_runs                                         g
 berth_forecast_workloads                                    g start
-berth_forecast_processor_seconds                            g
+berth_forecast_processor_seconds_total                      c
 berth_trainjob_phase                                        g phase
 berth_trainjob_status_posts_total                           c code
 berth_trainjob_runtime_patch_conflicts_total                c policy
@@ -167,6 +167,7 @@ func registered(t *testing.T, r *Recorder) map[string]string {
 	for _, d := range r.descs {
 		types[d.String()] = "g"
 	}
+	types[r.families.forecast.spent.String()] = "c" // see TestForecastSeries
 	for _, v := range r.vectors {
 		kind := "c"
 		if _, ok := v.(*prometheus.HistogramVec); ok {
