@@ -99,6 +99,13 @@ func New(f Forecaster) *Forecaster {
 	return &f
 }
 
+// Learn tells it of all Workloads at once, instead of Start. Refresh then makes a forecast.
+func (f *Forecaster) Learn(all []*kueue.Workload) {
+	for _, w := range all {
+		f.observe(nil, w)
+	}
+}
+
 // NeedLeaderElection is false: every replica answers questions about Workloads.
 func (f *Forecaster) NeedLeaderElection() bool { return false }
 
@@ -129,7 +136,7 @@ func (f *Forecaster) Start(ctx context.Context) error {
 	for {
 		began := f.Now()
 		if f.Ready() == nil {
-			if err := f.refresh(ctx); err != nil && ctx.Err() == nil {
+			if err := f.Refresh(ctx); err != nil && ctx.Err() == nil {
 				f.Log.Error(err, "The starts of pending Workloads could not be forecast")
 			}
 		}
@@ -141,8 +148,8 @@ func (f *Forecaster) Start(ctx context.Context) error {
 	}
 }
 
-// refresh publishes a new forecast. If nothing is pending it is an empty one, which costs nothing.
-func (f *Forecaster) refresh(ctx context.Context) error {
+// Refresh publishes a new forecast. If nothing is pending it is an empty one, which costs nothing.
+func (f *Forecaster) Refresh(ctx context.Context) error {
 	began := f.Now()
 	f.mu.Lock()
 	pending := f.pending

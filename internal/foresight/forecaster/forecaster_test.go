@@ -93,6 +93,31 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
+// After a restart, the time that a Workload ran before is that of its status: of several times the longest is not known, but their mean.
+func TestRanBeforeRestart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		evictions []kueue.EvictionCount
+		want      time.Duration
+	}{
+		"evicted once":      {[]kueue.EvictionCount{{Reason: "Preempted", Count: 1}}, 10 * time.Minute},
+		"evicted 4 times":   {[]kueue.EvictionCount{{Reason: "Preempted", Count: 3}, {Reason: "NodeFailures", Count: 1}}, 150 * time.Second},
+		"no such figure":    {nil, 10 * time.Minute},
+		"admitted and back": {[]kueue.EvictionCount{}, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, w := forecaster(), workloadWith("w", nil)
+			w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(600))
+			if tc.evictions != nil {
+				w.Status.SchedulingStats = &kueue.SchedulingStats{Evictions: tc.evictions}
+			}
+			f.observe(nil, w)
+			if got := time.Duration(f.known["w"].job.Ran); got != tc.want {
+				t.Errorf("%s, not %s", got, tc.want)
+			}
+		})
+	}
+}
+
 // Pod sets are compared by their sizes, which only another generation changes.
 func TestShape(t *testing.T) {
 	f := forecaster()
@@ -114,13 +139,13 @@ func TestShape(t *testing.T) {
 // A refresh publishes when what waits starts; with nothing pending it asks nothing of the engine.
 func TestRefresh(t *testing.T) {
 	f := forecaster()
-	if err := f.refresh(t.Context()); err != nil || f.Forecast() == nil || f.Spent() != 0 {
+	if err := f.Refresh(t.Context()); err != nil || f.Forecast() == nil || f.Spent() != 0 {
 		t.Fatalf("with nothing pending: %v", err)
 	}
 	s := state.New(state.Options{})
 	f.Checkpoint = func(context.Context) (*state.Checkpoint, error) { return s.Checkpoint(), nil }
 	f.observe(nil, workloadWith("w", nil))
-	if err := f.refresh(t.Context()); err != nil {
+	if err := f.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Forecast(); got.Runs != mostRuns || got.At != instant(start.Add(time.Hour)) {

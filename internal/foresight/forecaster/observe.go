@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -51,7 +52,7 @@ func (f *Forecaster) observe(before, w *kueue.Workload) {
 		k.pending = pending
 		f.pending += map[bool]int{true: 1, false: -1}[pending]
 	}
-	job.Ran = max(k.job.Ran, ranBefore(before, w))
+	job.Ran = max(k.job.Ran, ranBefore(before, w), ranOnce(w))
 	k.job = job
 }
 
@@ -92,6 +93,22 @@ func ranBefore(before, w *kueue.Workload) workload.Instant {
 		return 0
 	}
 	return workload.Instant(max(0, lost.LastTransitionTime.Sub(apimeta.FindStatusCondition(before.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)))
+}
+
+// ranOnce returns how long a Workload was admitted before, once at least, as its status tells also after a restart of the manager: that has the
+// sum of these times, and the number of evictions.
+func ranOnce(w *kueue.Workload) workload.Instant {
+	past := w.Status.AccumulatedPastExecutionTimeSeconds
+	if past == nil {
+		return 0
+	}
+	evictions := workload.Instant(0)
+	if stats := w.Status.SchedulingStats; stats != nil {
+		for i := range stats.Evictions {
+			evictions += workload.Instant(stats.Evictions[i].Count)
+		}
+	}
+	return workload.Instant(*past) * workload.Instant(time.Second) / max(1, evictions)
 }
 
 // jobOf returns what a Workload says about its run time, without its shape.
