@@ -70,6 +70,9 @@ func (s *Server) told(ctx context.Context, w *kueue.Workload) (*told, error) {
 	if w.Status.Admission != nil {
 		queue = string(w.Status.Admission.ClusterQueue)
 	}
+	if due := s.Unwritten[string(w.UID)]; due != nil {
+		return s.unwritten(model, due), nil
+	}
 	priority, since := s.Requests.InLine(w)
 	if last, place, found := model.Find(queue, string(w.UID), priority, since); found {
 		if attempt, kept := last.Attempt(); kept {
@@ -83,6 +86,20 @@ func (s *Server) told(ctx context.Context, w *kueue.Workload) (*told, error) {
 		}
 		return &told{attempt, place}
 	})
+}
+
+// unwritten is a decision that no manager is there to write: the Workload waits for one.
+func (s *Server) unwritten(model *state.Model, due *trace.Attempt) *told {
+	out := due.Clone()
+	out.Verdict, out.Reason, out.Note = trace.Waits, trace.PendingEvaluation, "it fits now: it is admitted as soon as a manager evaluates it"
+	if due.Verdict == trace.Preempts {
+		out.Note = "other workloads are preempted for it as soon as a manager evaluates it"
+	}
+	place := -1
+	if line, found := model.Waiting(due.Queue); found {
+		place = slices.IndexFunc(line.Page(nil, 0, int64(line.Len())), func(p state.Placed) bool { return p.UID() == due.UID })
+	}
+	return &told{out, place}
 }
 
 // explain converts a decision to the API's form. Callers that may list Workloads in the namespace of a victim, or of a LocalQueue that
@@ -116,7 +133,7 @@ func (s *Server) explain(ctx context.Context, a *ask, t *told, localQueue string
 	}
 	if t.place >= 0 {
 		out.PositionInClusterQueue = new(int32(t.place))
-		out.Start = s.expectedStart(t.attempt.UID, t.attempt.Queue, out.Reason)
+		out.Start = startOf(s.Starts, t.attempt.UID, t.attempt.Queue, out.Reason)
 	}
 	if s.Starts != nil {
 		if runTime := s.Starts.RunTime(t.attempt.UID); runTime.Source != foresight.Unknown {

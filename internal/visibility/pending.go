@@ -76,7 +76,7 @@ func (s *Server) summary(queue string, page []state.Placed) *visibilityv1beta2.P
 	out := &visibilityv1beta2.PendingWorkloadsSummary{Items: make([]visibilityv1beta2.PendingWorkload, 0, len(page))}
 	for _, p := range page {
 		item := s.item(p)
-		item.ExpectedStart = s.expectedStart(p.UID(), queue, item.Reason)
+		item.ExpectedStart = startOf(s.Starts, p.UID(), queue, item.Reason)
 		out.Items = append(out.Items, item)
 	}
 	return out

@@ -7,9 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // Starts is what is known of when pending Workloads start, and how long they run.
@@ -23,15 +27,28 @@ type Starts interface {
 // stuck are the reasons to wait that no release of quota removes.
 var stuck = []trace.Reason{trace.ExceedsMaxQuota, trace.NoMatchingFlavor, trace.Misconfigured, trace.Suspended}
 
-// expectedStart returns when a workload in the line of a ClusterQueue starts, nil without forecasts. reason is why it waits.
-func (s *Server) expectedStart(uid, queue, reason string) *berthv1alpha1.ExpectedStart {
-	if s.Starts == nil {
+// StartOf returns when a Workload is expected to start; nil for one that is in no line. model is the engine's.
+func StartOf(starts Starts, model *state.Model, w *kueue.Workload, requests convert.Requests) *berthv1alpha1.ExpectedStart {
+	queue, _ := model.PointsTo(w.Namespace, string(w.Spec.QueueName))
+	if _, exists := model.Waiting(queue); !exists || !lifecycle.IsPending(w) || !lifecycle.MayQueue(w, requests.Gated) {
+		return nil
+	}
+	reason := ""
+	if c := waits(w); c != nil {
+		reason = c.Reason
+	}
+	return startOf(starts, string(w.UID), queue, reason)
+}
+
+// startOf returns when a workload in the line of a ClusterQueue starts, nil without forecasts. reason is why it waits.
+func startOf(starts Starts, uid, queue, reason string) *berthv1alpha1.ExpectedStart {
+	if starts == nil {
 		return nil
 	}
 	if slices.Contains(stuck, trace.Reason(reason)) {
 		return &berthv1alpha1.ExpectedStart{Unknown: "it cannot start, whatever ends, until its reason to wait is removed"}
 	}
-	f := s.Starts.Forecast()
+	f := starts.Forecast()
 	if f == nil {
 		return &berthv1alpha1.ExpectedStart{Unknown: "no forecast has been made yet"}
 	}

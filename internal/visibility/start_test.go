@@ -28,14 +28,13 @@ func TestUnknownStart(t *testing.T) {
 		"its queue is stopped":         {forecasts{}, trace.Suspended, "it cannot start"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Server{Starts: tc.starts}
-			got := s.expectedStart("u", "cq", string(tc.reason))
+			got := startOf(tc.starts, "u", "cq", string(tc.reason))
 			if got == nil || !strings.HasPrefix(got.Unknown, tc.want) || got.P10 != nil || got.P50 != nil || got.P90 != nil {
 				t.Errorf("%+v, not %q", got, tc.want)
 			}
 		})
 	}
-	if got := (&Server{}).expectedStart("u", "cq", ""); got != nil {
+	if got := startOf(nil, "u", "cq", ""); got != nil {
 		t.Errorf("without forecasts: %+v", got)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/occupancy"
@@ -49,6 +50,8 @@ type Server struct {
 	Workload func(namespace, name string) *kueue.Workload
 	// Requests selects the requests of a pod that count.
 	Requests convert.Requests
+	// Unwritten are decisions that no manager is there to write, by UID: admissions and preemptions. In a manager it is nil.
+	Unwritten map[string]*trace.Attempt
 	// Ready fails until the engine knows everything that exists.
 	Ready func() error
 	// Access identifies and authorizes callers.

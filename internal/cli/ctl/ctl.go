@@ -1,5 +1,5 @@
 // Package ctl holds the commands for users and operators of queues: list, stop, resume, explain, top, create, delete, version and
-// completion, and get, describe, edit and patch, which kubectl does. They need only an API server; explain asks the
+// completion, and get, describe, edit and patch, which kubectl does. They need only an API server; list, explain and top ask the
 // manager first. spec: 70 §4.9.
 package ctl
 
@@ -23,6 +23,7 @@ const group = "queues"
 type tool struct {
 	version    string
 	connection cluster.Connection
+	settings   string // --config
 	now        func() time.Time
 }
 
@@ -78,12 +79,15 @@ func unknown(cmd *cobra.Command, name string) error {
 }
 
 // session is a running command.
-type session struct{ *cluster.Session }
+type session struct {
+	*cluster.Session
+	manager
+}
 
 // open makes a session. It sends no request yet.
 func (t *tool) open(cmd *cobra.Command) (*session, error) {
 	s, err := t.connection.Open(cmd, t.version, t.now)
-	return &session{s}, err
+	return &session{Session: s, manager: manager{settings: t.settings}}, err
 }
 
 // run connects and runs a command.

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,8 +19,9 @@ import (
 )
 
 const explainHelp = `Explains why a Workload waits, or what it got: which flavors were tried, what is short by how much and at which queue or cohort,
-which Workloads would be preempted, and what requeues it. The answer is the manager's, for this very moment. If the manager cannot be asked,
-it is derived from the Workload's conditions, and the first line says so.
+which Workloads would be preempted, and what requeues it. The answer is the manager's, for this very moment. Where no manager answers, as on
+a cluster whose queues another controller of the same API runs, it is computed here from the objects of the API, and a line says so: that
+needs the right to list queues and Workloads. What may not be asked or listed is derived from the Workload's conditions.
 
 A job is named by its kind; its Workloads are explained.
 
@@ -52,6 +54,7 @@ func (t *tool) newExplain() *cobra.Command {
 		},
 	}
 	e.add(cmd, "json", "yaml")
+	t.addSettings(cmd)
 	return cmd
 }
 
@@ -131,12 +134,18 @@ func (s *session) without(ctx context.Context, job *unstructured.Unstructured) s
 
 func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error {
 	explanation, err := s.explanation(ctx, w)
-	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
+	_, refused := errors.AsType[*apierrors.StatusError](err)
+	_, blind := errors.AsType[unreadable](err)
+	switch {
+	case err == nil:
+	case blind:
+		fmt.Fprintf(s.Errs, "No manager answers, and nothing can be computed here (%v); this is what the conditions say:\n", err)
+		explanation = s.byConditions(ctx, w)
+	case refused && s.alone == nil && s.failed == nil && ctx.Err() == nil:
 		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err, cluster.Workload, "workloads/explanation"))
 		explanation = s.byConditions(ctx, w)
+	default:
+		return err
 	}
 	if !e.asTable() {
 		return e.print(s.Out, explanation)
@@ -147,7 +156,7 @@ func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error 
 
 // explanation asks the manager.
 func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1alpha1.Explanation, error) {
-	data, err := s.Raw(ctx, "/apis/"+berthv1alpha1.GroupVersion.String()+"/namespaces/"+w.Namespace+"/workloads/"+w.Name+"/explanation")
+	data, err := s.ask(ctx, "/apis/"+berthv1alpha1.GroupVersion.String()+"/namespaces/"+w.Namespace+"/workloads/"+w.Name+"/explanation")
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,14 @@ func active(conditions []metav1.Condition) (text, why string) {
 	return "false", c.Message
 }
 
+// clusterQueueFigures fills in statuses for a table; other formats show what is stored.
+func (l *listing) clusterQueueFigures(ctx context.Context, s *session, items []kueue.ClusterQueue) error {
+	if !l.asTable() || len(items) == 0 {
+		return nil
+	}
+	return s.clusterQueueFigures(ctx, items)
+}
+
 func stopPolicy(p kueue.StopPolicy) string { return string(cmp.Or(p, kueue.StopPolicyNone)) }
 
 func (t *tool) newListClusterQueues() *cobra.Command {
@@ -48,6 +56,9 @@ func (t *tool) newListClusterQueues() *cobra.Command {
 		if err := l.fetch(ctx, s, &list, false); err != nil {
 			return nil, nil, err
 		}
+		if err := l.clusterQueueFigures(ctx, s, list.Items); err != nil {
+			return nil, nil, err
+		}
 		list.Items = slices.DeleteFunc(list.Items, func(q kueue.ClusterQueue) bool {
 			is, _ := active(q.Status.Conditions)
 			return only != "" && is != only
@@ -61,6 +72,7 @@ func (t *tool) newListClusterQueues() *cobra.Command {
 		}
 		return &list, out, nil
 	})
+	t.addSettings(cmd)
 	cmd.Flags().StringVar(&only, "active", "", "only those that can admit (true), or cannot (false)")
 	_ = cmd.RegisterFlagCompletionFunc("active", cobra.FixedCompletions([]string{"true", "false"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -78,6 +90,11 @@ func (t *tool) newListLocalQueues() *cobra.Command {
 			return nil, nil, err
 		}
 		list.Items = slices.DeleteFunc(list.Items, func(q kueue.LocalQueue) bool { return queue != "" && string(q.Spec.ClusterQueue) != queue })
+		if l.asTable() && len(list.Items) > 0 {
+			if err := s.localQueueFigures(ctx, list.Items); err != nil {
+				return nil, nil, err
+			}
+		}
 		out := &table{columns: l.columns("NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "AGE", "+ACTIVE", "+STOP POLICY", "+RESERVING", "+NOT ACTIVE BECAUSE")}
 		for i := range list.Items {
 			q := &list.Items[i]
@@ -87,6 +104,7 @@ func (t *tool) newListLocalQueues() *cobra.Command {
 		}
 		return &list, out, nil
 	})
+	t.addSettings(cmd)
 	cmd.Flags().StringVarP(&queue, "clusterqueue", "c", "", "only those of this ClusterQueue")
 	_ = cmd.RegisterFlagCompletionFunc("clusterqueue", t.completeFlag(cluster.ClusterQueue))
 	return cmd
@@ -120,7 +138,7 @@ func (t *tool) newListResourceFlavors() *cobra.Command {
 // newListCohorts also lists cohorts without an object, which members name: these have no age.
 func (t *tool) newListCohorts() *cobra.Command {
 	var l listing
-	return l.command(t, cluster.Cohort, `Lists Cohorts with the number of ClusterQueues in them and below, and those queues' Workloads. A cohort without an object of its own,
+	cmd := l.command(t, cluster.Cohort, `Lists Cohorts with the number of ClusterQueues in them and below, and those queues' Workloads. A cohort without an object of its own,
 which is there because a ClusterQueue names it, has no age; -o json, yaml and name leave it out, and so do -l and --field-selector.
 
   berth list cohorts`, func(ctx context.Context, s *session) (client.ObjectList, *table, error) {
@@ -130,6 +148,9 @@ which is there because a ClusterQueue names it, has no age; -o json, yaml and na
 		}
 		var queues kueue.ClusterQueueList
 		if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
+			return nil, nil, err
+		}
+		if err := l.clusterQueueFigures(ctx, s, queues.Items); err != nil {
 			return nil, nil, err
 		}
 		all := &kueue.CohortList{}
@@ -158,6 +179,8 @@ which is there because a ClusterQueue names it, has no age; -o json, yaml and na
 		}
 		return &list, out, nil
 	})
+	t.addSettings(cmd)
+	return cmd
 }
 
 func (t *tool) newListTopologies() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,8 @@ import (
 )
 
 const listWorkloadsHelp = `Lists Workloads, one for each job that is queued: whose they are, where they wait or run, at what position in their
-LocalQueue, and when they are expected to start (? is unknown).
+LocalQueue, and when they are expected to start (? is unknown). Where no manager answers, these are computed here from the objects of
+the API, and a line says so.
 -o wide adds the priority and why a pending one waits. Objects whose queue label is ignored have no Workload: they follow on stderr,
 a line each, unless the list is narrowed down.
 
@@ -55,6 +57,7 @@ type listWorkloads struct {
 func (t *tool) newListWorkloads() *cobra.Command {
 	var l listWorkloads
 	cmd := l.command(t, cluster.Workload, listWorkloadsHelp, l.fetch)
+	t.addSettings(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&l.clusterQueue, "clusterqueue", "c", "", "only those that hold quota of this ClusterQueue")
 	flags.StringVarP(&l.localQueue, "localqueue", "q", "", "only those of this LocalQueue")
@@ -171,7 +174,10 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 	if err != nil {
 		return nil, err
 	}
-	places := s.places(ctx, items)
+	places, err := s.places(ctx, items)
+	if err != nil {
+		return nil, err
+	}
 	out := &table{columns: l.columns("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS", "POSITION IN QUEUE", "STARTS", "EXEC TIME", "AGE", "+PRIORITY", "+WAITS BECAUSE")}
 	for i := range items {
 		w := &items[i]
@@ -256,9 +262,8 @@ func (s *session) ran(w *kueue.Workload) string {
 	return duration.HumanDuration(end.Sub(admitted.LastTransitionTime.Time))
 }
 
-// places returns the pending Workloads as the manager lists them in their LocalQueues; none without permission or without a
-// manager. spec: 70 §7 example 49.
-func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.NamespacedName]*visibilityv1beta2.PendingWorkload {
+// places returns the pending Workloads as the manager lists them in their LocalQueues; none where the user may not ask. spec: 70 §7 example 49.
+func (s *session) places(ctx context.Context, items []kueue.Workload) (map[types.NamespacedName]*visibilityv1beta2.PendingWorkload, error) {
 	out, asked := map[types.NamespacedName]*visibilityv1beta2.PendingWorkload{}, map[types.NamespacedName]bool{}
 	for i := range items {
 		queue := types.NamespacedName{Namespace: items[i].Namespace, Name: string(items[i].Spec.QueueName)}
@@ -267,18 +272,29 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) map[types.
 		}
 		asked[queue] = true
 		summary, err := s.pending(ctx, "namespaces/"+queue.Namespace+"/localqueues/"+queue.Name)
-		if err != nil && !apierrors.IsForbidden(err) && !named(err) {
-			return out // no manager answers
-		}
-		if err != nil {
+		_, blind := errors.AsType[unreadable](err)
+		_, refused := errors.AsType[*apierrors.StatusError](err)
+		switch {
+		case err == nil:
+		case blind:
+			fmt.Fprintf(s.Errs, "no manager answers, and positions and starts cannot be computed here: %v\n", err)
+			return out, nil
+		case s.failed != nil:
+			return nil, err
+		case apierrors.IsForbidden(err) || named(err):
 			continue
+		case refused:
+			fmt.Fprintf(s.Errs, "positions and starts are unknown: the manager cannot be asked (%s)\n", reason(err, cluster.LocalQueue, "localqueues/pendingworkloads"))
+			return out, nil
+		default:
+			return nil, err
 		}
 		for i := range summary.Items {
 			p := &summary.Items[i]
 			out[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
 		}
 	}
-	return out
+	return out, nil
 }
 
 // named reports whether an error is about a missing object rather than a missing API.
@@ -289,7 +305,7 @@ func named(err error) bool {
 
 // pending asks the manager for the pending list of a queue.
 func (s *session) pending(ctx context.Context, queue string) (*visibilityv1beta2.PendingWorkloadsSummary, error) {
-	data, err := s.Raw(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
+	data, err := s.ask(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
 	if err != nil {
 		return nil, err
 	}

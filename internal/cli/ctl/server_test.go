@@ -41,7 +41,7 @@ func TestCommands(t *testing.T) {
 	}
 	w := newWorld(t)
 	t.Run("not installed", func(t *testing.T) {
-		(&world{t, w.kubeconfig, w.cfg, w.c}).transcript("notinstalled", "list workloads", "list cq", "explain workload x", "top", "stop cq x", "create rf f", "version")
+		(&world{T: t, kubeconfig: w.kubeconfig, cfg: w.cfg, c: w.c}).transcript("notinstalled", "list workloads", "list cq", "explain workload x", "top", "stop cq x", "create rf f", "version")
 	})
 	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestCommands(t *testing.T) {
 		{"version", (*world).versions},
 		{"manager", (*world).manager},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.test(&world{t, w.kubeconfig, w.cfg, w.c}) })
+		t.Run(part.name, func(t *testing.T) { part.test(&world{T: t, kubeconfig: w.kubeconfig, cfg: w.cfg, c: w.c}) })
 	}
 }
 
@@ -83,23 +83,18 @@ func (w *world) populate() {
 		&kueue.Cohort{ObjectMeta: meta("", "research"), Spec: kueue.CohortSpec{ParentName: "org"}},
 		&kueue.ClusterQueue{
 			ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"team": "a"}},
-			Spec:       kueue.ClusterQueueSpec{CohortName: "research", ResourceGroups: groupOf(quota("a100", "cpu", "64", "nvidia.com/gpu", "16"))},
-			Status: kueue.ClusterQueueStatus{
-				Conditions: up, PendingWorkloads: 2, ReservingWorkloads: 2, AdmittedWorkloads: 1,
-				FlavorsReservation: use("a100", "nvidia.com/gpu", "24", "8"), FlavorsUsage: use("a100", "nvidia.com/gpu", "12", "0"),
+			Spec: kueue.ClusterQueueSpec{
+				CohortName: "research", NamespaceSelector: &metav1.LabelSelector{}, ResourceGroups: groupOf(quota("a100", "cpu", "64", "nvidia.com/gpu", "16")),
 			},
+			Status: kueue.ClusterQueueStatus{Conditions: up, PendingWorkloads: 77, ReservingWorkloads: 77, AdmittedWorkloads: 77}, // of a manager that is gone
 		},
 		&kueue.ClusterQueue{
 			ObjectMeta: meta("", "team-b"), Spec: kueue.ClusterQueueSpec{CohortName: "research", ResourceGroups: groupOf(quota("a100", "nvidia.com/gpu", "16"))},
-			Status: kueue.ClusterQueueStatus{
-				Conditions:       []metav1.Condition{condition("Active", "False", "FlavorNotFound", "Can't admit new workloads:\nno flavor \x1b[31mspot")},
-				PendingWorkloads: 1, ReservingWorkloads: 1, AdmittedWorkloads: 1,
-				FlavorsReservation: use("a100", "nvidia.com/gpu", "100m", "0"), FlavorsUsage: use("a100", "nvidia.com/gpu", "100m", "0"),
-			},
+			Status: kueue.ClusterQueueStatus{Conditions: []metav1.Condition{condition("Active", "False", "FlavorNotFound", "Can't admit new workloads:\nno flavor \x1b[31mspot")}},
 		},
 		&kueue.ClusterQueue{ObjectMeta: meta("", "alone"), Spec: kueue.ClusterQueueSpec{StopPolicy: kueue.StopPolicyHold, ResourceGroups: groupOf(quota("spot", "cpu", "0"))}},
 		&kueue.ClusterQueue{ObjectMeta: meta("", "implied"), Spec: kueue.ClusterQueueSpec{CohortName: "nameless"}},
-		&kueue.LocalQueue{ObjectMeta: meta("team-a", "main"), Spec: kueue.LocalQueueSpec{ClusterQueue: "team-a"}, Status: kueue.LocalQueueStatus{Conditions: up, PendingWorkloads: 2, AdmittedWorkloads: 1}},
+		&kueue.LocalQueue{ObjectMeta: meta("team-a", "main"), Spec: kueue.LocalQueueSpec{ClusterQueue: "team-a"}, Status: kueue.LocalQueueStatus{Conditions: up, PendingWorkloads: 77}},
 		&kueue.LocalQueue{ObjectMeta: meta("team-a", "night"), Spec: kueue.LocalQueueSpec{ClusterQueue: "alone", StopPolicy: kueue.StopPolicyHoldAndDrain}},
 		&kueue.LocalQueue{ObjectMeta: meta("team-b", "main"), Spec: kueue.LocalQueueSpec{ClusterQueue: "team-b"}},
 		&kueue.Topology{ObjectMeta: meta("", "racks"), Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: "kubernetes.io/hostname"}}}},
@@ -114,10 +109,11 @@ func (w *world) populate() {
 	finished := condition("Finished", "True", "Succeeded", "Job finished")
 	finished.LastTransitionTime = metav1.NewTime(finished.LastTransitionTime.Add(90 * time.Second))
 	admission := &kueue.Admission{ClusterQueue: "team-a", PodSetAssignments: []kueue.PodSetAssignment{{
-		Name: "main", Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "a100"}, ResourceUsage: corev1.ResourceList{"cpu": resource.MustParse("1")}, Count: new(int32(1)),
+		Name: "main", Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"nvidia.com/gpu": "a100"}, ResourceUsage: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("12")}, Count: new(int32(1)),
 	}}}
 	labeled := owned(workload("team-a", "job-train", "main", waits), "batch/v1", "Job", "train", train.UID)
 	labeled.Labels = map[string]string{kueue.JobUIDLabel: string(train.UID)}
+	labeled.Spec.PodSets[0].Template.Spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}} // it fits
 	checked := workload("team-a", "reserved", "main", reserved, condition("Admitted", "False", "UnsatisfiedAdmissionChecks", "checks are pending"))
 	checked.Status.Admission = admission
 	checked.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "budget", State: kueue.CheckStatePending, Message: "asking the boss", LastTransitionTime: admitted.LastTransitionTime}}
@@ -161,7 +157,7 @@ func (w *world) lists() {
 func (w *world) pages() {
 	_, whole, _ := berth(w.Context(), "", "list", "wl", "-A", "-o", "wide")
 	w.Setenv("KUEUECTL_LIST_REQUEST_LIMIT", "2")
-	if _, paged, stderr := berth(w.Context(), "", "list", "wl", "-A", "-o", "wide"); paged != whole || stderr != "" {
+	if _, paged, stderr := berth(w.Context(), "", "list", "wl", "-A", "-o", "wide"); paged != whole || stderr != noManager {
 		w.Errorf("in pages:\n%s\nin one:\n%s\n%s", paged, whole, stderr)
 	}
 	w.Setenv("KUEUECTL_LIST_REQUEST_LIMIT", "1")
@@ -220,7 +216,7 @@ func (w *world) errors() {
 	}
 }
 
-// explain without a manager uses the conditions.
+// explain without a manager evaluates the Workloads.
 func (w *world) explain() {
 	w.transcript("explain",
 		"explain workload job-train -n team-a", "explain job train -n team-a", "explain wl/reserved -n team-a", "explain workload runs -n team-a", "explain workload done -n team-a", "explain workload stopped -n team-a",
@@ -236,7 +232,7 @@ func (w *world) top() {
 		ctx, stop := context.WithTimeout(w.Context(), lasts)
 		defer stop()
 		code, stdout, stderr := berth(ctx, "", "top", "flavor", "--watch", "--interval", "100ms")
-		if code != 0 || stderr != "" || strings.Count(stdout, "a100   a100") < 3 || !strings.Contains(stdout, ", every 100ms\n\nNAME") {
+		if code != 0 || stderr != noManager || strings.Count(stdout, "a100   a100") < 3 || !strings.Contains(stdout, ", every 100ms\n\nNAME") {
 			return fmt.Errorf("%d %s\n%s", code, stderr, stdout)
 		}
 		return nil
@@ -399,7 +395,9 @@ func (w *world) manage() (stop func()) {
 	go func() {
 		ended <- wire.Run(ctx, wire.Config{REST: w.cfg, Options: o, Groups: groups, WebhookURL: url, OnReady: func() { close(ready) }, Log: testr.New(w.T)})
 	}()
+	w.managed = true
 	stop = sync.OnceFunc(func() {
+		w.managed = false
 		cancel()
 		if err := <-ended; err != nil {
 			w.Error(err)

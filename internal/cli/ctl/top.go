@@ -39,7 +39,9 @@ is the sum of all in and below it, with the quota that the cohort itself adds. R
 is what is free in one domain; a gang that has to stay together gets no more than that. FRAGMENTED is how far LARGEST is below what it would
 be if all that is free were packed together. NODES that do not count are not ready, cordoned, or without a label of the topology.
 A second table has the pods in use, by their requests, with the biggest gang of further ones that fits into one domain of each level: there
-node selectors, affinity and taints count as well. Names of topologies may follow, as in --topology gpus. The answer is the manager's.
+node selectors, affinity and taints count as well. Names of topologies may follow, as in --topology gpus.
+
+Where no manager answers, the figures are computed here from the objects of the API, and a line says so.
 
 With --fair: the LocalQueues of each ClusterQueue that is shared by past usage, in the order in which their Workloads are admitted, as of their
 statuses. USAGE is what the manager orders by, if resources have the weights of its configuration here as well (--weight).`
@@ -94,6 +96,7 @@ func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top
 	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "with --watch: how often")
 	cmd.Flags().StringVarP(&o.resource, "resource", "r", "", "only this resource, as in nvidia.com/gpu")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print the table without its header")
+	t.addSettings(cmd)
 	return cmd
 }
 
@@ -138,6 +141,7 @@ func isTerminal(w io.Writer) bool {
 
 // look reads all queues and cohorts, or topologies, or past usage, and renders them.
 func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
+	s.forget()
 	switch {
 	case o.topology:
 		return o.lookAtNodes(ctx, s)
@@ -150,6 +154,9 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 	}
 	var cohorts kueue.CohortList
 	if err := s.Pages(ctx, &cohorts, &client.ListOptions{}); err != nil {
+		return nil, err
+	}
+	if err := s.clusterQueueFigures(ctx, queues.Items); err != nil {
 		return nil, err
 	}
 	f := grow(cohorts.Items, queues.Items)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,9 +97,17 @@ func (o *top) lookAtNodes(ctx context.Context, s *session) ([]byte, error) {
 // topologyUsage asks the manager.
 func (s *session) topologyUsage(ctx context.Context, name string, hosts bool) (*berthv1alpha1.TopologyUsage, error) {
 	path := "/apis/" + berthv1alpha1.GroupVersion.String() + "/topologies/" + name + "/usage"
-	data, err := s.Raw(ctx, path, "hosts", fmt.Sprint(hosts))
-	if err != nil {
-		return nil, fmt.Errorf("topology %s: only a running manager knows what is free, and it cannot be asked (%s)", name, reason(err, cluster.Topology, "topologies/usage"))
+	data, err := s.ask(ctx, path, "hosts", fmt.Sprint(hosts))
+	_, refused := errors.AsType[*apierrors.StatusError](err)
+	_, blind := errors.AsType[unreadable](err)
+	switch {
+	case err == nil:
+	case blind:
+		return nil, fmt.Errorf("topology %s: no manager answers, and what is free cannot be computed here: %w", name, err)
+	case refused && s.failed == nil:
+		return nil, fmt.Errorf("topology %s: the manager cannot be asked what is free (%s)", name, reason(err, cluster.Topology, "topologies/usage"))
+	default:
+		return nil, err
 	}
 	out := &berthv1alpha1.TopologyUsage{}
 	if err := json.Unmarshal(data, out); err != nil {

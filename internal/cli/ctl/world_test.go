@@ -22,6 +22,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/goldentest"
 )
 
@@ -31,6 +32,19 @@ type world struct {
 	kubeconfig string
 	cfg        *rest.Config
 	c          client.Client
+	managed    bool // a manager runs
+}
+
+// answered runs a command line; while a manager runs, again until that answers: the API server may find it unavailable for a moment.
+func (w *world) answered(now func() time.Time, input string, args ...string) (code int, stdout, stderr string) {
+	w.Helper()
+	wait.Until(w.T, "the manager answers", func() error {
+		if code, stdout, stderr = berthAt(w.Context(), now, input, args...); w.managed && strings.Contains(stderr, noManager) {
+			return errors.New(stderr)
+		}
+		return nil
+	})
+	return code, stdout, stderr
 }
 
 func newWorld(t *testing.T) *world {
@@ -42,16 +56,21 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t, kubeconfig, cfg, c}
+	return &world{T: t, kubeconfig: kubeconfig, cfg: cfg, c: c}
 }
 
 // later is so much later than the test that ages are the same in every run.
 func later() time.Time { return time.Now().AddDate(20, 1, 0) }
 
-// berth runs a command line.
+// berth runs a command line, much later.
 func berth(ctx context.Context, input string, args ...string) (code int, stdout, stderr string) {
+	return berthAt(ctx, later, input, args...)
+}
+
+// berthAt runs a command line at a time.
+func berthAt(ctx context.Context, now func() time.Time, input string, args ...string) (code int, stdout, stderr string) {
 	root := &cobra.Command{Use: "berth", SilenceErrors: true, SilenceUsage: true}
-	addTo(root, &tool{version: "test", now: later})
+	addTo(root, &tool{version: "test", now: now})
 	var out, errs bytes.Buffer
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(input))
@@ -105,6 +124,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`creationTimestamp: "[^"]*"`), "creationTimestamp: TIME"},
 	{regexp.MustCompile(`resourceVersion: "\d+"`), "resourceVersion: VERSION"},
+	{regexp.MustCompile(`(~|about |between |and )\d\d:\d\d\b`), "${1}HH:MM"},
 	{regexp.MustCompile(`KUBECONFIG=\S+kubeconfig`), "KUBECONFIG=FILE"},
 }
 
@@ -119,7 +139,7 @@ func (w *world) transcript(name string, lines ...string) {
 		if !piped {
 			input, command = "", line
 		}
-		code, stdout, stderr := berth(w.Context(), input, split(command)...)
+		code, stdout, stderr := w.answered(later, input, split(command)...)
 		prompt := "berth "
 		if piped {
 			prompt = "echo " + input + " | berth "
@@ -188,12 +208,6 @@ func quota(flavor string, pairs ...string) kueue.FlavorQuotas {
 		out.Resources = append(out.Resources, kueue.ResourceQuota{Name: corev1.ResourceName(pairs[i]), NominalQuota: resource.MustParse(pairs[i+1])})
 	}
 	return out
-}
-
-func use(flavor, resourceName, total, borrowed string) []kueue.FlavorUsage {
-	return []kueue.FlavorUsage{{Name: kueue.ResourceFlavorReference(flavor), Resources: []kueue.ResourceUsage{{
-		Name: corev1.ResourceName(resourceName), Total: resource.MustParse(total), Borrowed: resource.MustParse(borrowed),
-	}}}}
 }
 
 func groupOf(flavors ...kueue.FlavorQuotas) []kueue.ResourceGroup {

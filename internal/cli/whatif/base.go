@@ -10,18 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/standalone"
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight/offline"
 	"github.com/berth-project/berth/internal/foresight/whatif"
 	"github.com/berth-project/berth/internal/options"
-	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/placement/plan/capacity"
 	"github.com/berth-project/berth/internal/sim"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/wire"
@@ -92,47 +89,18 @@ func (c *command) fromLive(cmd *cobra.Command) (*base, error) {
 		return nil, err
 	}
 	c.namespace = s.Namespace
-	ctx := cmd.Context()
-	list := func(l client.ObjectList) error { return s.Pages(ctx, l, &client.ListOptions{}) }
-	w, left, err := offline.LiveWorkloads(list)
+	w, err := standalone.Read(cmd.Context(), s)
 	if err != nil {
-		return nil, s.Advise(ctx, err)
+		return nil, s.Advise(cmd.Context(), err)
 	}
-	for _, why := range left {
-		c.note("left out: %v", why)
-	}
+	c.notes = append(c.notes, w.Left...)
 	var settings []byte
 	if c.config != "" {
 		if settings, err = os.ReadFile(c.config); err != nil {
 			return nil, err
 		}
 	}
-	var foreign []state.Event
-	if hasTopologies(w) {
-		var pods corev1.PodList
-		if err := list(&pods); apierrors.IsForbidden(err) {
-			c.note("left out: what pods outside of Workloads use of nodes: %v", err)
-		} else if err != nil {
-			return nil, s.Advise(ctx, err)
-		}
-		foreign = foreignUse(&pods)
-	}
-	return c.newBase(w, c.config, settings, foreign)
-}
-
-func hasTopologies(w *offline.World) bool {
-	return slices.ContainsFunc(offline.All[*kueue.ResourceFlavor](w), func(f *kueue.ResourceFlavor) bool { return f.Spec.TopologyName != "" })
-}
-
-func foreignUse(list *corev1.PodList) (out []state.Event) {
-	var pods capacity.Pods
-	for i := range list.Items {
-		pods.Set(&list.Items[i])
-	}
-	for _, node := range pods.Nodes() {
-		out = append(out, state.SetForeign{Node: node, Used: pods.Usage(node).Requests()})
-	}
-	return out
+	return c.newBase(w.World, c.config, settings, w.Foreign)
 }
 
 // readCluster reads the files of --cluster.
@@ -188,20 +156,15 @@ func (c *command) newBase(w *offline.World, source string, settings []byte, more
 	}
 	now := c.now()
 	w.Stamp(metav1.NewTime(now))
-	b := &base{now: workload.Instant(now.UnixNano()), world: w, options: o, times: map[string]times{}, changed: map[string]times{}, state: state.New(wire.StateOptions(&o))}
 	if len(offline.All[*kueue.ClusterQueue](w)) == 0 {
 		return nil, errors.New("there is no ClusterQueue: a what-if needs the queues, as objects of kueue.x-k8s.io/v1beta2")
 	}
-	if b.events, err = w.Events(o.Gates.On(feature.ConcurrentAdmission)); err != nil {
+	b := &base{now: workload.Instant(now.UnixNano()), world: w, options: o, times: map[string]times{}, changed: map[string]times{}}
+	if b.state, b.events, err = w.NewState(wire.StateOptions(&o), wire.Requests(&o), more); err != nil {
 		return nil, err
 	}
-	for _, e := range slices.Concat(b.events, more) {
-		b.state.Apply(e)
-	}
-	requests := b.requests(w)
 	for _, of := range offline.All[*kueue.Workload](w) {
 		b.times[string(of.UID)] = c.timesOf(of)
-		b.state.Apply(state.SetWorkload(convert.Workload(of, requests)))
 	}
 	return b, nil
 }

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -26,6 +27,22 @@ func (w *World) Around() convert.Around {
 			return class
 		},
 	}
+}
+
+// NewState returns a State of the world with its Workloads, and World.Events, which it is built from. more are applied after these.
+func (w *World) NewState(o state.Options, requests convert.Requests, more []state.Event) (s *state.State, events []state.Event, err error) {
+	if events, err = w.Events(requests.Variants); err != nil {
+		return nil, nil, err
+	}
+	s = state.New(o)
+	for _, e := range slices.Concat(events, more) {
+		s.Apply(e)
+	}
+	requests.Around = w.Around()
+	for _, of := range All[*kueue.Workload](w) {
+		s.Apply(state.SetWorkload(convert.Workload(of, requests)))
+	}
+	return s, events, nil
 }
 
 // Stamp gives Workloads what an API server gives them where they lack it: a UID, and now as the time of their creation.

@@ -153,6 +153,11 @@ func (w *World) Events(variants bool) (out []state.Event, err error) {
 	return out, nil
 }
 
+// Problems returns why a ClusterQueue cannot admit. variants is the feature gate ConcurrentAdmission.
+func (w *World) Problems(cq *kueue.ClusterQueue, variants bool) []convert.Problem {
+	return convert.Problems(cq, w.known(variants))
+}
+
 func (w *World) known(variants bool) convert.Known {
 	return convert.Known{
 		Variants: variants,

@@ -104,6 +104,12 @@ func (r *clusterQueues) problems(ctx context.Context, cq *kueue.ClusterQueue) ([
 }
 
 func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Problem) {
+	FillFigures(cq, view)
+	FillActive(cq, problems)
+}
+
+// FillFigures sets the counts and amounts of a status.
+func FillFigures(cq *kueue.ClusterQueue, view state.View) {
 	st := &cq.Status
 	st.PendingWorkloads = int32(view.Active + view.Inadmissible)
 	st.ReservingWorkloads = int32(view.Reserved)
@@ -111,6 +117,10 @@ func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Prob
 	st.FlavorsReservation = convert.FlavorUsage(cq.Spec.ResourceGroups, view.Reservation, view.Borrowed)
 	st.FlavorsUsage = convert.FlavorUsage(cq.Spec.ResourceGroups, view.Usage, view.BorrowedUsage)
 	st.FairSharing = fairSharing(view.Share)
+}
+
+// FillActive sets the condition Active of a status.
+func FillActive(cq *kueue.ClusterQueue, problems []convert.Problem) {
 	active := metav1.Condition{
 		Type: kueue.ClusterQueueActive, Status: metav1.ConditionTrue, Reason: kueue.ReasonReady,
 		Message: "Can admit new workloads", ObservedGeneration: cq.Generation,
@@ -119,7 +129,7 @@ func fillStatus(cq *kueue.ClusterQueue, view state.View, problems []convert.Prob
 		active.Status, active.Reason = metav1.ConditionFalse, problems[0].Reason
 		active.Message = "Can't admit new workloads: " + convert.Sentence(problems)
 	}
-	apimeta.SetStatusCondition(&st.Conditions, active)
+	apimeta.SetStatusCondition(&cq.Status.Conditions, active)
 }
 
 // finalize holds the ClusterQueue while workloads hold its quota. Pending ones do not count, and reservations

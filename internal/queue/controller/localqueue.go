@@ -61,6 +61,12 @@ func fillUsage(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, u *sharing.Usage) {
 }
 
 func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
+	FillLocalFigures(lq, cq, view)
+	FillLocalActive(lq, cq)
+}
+
+// FillLocalFigures sets the counts and amounts of a status. cq is nil if the ClusterQueue does not exist.
+func FillLocalFigures(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
 	st := &lq.Status
 	st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads = 0, 0, 0
 	st.FlavorsReservation, st.FlavorsUsage = nil, nil
@@ -71,9 +77,13 @@ func fillLocal(lq *kueue.LocalQueue, cq *kueue.ClusterQueue, view state.View) {
 		st.FlavorsReservation = convert.LocalQueueUsage(cq.Spec.ResourceGroups, view.Reservation)
 		st.FlavorsUsage = convert.LocalQueueUsage(cq.Spec.ResourceGroups, view.Usage)
 	}
+}
+
+// FillLocalActive sets the condition Active of a status. cq is nil if the ClusterQueue does not exist.
+func FillLocalActive(lq *kueue.LocalQueue, cq *kueue.ClusterQueue) {
 	active := metav1.Condition{Type: kueue.LocalQueueActive, ObservedGeneration: lq.Generation}
 	active.Status, active.Reason, active.Message = localActive(lq, cq)
-	apimeta.SetStatusCondition(&st.Conditions, active)
+	apimeta.SetStatusCondition(&lq.Status.Conditions, active)
 }
 
 // localActive returns the status, reason and message of a LocalQueue's condition Active. spec: 10 §4.13.

@@ -171,6 +171,11 @@ func (c *Connection) Open(cmd *cobra.Command, version string, now func() time.Ti
 	return s, nil
 }
 
+// Inside returns a session for Raw alone, which a handler in this process answers.
+func Inside(h http.Handler) *Session {
+	return &Session{Config: &rest.Config{Host: "http://inside", QPS: -1}, http: &http.Client{Transport: inside{h}}}
+}
+
 // Discovery asks what the API server serves.
 func (s *Session) Discovery() (*discovery.DiscoveryClient, error) {
 	return discovery.NewDiscoveryClientForConfigAndClient(s.Config, s.http)

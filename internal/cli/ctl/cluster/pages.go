@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -29,7 +30,7 @@ func PageSize() (int64, error) {
 	return n, nil
 }
 
-// Pages reads a whole list, page by page.
+// Pages reads a whole list, page by page; o.Limit is the size of a page, 0 for that of PageSize.
 func (s *Session) Pages(ctx context.Context, list client.ObjectList, o *client.ListOptions) error {
 	size, err := PageSize()
 	if err != nil {
@@ -37,7 +38,7 @@ func (s *Session) Pages(ctx context.Context, list client.ObjectList, o *client.L
 	}
 	var items []runtime.Object
 	told := time.Now().Add(slow)
-	for o.Limit = size; ; {
+	for o.Limit = cmp.Or(o.Limit, size); ; {
 		page, _ := list.DeepCopyObject().(client.ObjectList)
 		err := s.List(ctx, page, o)
 		if apierrors.IsResourceExpired(err) && o.Continue != "" {

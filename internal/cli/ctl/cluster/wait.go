@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -27,27 +28,7 @@ type patient struct {
 
 // RoundTrip implements http.RoundTripper.
 func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
-	done, silent := make(chan struct{}), make(chan struct{})
-	defer func() {
-		close(done)
-		<-silent // the command writes to the same place afterwards
-	}()
-	go func() {
-		defer close(silent)
-		timer := time.NewTimer(slow)
-		defer timer.Stop()
-		for waited := slow; ; waited += pause {
-			select {
-			case <-done:
-				return
-			case <-p.ctx.Done():
-				return
-			case <-timer.C:
-				p.tell("still waiting for %s to answer (%s)\n", p.host, waited)
-				timer.Reset(pause)
-			}
-		}
-	}()
+	defer announce(p.ctx, func(waited time.Duration) { p.tell("still waiting for %s to answer (%s)\n", p.host, waited) })()
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(p.ctx, cancel)
 	end := func() { stop(); cancel() }
@@ -70,6 +51,66 @@ func (b *body) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }
+
+// Report does some work of this process, and names it on stderr if it takes long.
+func (s *Session) Report(ctx context.Context, what string, work func()) {
+	defer announce(ctx, func(waited time.Duration) { fmt.Fprintf(s.Errs, "still %s (%s)\n", what, waited) })()
+	work()
+}
+
+// announce calls tell after slow, and again after every pause, until stop is called, which returns when tell has.
+func announce(ctx context.Context, tell func(waited time.Duration)) (stop func()) {
+	done, silent := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(silent)
+		timer := time.NewTimer(slow)
+		defer timer.Stop()
+		for waited := slow; ; waited += pause {
+			select {
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+				tell(waited)
+				timer.Reset(pause)
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-silent // the command writes to the same place afterwards
+	}
+}
+
+// inside is a transport to a handler in this process.
+type inside struct{ http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (h inside) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := &answer{header: http.Header{}, code: http.StatusOK}
+	h.ServeHTTP(a, r)
+	return &http.Response{
+		Status: http.StatusText(a.code), StatusCode: a.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: a.header, Body: io.NopCloser(&a.body), ContentLength: int64(a.body.Len()), Request: r,
+	}, nil
+}
+
+// answer is what a handler writes.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) { a.code = code }
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(some []byte) (int, error) { return a.body.Write(some) }
 
 func (p *patient) tell(format string, args ...any) {
 	p.mu.Lock()
