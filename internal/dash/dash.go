@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/occupancy"
@@ -36,6 +38,9 @@ const (
 	statusPath = "/auth/status" // needs no authentication
 )
 
+// Starts returns when a pending Workload is expected to start, nil for others. It is nil without forecasts.
+type Starts func(*kueue.Workload) *berthv1alpha1.ExpectedStart
+
 // Server is the handler of all requests.
 type Server struct {
 	options options.Dashboard
@@ -46,6 +51,7 @@ type Server struct {
 	log     logr.Logger
 	places  *occupancy.Map // nil without topologies
 	rates   *sharing.Rates // of admission fair sharing, nil without
+	starts  Starts
 
 	hub    *hub
 	owners *owners

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
@@ -18,6 +19,8 @@ type workloadView struct {
 	kueue.Workload
 	Preemption preemption `json:"preemption"`
 	Pods       []podView  `json:"pods"`
+	// ExpectedStart is when a pending one is expected to start. Views have it again within recheckEvery.
+	ExpectedStart *berthv1alpha1.ExpectedStart `json:"expectedStart,omitempty"`
 }
 
 // preemption reports whether a Workload was preempted since its last quota reservation, and why.
@@ -95,6 +98,9 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	for _, w := range found {
 		w.SetGroupVersionKind(workloadsResource.gvk())
 		v := &workloadView{Workload: *w, Preemption: preemptionOf(w), Pods: []podView{}}
+		if s.starts != nil {
+			v.ExpectedStart = s.starts(w)
+		}
 		for _, p := range podsOf[w.UID] {
 			v.Pods = append(v.Pods, viewOfPod(p))
 		}

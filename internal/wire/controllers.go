@@ -112,7 +112,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		func() error { return mgr.Add(follow) },
 		func() error { return addRewriter(mgr, cfg) },
 		func() error { return addVisibility(ctx, mgr, e, follow, cfg) },
-		func() error { return addDashboard(ctx, mgr, &cfg) },
+		func() error { return addDashboard(ctx, mgr, e, follow, &cfg) },
 		func() error { return addReadiness(mgr, follow, cfg) },
 	} {
 		if err := add(); err != nil {

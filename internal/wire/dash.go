@@ -5,17 +5,28 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/dash"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/engine/feed"
 	"github.com/berth-project/berth/internal/listen"
+	"github.com/berth-project/berth/internal/visibility"
 )
 
 // addDashboard adds the dashboard, on every replica. It listens once its caches are filled. spec: 70 §4.10.
-func addDashboard(ctx context.Context, mgr ctrl.Manager, cfg *Config) error {
+func addDashboard(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, follow *feed.Feed, cfg *Config) error {
 	o, log := cfg.Options.Dashboard, cfg.Log.WithName("dashboard")
 	if !o.Served() {
 		return nil
 	}
-	server, err := dash.Setup(ctx, mgr, o, cfg.places, StateOptions(&cfg.Options).Sharing, log)
+	var starts dash.Starts
+	if forecast := cfg.forecast; forecast != nil {
+		starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
+			return visibility.StartOf(forecast, e.Model(), w, follow.Requests)
+		}
+	}
+	server, err := dash.Setup(ctx, mgr, o, cfg.places, StateOptions(&cfg.Options).Sharing, starts, log)
 	if err != nil {
 		return err
 	}

@@ -138,6 +138,13 @@ function age(since) {
   return Math.floor(seconds) + "s";
 }
 
+// clock is a time of day, with the day unless that is today. A start that was expected earlier is expected now.
+function clock(time) {
+  const at = new Date(Math.max(Date.parse(time), Date.now()));
+  const day = at.toDateString() === new Date().toDateString() ? {} : { month: "short", day: "numeric" };
+  return at.toLocaleString([], { ...day, hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+}
+
 // Parts of pages.
 
 const to = (path, ...text) => h("a", { href: path }, text);
@@ -161,9 +168,18 @@ function table(heads, rows, nothing) {
 const number = (value) => h("td", { class: "number" }, String(value ?? 0));
 const reason = (text) => h("td", { class: "why small" }, text);
 
+// starts is when a pending workload is expected to start: the median, and the window that 8 of 10 starts are in.
+function starts(w) {
+  const e = w.expectedStart;
+  if (!e) return "";
+  if (e.unknown || !e.until) return h("span", { class: "quiet", title: e.unknown }, "unknown");
+  const end = (time) => time ? clock(time) : "after " + clock(e.until);
+  return [e.p50 ? "~" + clock(e.p50) : end(), e.p10 ? h("div", { class: "quiet small" }, `${clock(e.p10)} to ${e.p90 ? "" : "some time "}${end(e.p90)}`) : ""];
+}
+
 function workloadTable(found, nothing = "There are no workloads.") {
-  return table(["Workload", "Namespace", "Queue", "Status", "Why", "Priority", "Pods", "Age"], found.map((w) => [
-    workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName), badge(status(w)), reason(why(w)),
+  return table(["Workload", "Namespace", "Queue", "Status", "Starts", "Why", "Priority", "Pods", "Age"], found.map((w) => [
+    workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName), badge(status(w)), starts(w), reason(why(w)),
     number(w.spec?.priority), number(w.pods?.length), age(w.metadata.creationTimestamp),
   ]), nothing);
 }
@@ -298,12 +314,14 @@ function workload(namespace, name) {
       .map(([when, e]) => [age(when), e.type, e.reason, reason(e.message), number(e.series?.count ?? e.count ?? 1)]), "There are no events.")));
   return single(`${namespace}/${name}`, escaped("ws", "workload", namespace, name), (w) => [
     h("p", {}, badge(status(w)), " ", why(w)),
+    w.expectedStart?.unknown ? h("p", { class: "quiet" }, `When it starts is unknown: ${w.expectedStart.unknown}`) : "",
     w.preemption.preempted ? h("p", { class: "bad" }, `It was preempted: ${w.preemption.reason}`) : "",
     h("div", { class: "card" }, h("dl", {},
       h("dt", {}, "Queue"), h("dd", {}, queueLink(namespace, w.spec?.queueName)),
       h("dt", {}, "Cluster queue"), h("dd", {}, clusterQueueLink(w.status?.admission?.clusterQueue) || "none yet"),
       h("dt", {}, "Priority"), h("dd", {}, String(w.spec?.priority ?? 0)),
       h("dt", {}, "Of"), h("dd", {}, (w.metadata.ownerReferences ?? []).map((o) => `${o.kind} ${o.name}`).join(", ") || "nobody"),
+      w.expectedStart ? [h("dt", {}, "Starts"), h("dd", {}, starts(w))] : [],
       h("dt", {}, "Age"), h("dd", {}, age(w.metadata.creationTimestamp)))),
     h("h2", {}, "Pod sets"), table(["Pod set", "Pods", "Flavors", "Charged"], (w.spec?.podSets ?? []).map((p) => {
       const a = w.status?.admission?.podSetAssignments?.find((x) => x.name === p.name);
