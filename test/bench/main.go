@@ -45,6 +45,7 @@ var groups = []group{
 	{name: "turn", run: (*bench).turns},
 	{name: "copies", run: (*bench).copies},
 	{name: "whatif", run: (*bench).whatIf},
+	{name: "explain", run: (*bench).explain},
 	{name: "million", run: (*bench).million, long: true},
 }
 
