@@ -17,7 +17,7 @@ import (
 // forecast is when the Workloads soon, late and never start.
 func forecast(s *Server) {
 	at := func(hour, minute int) *metav1.Time {
-		return new(metav1.NewTime(time.Date(2126, 3, 4, hour, minute, 0, 0, time.Local))) //nolint:gosmopolitan // pages show local times
+		return new(metav1.NewTime(time.Date(2126, 3, 4, hour, minute, 0, 0, time.Local))) // pages show local times
 	}
 	s.starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
 		switch w.Name {

@@ -4,8 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/foresight"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 // forecasts has one forecast, or none.
@@ -37,4 +41,33 @@ func TestUnknownStart(t *testing.T) {
 	if got := startOf(nil, "u", "cq", ""); got != nil {
 		t.Errorf("without forecasts: %+v", got)
 	}
+}
+
+// Only a Workload that is in the line of a queue has a start.
+func TestStartOf(t *testing.T) {
+	model := world(nil).Model()
+	for name, tc := range map[string]struct {
+		change func(*kueue.Workload)
+		starts bool
+	}{
+		"in line":               {func(*kueue.Workload) {}, true},
+		"stopped":               {func(w *kueue.Workload) { w.Spec.Active = new(false) }, false},
+		"in no LocalQueue":      {func(w *kueue.Workload) { w.Spec.QueueName = "none" }, false},
+		"with a reservation":    {func(w *kueue.Workload) { w.Status.Conditions = conditionTrue(kueue.WorkloadQuotaReserved) }, false},
+		"finished":              {func(w *kueue.Workload) { w.Status.Conditions = conditionTrue(kueue.WorkloadFinished) }, false},
+		"after an eviction":     {func(w *kueue.Workload) { w.Status.Conditions = conditionTrue(kueue.WorkloadEvicted) }, true},
+		"gated, without a gate": {func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "x"} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "w", UID: "u"}, Spec: kueue.WorkloadSpec{QueueName: "q"}}
+			tc.change(w)
+			if got := StartOf(forecasts{}, model, w, convert.Requests{}); (got != nil) != tc.starts {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func conditionTrue(kind string) []metav1.Condition {
+	return []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue}}
 }
