@@ -45,7 +45,7 @@ type saboteur struct {
 	counts map[string]int
 	kinds  map[string][]string
 	missed map[string][]string // kinds of writes that the API server refused, since they were made from an older object
-	told   map[string]string // which write it was
+	told   map[string]string   // which write it was
 	dead   bool
 }
 

@@ -1,13 +1,22 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/reconcile/overlaytest"
@@ -33,4 +42,66 @@ func TestOverlay(t *testing.T) {
 			Len: r.childCache.written.Len,
 		}
 	}})
+}
+
+// TestBehindItsSlices has a cache that shows a created slice late or never.
+func TestBehindItsSlices(t *testing.T) {
+	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "job", UID: "job"}}
+	slice := func(name string, of types.UID) *kueue.Workload {
+		return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID(name + "-uid"), ResourceVersion: "7", Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "job", UID: of, Controller: new(true)}},
+		}}
+	}
+	a, b := slice("a", "job"), slice("b", "job")
+	other := slice("b", "job")
+	other.UID = "another"
+	failure := errors.New("no answer")
+	for name, test := range map[string]struct {
+		created *kueue.Workload
+		shown   []*kueue.Workload
+		stored  client.Object
+		fails   error
+		want    bool
+	}{
+		"nothing was created":        {shown: []*kueue.Workload{a}},
+		"the cache shows it":         {created: b, shown: []*kueue.Workload{a, b}, stored: b},
+		"the cache does not show it": {created: b, shown: []*kueue.Workload{a}, stored: b, want: true},
+		"it was deleted":             {created: b, shown: []*kueue.Workload{a}},
+		"another has its name":       {created: b, shown: []*kueue.Workload{a}, stored: other},
+		"it is of another job":       {created: slice("b", "other"), shown: []*kueue.Workload{a}, stored: b},
+		"the API server is away":     {created: b, shown: []*kueue.Workload{a}, fails: failure},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := kueue.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			api := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).Build(), interceptor.Funcs{
+				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return nil },
+				Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+					if test.fails != nil {
+						return test.fails
+					}
+					if test.stored == nil {
+						return apierrors.NewNotFound(schema.GroupResource{Resource: "workloads"}, key.Name)
+					}
+					into.SetUID(test.stored.GetUID())
+					return nil
+				},
+			})
+			r := &reconciler{d: &job.Descriptor{}, client: api, live: api, slices: reconcile.NewOverlay[*kueue.Workload](time.Now)}
+			if test.created != nil {
+				if err := r.write(t.Context(), &job.Observed{Job: owner}, job.Action{Verb: job.CreateWorkload, Workload: test.created}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				got, err := r.isBehind(t.Context(), &job.Observed{Job: owner, Workloads: test.shown})
+				if got != test.want || !errors.Is(err, test.fails) {
+					t.Errorf("behind: %v, %v; want %v, %v", got, err, test.want, test.fails)
+				}
+			}
+		})
+	}
 }

@@ -40,6 +40,9 @@ type reconciler struct {
 	// ungated is called for every pod that was ungated; may be nil
 	ungated    func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	childCache *childCache // of a kind with managed children
+	// slices are the slices of elastic jobs that the cache may not show yet. Their names follow the generation and the children of the job,
+	// so that the name alone does not keep a second slice from being created beside the first.
+	slices *reconcile.Overlay[*kueue.Workload]
 	// refusals are refused starts, by the UID of the Workload
 	refusals *reconcile.Refusals
 	again    chan event.GenericEvent // has an entry after a change of the retention of jobs
@@ -62,6 +65,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	o, err := observe(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
+	}
+	if behind, err := r.isBehind(ctx, o); behind || err != nil {
+		return reconcile.Retry(err).Result(ctx) // the slice reconciles the job when the cache shows it
 	}
 	a := decide.Next(r.cfg.Load(), r.d, o)
 	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
@@ -144,6 +150,26 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 	}
 	decide.SortByAge(out)
 	return out, nil
+}
+
+// isBehind reports whether a slice that was created for the job exists, and the cache does not show it yet.
+func (r *reconciler) isBehind(ctx context.Context, o *job.Observed) (bool, error) {
+	if o.Job == nil {
+		return false, nil
+	}
+	all := r.slices.List(o.Workloads, func(w *kueue.Workload) bool { return metav1.IsControlledBy(w, o.Job) })
+	for _, w := range all[len(o.Workloads):] {
+		var stored kueue.Workload
+		err := r.live.Get(ctx, client.ObjectKeyFromObject(w), &stored)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading workload %s/%s: %w", w.Namespace, w.Name, err)
+		}
+		if err == nil && stored.UID == w.UID {
+			return true, nil
+		}
+		r.slices.Gone(w.UID)
+	}
+	return false, nil
 }
 
 func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {

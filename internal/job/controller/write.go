@@ -65,6 +65,9 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	switch a.Verb {
 	case job.CreateWorkload:
 		err := r.client.Create(ctx, a.Workload, manager)
+		if err == nil && a.Workload.Annotations[kueue.ElasticJobAnnotation] == "true" {
+			r.slices.Created(a.Workload)
+		}
 		if err == nil && r.created != nil {
 			r.created(r.d.GVK.Kind, o.Job, a.Workload)
 		}

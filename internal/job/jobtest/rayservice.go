@@ -59,7 +59,7 @@ func (w *rayWorld) guard() {
 		out := map[string]int32{}
 		live := w.live()
 		if len(live) > 2 {
-			w.t.Fatalf("%d slices are live", len(live))
+			w.t.Fatalf("%d slices are live:\n%s", len(live), strings.Join(w.describe(), "\n"))
 		}
 		for _, x := range live {
 			for _, s := range x.Spec.PodSets {
@@ -197,7 +197,7 @@ func (w *rayWorld) serves(what string) {
 
 func (w *rayWorld) describe() (out []string) {
 	for _, x := range w.live() {
-		out = append(out, setsOf(x), fmt.Sprint(conditions(x)))
+		out = append(out, fmt.Sprintf("%s replaces %q: %s %v", x.Name, chain.Replaces(x), setsOf(x), conditions(x)))
 	}
 	return out
 }
