@@ -134,13 +134,14 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 	}
 }
 
-// scans returns where the searches for flavors resume.
+// scans returns where the searches for flavors resume, by UID: numbers of records are not the same in copies.
 func (c *Checkpoint) scans() (scans []cycle.ScanMemory) {
 	for w := range c.records() {
 		if w.rare != nil && w.rare.scan != nil {
 			scans = append(scans, c.world.Scan(w.def.r.uid(), w.rare.scan, w.rare.queue))
 		}
 	}
+	slices.SortFunc(scans, func(a, b cycle.ScanMemory) int { return strings.Compare(a.UID, b.UID) })
 	return scans
 }
 
