@@ -30,9 +30,6 @@ import (
 // childCache reads the children and pods of jobs with managed children.
 type childCache struct {
 	pods *reconcile.Pods
-	// written overlays written Workloads, children and pods that the cache does not show yet, so that the room of an ungated pod is
-	// not given to another one.
-	written *reconcile.Overlay[client.Object]
 }
 
 // watchPods reconciles the job when a pod changes; without gated children, when a pod ends.
@@ -132,7 +129,7 @@ func (r *reconciler) observeOtherPods(ctx context.Context, o *job.Observed) erro
 // newest replaces cached objects by their written versions.
 func newest[T client.Object](ctx context.Context, r *reconciler, shown []T) error {
 	for i, s := range shown {
-		object, err := reconcile.Resolve[client.Object](ctx, r.childCache.written, r.live, s)
+		object, err := reconcile.Resolve[client.Object](ctx, r.written, r.live, s)
 		if err != nil {
 			return err
 		}
@@ -156,12 +153,12 @@ func (r *reconciler) writeChildren(ctx context.Context, o *job.Observed, a job.A
 			}
 			gone := base.DeepCopyObject().(client.Object)
 			gone.SetDeletionTimestamp(new(metav1.Now()))
-			r.childCache.written.Deleted(gone)
+			r.written.Deleted(gone)
 			continue
 		}
 		gates := opened(base, m)
 		err := r.client.Patch(ctx, m, pinned(base), manager)
-		r.childCache.written.Wrote(base, m, err)
+		r.written.Wrote(base, m, err)
 		if err != nil {
 			return named(err, "updating", m)
 		}

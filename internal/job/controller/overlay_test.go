@@ -25,7 +25,7 @@ import (
 func TestOverlay(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o"}}
 	overlaytest.Run(t, overlaytest.User[client.Object]{Object: pod, New: func(now func() time.Time, api *overlaytest.API) overlaytest.Functions[client.Object] {
-		r := &reconciler{client: api, live: api, childCache: &childCache{written: reconcile.NewOverlay[client.Object](now)}, now: now}
+		r := &reconciler{client: api, live: api, written: reconcile.NewOverlay[client.Object](now), now: now}
 		return overlaytest.Functions[client.Object]{
 			Write: func(shown client.Object) error {
 				next := shown.DeepCopyObject().(client.Object)
@@ -39,7 +39,7 @@ func TestOverlay(t *testing.T) {
 				}
 				return pods[0], true
 			},
-			Len: r.childCache.written.Len,
+			Len: r.written.Len,
 		}
 	}})
 }
@@ -90,7 +90,7 @@ func TestBehindItsSlices(t *testing.T) {
 					return nil
 				},
 			})
-			r := &reconciler{d: &job.Descriptor{}, client: api, live: api, slices: reconcile.NewOverlay[*kueue.Workload](time.Now)}
+			r := &reconciler{d: &job.Descriptor{}, client: api, live: api, written: reconcile.NewOverlay[client.Object](time.Now)}
 			if test.created != nil {
 				if err := r.write(t.Context(), &job.Observed{Job: owner}, job.Action{Verb: job.CreateWorkload, Workload: test.created}); err != nil {
 					t.Fatal(err)

@@ -40,9 +40,10 @@ type reconciler struct {
 	// ungated is called for every pod that was ungated; may be nil
 	ungated    func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	childCache *childCache // of a kind with managed children
-	// slices are the slices of elastic jobs that the cache may not show yet. Their names follow the generation and the children of the job,
-	// so that the name alone does not keep a second slice from being created beside the first.
-	slices *reconcile.Overlay[*kueue.Workload]
+	// written overlays what the cache does not show yet: Workloads, children and pods of a kind with managed children, so that the room of an
+	// ungated pod is not given to another one; and created slices of elastic jobs, whose names do not keep a second one from being created,
+	// since they follow the generation and the children of the job.
+	written *reconcile.Overlay[client.Object]
 	// refusals are refused starts, by the UID of the Workload
 	refusals *reconcile.Refusals
 	again    chan event.GenericEvent // has an entry after a change of the retention of jobs
@@ -157,17 +158,24 @@ func (r *reconciler) isBehind(ctx context.Context, o *job.Observed) (bool, error
 	if o.Job == nil {
 		return false, nil
 	}
-	all := r.slices.List(o.Workloads, func(w *kueue.Workload) bool { return metav1.IsControlledBy(w, o.Job) })
-	for _, w := range all[len(o.Workloads):] {
+	shown := make([]client.Object, len(o.Workloads))
+	for i, w := range o.Workloads {
+		shown[i] = w
+	}
+	all := r.written.List(shown, func(x client.Object) bool {
+		_, isWorkload := x.(*kueue.Workload)
+		return isWorkload && metav1.IsControlledBy(x, o.Job)
+	})
+	for _, w := range all[len(shown):] {
 		var stored kueue.Workload
 		err := r.live.Get(ctx, client.ObjectKeyFromObject(w), &stored)
 		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading workload %s/%s: %w", w.Namespace, w.Name, err)
+			return false, fmt.Errorf("reading workload %s: %w", client.ObjectKeyFromObject(w), err)
 		}
-		if err == nil && stored.UID == w.UID {
+		if err == nil && stored.UID == w.GetUID() {
 			return true, nil
 		}
-		r.slices.Gone(w.UID)
+		r.written.Gone(w.GetUID())
 	}
 	return false, nil
 }

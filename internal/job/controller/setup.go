@@ -95,7 +95,7 @@ func newChildCache(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*childCache
 			return nil, err
 		}
 	}
-	return &childCache{pods: o.Pods, written: reconcile.NewOverlay[client.Object](o.Now)}, nil
+	return &childCache{pods: o.Pods}, nil
 }
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
@@ -117,7 +117,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			d: d, composed: kind.groups, cfg: &cfg, gate: gate, now: o.Now, kinds: all,
 			client: mgr.GetClient(), cache: mgr.GetCache(), live: mgr.GetAPIReader(), status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 			events:  reconcile.NewEvents(mgr.GetEventRecorder(d.Framework+"-kueue-controller"), o.Events),
-			created: o.Created, ungated: o.Ungated, slices: reconcile.NewOverlay[*kueue.Workload](o.Now),
+			created: o.Created, ungated: o.Ungated, written: reconcile.NewOverlay[client.Object](o.Now),
 			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 		}
 		kept.again = append(kept.again, r.again)

@@ -66,7 +66,7 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 	case job.CreateWorkload:
 		err := r.client.Create(ctx, a.Workload, manager)
 		if err == nil && a.Workload.Annotations[kueue.ElasticJobAnnotation] == "true" {
-			r.slices.Created(a.Workload)
+			r.written.Created(a.Workload)
 		}
 		if err == nil && r.created != nil {
 			r.created(r.d.GVK.Kind, o.Job, a.Workload)
@@ -76,7 +76,7 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 		base := observedWorkload(o, a.Workload.UID)
 		err := r.client.Patch(ctx, a.Workload, pinned(base), manager)
 		if r.childCache != nil && o.Job != nil {
-			r.childCache.written.Wrote(base, a.Workload, err)
+			r.written.Wrote(base, a.Workload, err)
 		}
 		return named(err, "updating workload", a.Workload)
 	case job.DeleteWorkload:
