@@ -22,7 +22,7 @@ GENERATOR := $(TOOLS)/controller-gen
 RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
-.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser test-kuberay \
+.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser test-prometheus test-kuberay \
 	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
@@ -79,6 +79,11 @@ race: build need-cc ## tests of controllers, caches and servers under the race d
 test-browser: build ## the pages of the dashboard in a real browser: Chromium, installed if it is missing and this may
 	@command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; } || { echo "error: install Chromium" >&2; exit 1; }
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -count=1 $(ARGS) -run 'Page$$' ./internal/dash
+
+test-prometheus: need-go ## the dashboards of docs/grafana in a real Prometheus: Debian's, unpacked to bin/ if there is none
+	@command -v prometheus >/dev/null || [ -x '$(TOOLS)/debian/usr/bin/prometheus' ] || { mkdir -p '$(TOOLS)/debian' && cd '$(TOOLS)/debian' && \
+		apt-get download prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; } || { echo "error: put prometheus on the PATH" >&2; exit 1; }
+	PATH="$$PATH:$(TOOLS)/debian/usr/bin" $(GO) test -count=1 $(ARGS) -run InPrometheus ./internal/metrics/grafana
 
 test-kuberay: build ## Berth beside the real operator of KubeRay, which is built first; some minutes
 	@$(SLOWBUILD) tools/kuberay github.com/ray-project/kuberay/ray-operator '$(TOOLS)/kuberay' '4 minutes' -ldflags '-s -w'
@@ -152,7 +157,7 @@ packages: berth $(RENDER) ## the chart and the kustomize bases against what bert
 
 generate: $(GENERATOR) ## deep copies, CRDs, RBAC rules and packages, after a change in api/ or of a +kubebuilder marker
 	@GO='$(GO)' tools/generate . '$(TOOLS)'
-	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli -rewrite >/dev/null # docs/cli.md
+	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli ./internal/metrics/grafana -rewrite >/dev/null # docs/cli.md, docs/grafana
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
@@ -184,7 +189,7 @@ laws: need-go ## the laws of the house alone (house_test.go)
 generated: $(GENERATOR)
 	@echo 'check: generated files'
 	@GO='$(GO)' tools/verify-generated '$(TOOLS)'
-	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli
+	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli ./internal/metrics/grafana
 
 tidy-check: need-go
 	@echo 'check: go.mod'

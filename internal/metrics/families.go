@@ -96,8 +96,10 @@ func (m *maker) families(o *Options) families {
 
 func (m *maker) scheduler(o *Options) schedulerFamilies {
 	f := schedulerFamilies{
-		build: prometheus.NewDesc("kueue_build_info", "What is running: always 1.",
-			[]string{"git_version", "git_commit", "build_date", "go_version", "compiler", "platform"}, nil),
+		build: m.described(Family{
+			"kueue_build_info", "What is running: always 1.", Gauge,
+			[]string{"git_version", "git_commit", "build_date", "go_version", "compiler", "platform"},
+		}),
 		skips: m.gauge("kueue_admission_cycle_preemption_skips",
 			"Workloads that had to preempt and were passed over in the last scheduling cycle, since others took their victims.", ofQueue, queueLabel),
 		attempts: m.counter("kueue_admission_attempts_total",
@@ -138,7 +140,6 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		patchConflicts: m.counter("berth_trainjob_runtime_patch_conflicts_total", "Writes of TrainJobs in which managers of runtime patches contradict each other.", nil, "policy"),
 		patchesDenied:  m.counter("berth_trainjob_runtime_patch_denied_total", "Writes of TrainJobs that were refused for their runtime patches, by the reason.", nil, reasonLabel),
 	}
-	m.descs = append(m.descs, f.build)
 	if o.CreationLatency {
 		f.creation = m.histogram("kueue_workload_creation_latency_seconds",
 			"Time from the creation of a job to that of its Workload.", creationBuckets, ofLocalQueue, "job_kind")

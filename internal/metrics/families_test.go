@@ -191,6 +191,21 @@ func registered(t *testing.T, r *Recorder) map[string]string {
 	return out
 }
 
+// The table of all families says the same as the contract.
+func TestFamilies(t *testing.T) {
+	on := map[string]bool{}
+	for _, s := range switches {
+		on[s] = s != "custom"
+	}
+	got := map[string]string{}
+	for _, f := range Families() {
+		got[f.Name] = strings.TrimSpace(string(f.Type[0]) + " " + strings.Join(f.Labels, " "))
+	}
+	if diff := cmp.Diff(promised(on), got); diff != "" {
+		t.Errorf("families (-contract +table):\n%s", diff)
+	}
+}
+
 // With every combination of switches exactly the promised families are registered.
 func TestContract(t *testing.T) {
 	for bits := range 1 << len(switches) {

@@ -4,8 +4,10 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
+	"github.com/berth-project/berth/internal/options"
 )
 
 // Names of labels that several families have.
@@ -42,10 +44,39 @@ type vector interface {
 	DeletePartialMatch(prometheus.Labels) int
 }
 
+// Type is the type of a family.
+type Type string
+
+// Types of families.
+const (
+	Gauge     Type = "gauge"
+	Counter   Type = "counter"
+	Histogram Type = "histogram"
+)
+
+// Family describes a family of series.
+type Family struct {
+	Name, Help string
+	Type       Type
+	// Labels are its labels, of which the custom ones and the role come last.
+	Labels []string
+}
+
+// Families returns all families that a configuration can enable, without custom labels, in the order of their definition.
+func Families() []Family {
+	var m maker
+	m.families(&Options{
+		Metrics: options.Metrics{ClusterQueueResources: true, LocalQueues: labels.Everything()},
+		Cohorts: true, Hashes: true, Unadmitted: true, CreationLatency: true, FairSharing: true, UsageSharing: true, Topologies: true,
+	})
+	return m.table
+}
+
 type maker struct {
 	custom  customLabels
 	descs   []*prometheus.Desc
 	vectors []vector
+	table   []Family
 }
 
 type kinds = []configv1beta2.MetricSourceKind
@@ -55,18 +86,24 @@ func (m *maker) labels(from kinds, own []string) []string {
 	return slices.Concat(own, m.custom.names(from...), []string{roleLabel})
 }
 
-func (m *maker) gauge(name, help string, from kinds, own ...string) *prometheus.Desc {
-	d := prometheus.NewDesc(name, help, m.labels(from, own), nil)
-	m.descs = append(m.descs, d)
+// described is a family whose series are computed at each scrape.
+func (m *maker) described(f Family) *prometheus.Desc {
+	d := prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+	m.descs, m.table = append(m.descs, d), append(m.table, f)
 	return d
+}
+
+func (m *maker) gauge(name, help string, from kinds, own ...string) *prometheus.Desc {
+	return m.described(Family{name, help, Gauge, m.labels(from, own)})
 }
 
 // counter is a family of counters; a nil one counts nothing.
 type counter struct{ vec *prometheus.CounterVec }
 
 func (m *maker) counter(name, help string, from kinds, own ...string) *counter {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, m.labels(from, own))
-	m.vectors = append(m.vectors, c)
+	f := Family{name, help, Counter, m.labels(from, own)}
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, f.Labels)
+	m.vectors, m.table = append(m.vectors, c), append(m.table, f)
 	return &counter{c}
 }
 
@@ -80,8 +117,9 @@ func (c *counter) add(n float64, labels ...[]string) {
 type histogram struct{ vec *prometheus.HistogramVec }
 
 func (m *maker) histogram(name, help string, buckets []float64, from kinds, own ...string) *histogram {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, m.labels(from, own))
-	m.vectors = append(m.vectors, h)
+	f := Family{name, help, Histogram, m.labels(from, own)}
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, f.Labels)
+	m.vectors, m.table = append(m.vectors, h), append(m.table, f)
 	return &histogram{h}
 }
 

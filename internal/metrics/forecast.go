@@ -16,7 +16,9 @@ func (m *maker) forecast() forecastFamilies {
 		age:       m.gauge("berth_forecast_age_seconds", "Time since the forecast of starts was made.", nil),
 		runs:      m.gauge("berth_forecast_runs", "Futures of which the forecast of starts consists.", nil),
 		workloads: m.gauge("berth_forecast_workloads", "Pending Workloads by what the forecast knows of their starts: known, later than its horizon, or unknown.", nil, "start"),
-		spent:     m.gauge("berth_forecast_processor_seconds_total", "Time that all forecasts so far took, on one core.", nil),
+		spent: m.described(Family{
+			"berth_forecast_processor_seconds_total", "Time that all forecasts so far took, on one core.", Counter, m.labels(nil, nil),
+		}),
 	}
 }
 
