@@ -26,65 +26,60 @@ import (
 func TestMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(rt)
-		rt.Repeat(m.actions())
+		rt.Repeat(map[string]func(*rapid.T){
+			"":                 m.check,
+			"submit":           m.submit,
+			"submit more":      m.submit,
+			"submit yet more":  m.submit,
+			"step":             m.step,
+			"step again":       m.step,
+			"step once more":   m.step,
+			"interrupted":      m.interrupted,
+			"written":          m.written,
+			"checks passed":    m.passed,
+			"more is written":  m.written,
+			"all is written":   m.allWritten,
+			"write fails":      m.writeFails,
+			"evict written":    m.evictWritten,
+			"evict fails":      m.evictFails,
+			"evicted":          m.evicted,
+			"may stay":         m.mayStay,
+			"finish":           m.finish,
+			"delete":           m.delete,
+			"reserved outside": m.reservedOutside,
+			"evicted outside":  m.evictedOutside,
+			"edit workload":    m.editWorkload,
+			"stale":            m.stale,
+			"edit queue":       func(t *rapid.T) { m.editQueue(t) },
+			"delete queue":     m.deleteQueue,
+			"edit cohort":      m.editCohort,
+			"delete cohort":    m.deleteCohort,
+			"edit flavor":      m.editFlavor,
+			"edit localqueue":  m.editLocalQueue,
+			"usage":            m.setUsage,
+			"other usage":      m.setUsage,
+			"edit namespace":   m.editNamespace,
+			"gate":             m.gate,
+			"rest":             m.rest,
+			"problem":          m.problem,
+			"ready":            m.ready,
+			"ready again":      m.ready,
+			"slice":            m.slice,
+			"copy":             m.copy,
+			"checkpoint":       m.checkpoint,
+			"fork":             m.forkBetween,
+			"edit node":        m.editNode,
+			"edit other node":  m.editNode,
+			"delete node":      m.deleteNode,
+			"foreign":          m.setForeign,
+			"divide":           m.divide,
+			"divide more":      m.divide,
+			"follow job":       m.followJob,
+			"job changes":      m.followJob,
+		})
 		m.step(rt)
 		m.replay(rt)
 	})
-}
-
-// actions are what may happen, by name. The one without a name follows each of them.
-func (m *machine) actions() map[string]func(*rapid.T) {
-	return map[string]func(*rapid.T){
-		"":                 m.check,
-		"submit":           m.submit,
-		"submit more":      m.submit,
-		"submit yet more":  m.submit,
-		"step":             m.step,
-		"step again":       m.step,
-		"step once more":   m.step,
-		"interrupted":      m.interrupted,
-		"written":          m.written,
-		"checks passed":    m.passed,
-		"more is written":  m.written,
-		"all is written":   m.allWritten,
-		"write fails":      m.writeFails,
-		"evict written":    m.evictWritten,
-		"evict fails":      m.evictFails,
-		"evicted":          m.evicted,
-		"may stay":         m.mayStay,
-		"finish":           m.finish,
-		"delete":           m.delete,
-		"reserved outside": m.reservedOutside,
-		"evicted outside":  m.evictedOutside,
-		"edit workload":    m.editWorkload,
-		"stale":            m.stale,
-		"edit queue":       func(t *rapid.T) { m.editQueue(t) },
-		"delete queue":     m.deleteQueue,
-		"edit cohort":      m.editCohort,
-		"delete cohort":    m.deleteCohort,
-		"edit flavor":      m.editFlavor,
-		"edit localqueue":  m.editLocalQueue,
-		"usage":            m.setUsage,
-		"other usage":      m.setUsage,
-		"edit namespace":   m.editNamespace,
-		"gate":             m.gate,
-		"rest":             m.rest,
-		"problem":          m.problem,
-		"ready":            m.ready,
-		"ready again":      m.ready,
-		"slice":            m.slice,
-		"copy":             m.copy,
-		"checkpoint":       m.checkpoint,
-		"fork":             m.forkBetween,
-		"edit node":        m.editNode,
-		"edit other node":  m.editNode,
-		"delete node":      m.deleteNode,
-		"foreign":          m.setForeign,
-		"divide":           m.divide,
-		"divide more":      m.divide,
-		"follow job":       m.followJob,
-		"job changes":      m.followJob,
-	}
 }
 
 // drawOptions draws the settings of a world.
@@ -153,15 +148,13 @@ type object struct {
 	checked   bool // it has checks to pass once it holds quota
 }
 
-func newMachine(t *rapid.T) *machine { return newMachineOf(t, drawOptions(t)) }
-
-func newMachineOf(t *rapid.T, options Options) *machine {
+func newMachine(t *rapid.T) *machine {
 	m := &machine{
 		preempting: rapid.IntRange(0, 3).Draw(t, "preempting") > 0, cpu: rapid.Bool().Draw(t, "two resources"),
 		flavors: map[string]flavor.Flavor{}, cohorts: map[string]Cohort{}, queues: map[string]Queue{}, lqs: map[string]LocalQueue{}, usages: map[string]order.Standing{},
 		namespaces: map[string]map[string]string{}, objects: map[string]*object{},
 	}
-	m.options, m.partial = options, rapid.IntRange(0, 3).Draw(t, "partial") == 3
+	m.options, m.partial = drawOptions(t), rapid.IntRange(0, 3).Draw(t, "partial") == 3
 	m.usageBased = rapid.IntRange(0, 2).Draw(t, "usage based") == 2
 	m.variants = rapid.IntRange(0, 2).Draw(t, "variants") == 2
 	m.drawPlaces(t)

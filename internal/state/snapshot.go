@@ -130,7 +130,7 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 	return &Snapshot{
 		Options: c.options, Resources: slices.Clone(c.resources), Pairs: slices.Clone(c.pairs), Queues: queues,
 		Namespaces: definitions(c.defined.namespaces), Flavors: definitions(c.defined.flavors), Cohorts: definitions(c.defined.cohorts),
-		LocalQueues: definitions(c.defined.localQueues), NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources), Usage: c.usageInOrder(),
+		LocalQueues: definitions(c.defined.localQueues), NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources), Usage: c.usage,
 	}
 }
 

@@ -176,7 +176,6 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		}
 		r.Cycles += part.Cycles
 		r.Work += part.Work
-		r.Heads += part.Heads
 		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}

@@ -57,7 +57,6 @@ func (d Decision) admits() bool { return d.Admitted != nil }
 // Result is the outcome of a step.
 type Result struct {
 	Decisions []Decision
-	Heads     int              // heads of all cycles: one for each decision, and the lost ones, which were not evaluated
 	Cycles    int              // cycles of independent trees that ran side by side count as one
 	Admitting int              // cycles in which a workload was admitted
 	Work      int              // units of work
@@ -86,9 +85,6 @@ type entry struct {
 
 	recomputed Recomputed
 	passedOver bool
-
-	late bool // it is not nominated yet, see Queue.late
-	lost bool // it was late, and others took its quota: it stays inadmissible
 
 	evictsMore bool                 // it needs more victims than its nomination has
 	forecast   bool                 // a follower: no decision is made about it in this cycle
@@ -152,10 +148,6 @@ type round struct {
 	booked    []booking
 	skipped   []skippedHead
 	passing   bool // some quota was kept from others in this cycle only
-	admitted  []*workload.Workload
-	evaluated int      // how many heads were nominated
-	batch     int      // how many late heads are nominated next
-	next      []*entry // scratch memory of nominateNext
 	ahead     lookahead
 }
 
@@ -165,23 +157,24 @@ func (c *round) run(queues []*Queue) []Decision {
 	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
 	for _, q := range queues {
 		q.round = c.w.cycle(q.tree)
-		q.evaluated = cmp.Or(q.late, q.Pending.Head())
+		q.evaluated = q.Pending.Head()
 		q.evaluatedVersion = q.tree.version
 		e := c.w.entry(q, q.evaluated)
-		if q.late != nil {
-			e.late, e.got.Level = true, q.lateLevel
-		}
 		e.hadNomination, e.hadHeadReservation = q.nomination, q.headReservation
 		c.w.setHeld(q, q.nomination, nil)
 		c.entries = append(c.entries, e)
 	}
-	c.nominateEarly()
+	for _, e := range c.entries {
+		c.w.nominate(e)
+	}
 	c.bookNominations(queues)
 	if c.w.Fair != nil {
 		c.tournament()
 	} else {
 		slices.SortFunc(c.entries, c.w.compare)
-		c.handleInOrder()
+		for _, e := range c.entries {
+			c.handleHead(e)
+		}
 	}
 	c.undo()
 	c.requeueRetracted()
@@ -534,7 +527,6 @@ func (c *round) admit(e *entry) {
 		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}
 	w.Reserve(e.wl)
-	c.admitted = append(c.admitted, e.wl)
 	w.setTentative(e.wl)
 	w.assumed(e.q, e.wl, true)
 	c.decide(e, d)

@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/quota"
@@ -251,22 +250,17 @@ func (w *World) changed(q *Queue) {
 // state of its tree.
 func (w *World) ready(trees []*tree) []*Queue {
 	queues := w.queues[:0]
-	mayBeLate := w.mayBeLate(trees)
 	for _, t := range trees {
 		awake := t.awake[:0]
 		for _, q := range t.awake {
-			open := w.open(q)
-			q.late = nil
-			if wl, wants := q.Pending.Next(&q.now); wl != nil && !(mayBeLate && open && w.setLate(q, wl, wants)) {
-				q.Pending.Wake(wl)
-			}
-			head := cmp.Or(q.late, q.Pending.Head())
+			q.Pending.WakeNext(&q.now)
+			head := q.Pending.Head()
 			if head == nil {
 				q.awake = false
 				continue
 			}
 			awake = append(awake, q)
-			if open && (q.evaluated != head || q.evaluatedVersion != t.version) {
+			if w.open(q) && (q.evaluated != head || q.evaluatedVersion != t.version) {
 				queues = append(queues, q)
 			}
 		}

@@ -26,7 +26,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	var r Result
 	w.expireNominations(now)
 	r.Next = w.wakeEdited(now)
-	w.round.now, w.treeCycles, w.work, w.heads = now, w.treeCycles[:0], 0, 0
+	w.round.now, w.treeCycles, w.work = now, w.treeCycles[:0], 0
 	w.touchSharing()
 	slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
 	if w.BlockAdmission {
@@ -35,7 +35,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		w.runInTurn(budget)
 	}
 	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
-	r.Work, r.Heads, r.More = w.work, w.heads, len(w.touched) > 0
+	r.Work, r.More = w.work, len(w.touched) > 0
 	if !r.More {
 		w.endCycles()
 		w.sweepMeasures()
@@ -95,8 +95,7 @@ func (w *World) run(trees *[]*tree, until int) {
 		}
 		visited := w.victims.Visited
 		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
-		w.heads += len(queues)
-		w.work += w.round.work(len(queues)) + (w.victims.Visited-visited)/candidatesPerUnit
+		w.work += len(queues) + (w.victims.Visited-visited)/candidatesPerUnit
 	}
 }
 

@@ -76,7 +76,6 @@ type World struct {
 	ran     []*tree // the trees with cycles since then
 	next    string  // the name of the tree with which the next step begins
 	work    int     // units of work of the step
-	heads   int     // heads of the step
 
 	tentative []*workload.Workload // a superset of those admitted in runs that have not ended
 	revoked   []*workload.Workload // see Result.Retracted
@@ -112,9 +111,6 @@ type Queue struct {
 	now             figures
 	nomination      *nomination
 	headReservation *headReservation
-
-	late      *workload.Workload // the head of an inadmissible class that the next cycle may activate, or nil
-	lateLevel int                // how far up the cohorts that will borrow
 
 	round            uint64             // the last cycle in which its head was evaluated
 	evaluated        *workload.Workload // the head at the last evaluation

@@ -227,61 +227,41 @@ func (p *Pending) fileTried(now Figures) {
 // Released returns the FRs with releases that WakeNext has not dealt with, sorted.
 func (p *Pending) Released() []resource.FR { return p.released }
 
-// WakeNext activates the class of Next, and reports whether there was one.
+// WakeNext activates one class, and reports whether there was one: the next in line of the classes
+// that the releases so far may help, if it comes before the head. Without one the releases
+// are dealt with, which does not happen while the head is prioritized.
 func (p *Pending) WakeNext(now Figures) bool {
-	w, _ := p.Next(now)
-	if w != nil {
-		p.Wake(w)
-	}
-	return w != nil
-}
-
-// Next returns the head of an inadmissible class, and the wants of that, which are met: the next in line of the classes
-// that the releases so far may help, if it comes before the head; nil for none. Without one the releases
-// are dealt with, which does not happen while the head is prioritized. The wants are valid until the next call.
-func (p *Pending) Next(now Figures) (*workload.Workload, []workload.Want) {
 	if len(p.released) == 0 {
-		return nil, nil
+		return false
 	}
 	head := p.Head()
 	held := head != nil && head == p.prioritized
 	if held && p.lines == nil {
-		return nil, nil
+		return false
 	}
 	for {
 		next, at := p.next(now)
 		if next == nil && !held {
 			p.released = p.released[:0]
 			p.fileTried(now)
-			return nil, nil
+			return false
 		}
 		if next == nil || (head != nil && !p.passes(next, head)) {
-			return nil, nil
+			return false
 		}
 		wants := p.wantsOf(next)
 		if p.replaceCondition(next, at, wants, now) {
 			continue
 		}
-		if !Lacks(next.head(), wants, now) {
-			return next.head(), wants
-		}
 		p.withdraw(next)
+		if !Lacks(next.head(), wants, now) {
+			p.activate(next)
+			next.woken = true
+			p.wakes.All++
+			return true
+		}
 		p.addTried(next)
 	}
-}
-
-// Wake activates the class of a workload that Next returned.
-func (p *Pending) Wake(w *workload.Workload) {
-	c := p.classes[w.Class]
-	p.withdraw(c)
-	p.activate(c)
-	c.woken = true
-	p.wakes.All++
-}
-
-// Lacks reports whether the wants of a workload that Next returned are no longer met.
-func (p *Pending) Lacks(w *workload.Workload, now Figures) bool {
-	return Lacks(w, p.wantsOf(p.classes[w.Class]), now)
 }
 
 // replaceCondition replaces the condition at an index, if its offer still lacks another want,
