@@ -183,6 +183,22 @@ func key(u *unstructured.Unstructured) string {
 	return u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
 }
 
+// markCRD marks in a CRD what depends on values.
+func markCRD(u *unstructured.Unstructured) error {
+	kind := "crd"
+	if _, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "conversion"); found {
+		kind = "converted"
+	}
+	u.SetAnnotations(map[string]string{aAnnotation: kind}) // the generator's annotation is of no use to users
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	for _, v := range versions {
+		if version, _ := v.(map[string]any); version["name"] == kueuev1beta1.GroupVersion.Version {
+			version["served"] = aServed
+		}
+	}
+	return unstructured.SetNestedSlice(u.Object, versions, "spec", "versions")
+}
+
 func template(u *unstructured.Unstructured) (string, error) {
 	u = u.DeepCopy()
 	labels := u.GetLabels()
@@ -194,18 +210,7 @@ func template(u *unstructured.Unstructured) (string, error) {
 	var hooks []any
 	switch u.GetKind() {
 	case "CustomResourceDefinition":
-		kind := "crd"
-		if _, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "conversion"); found {
-			kind = "converted"
-		}
-		u.SetAnnotations(map[string]string{aAnnotation: kind}) // the generator's annotation is of no use to users
-		versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
-		for _, v := range versions {
-			if version, _ := v.(map[string]any); version["name"] == kueuev1beta1.GroupVersion.Version {
-				version["served"] = aServed
-			}
-		}
-		if err := unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"); err != nil {
+		if err := markCRD(u); err != nil {
 			return "", err
 		}
 	case "ClusterTrainingRuntime":

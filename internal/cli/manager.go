@@ -140,17 +140,10 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	if err := checkWebhookURL(m.webhookURL); err != nil {
 		return wire.Config{}, err
 	}
-	if m.certDir != "" {
-		for _, name := range []string{"tls.crt", "tls.key"} {
-			if _, err := os.Stat(filepath.Join(m.certDir, name)); err != nil {
-				return wire.Config{}, usage("--webhook-cert-dir: %w: put tls.crt and tls.key there", err)
-			}
-		}
+	if err := m.checkCertDir(); err != nil {
+		return wire.Config{}, err
 	}
-	if m.versions != "" && !m.install {
-		return wire.Config{}, usage("--api-versions is about what --install installs: give both, or neither")
-	}
-	only, err := onlyV1beta2(m.versions)
+	only, err := m.onlyV1beta2()
 	if err != nil {
 		return wire.Config{}, err
 	}
@@ -169,6 +162,26 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 		Reload:  reload,
 		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, OnlyV1beta2: only, Log: log,
 	}, nil
+}
+
+func (m *manager) checkCertDir() error {
+	if m.certDir == "" {
+		return nil
+	}
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if _, err := os.Stat(filepath.Join(m.certDir, name)); err != nil {
+			return usage("--webhook-cert-dir: %w: put tls.crt and tls.key there", err)
+		}
+	}
+	return nil
+}
+
+// onlyV1beta2 reads --api-versions.
+func (m *manager) onlyV1beta2() (bool, error) {
+	if m.versions != "" && !m.install {
+		return false, usage("--api-versions is about what --install installs: give both, or neither")
+	}
+	return onlyV1beta2(m.versions)
 }
 
 // limitJobSets overrides the configuration with the flags of JobSet's own manager. spec: 70 §5.5.
