@@ -43,39 +43,42 @@ type saboteur struct {
 	mu     sync.Mutex
 	plans  map[string]planned // by world
 	counts map[string]int
-	kinds  map[string][]string
-	missed map[string][]string // kinds of writes that the API server refused, since they were made from an older object
-	told   map[string]string   // which write it was
+	writes map[string][]write
+	told   map[string]string // which write it was
 	dead   bool
 }
 
+// write is a request that changes something. It is refused if it was made from an object that has changed since.
+type write struct {
+	kind, manager string
+	refused       bool
+}
+
 func newSaboteur() *saboteur {
-	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, kinds: map[string][]string{}, missed: map[string][]string{}, told: map[string]string{}}
+	return &saboteur{plans: map[string]planned{}, counts: map[string]int{}, writes: map[string][]write{}, told: map[string]string{}}
 }
 
 func (s *saboteur) plan(world string, p planned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plans[world], s.counts[world], s.kinds[world], s.missed[world], s.told[world] = p, 0, nil, nil, ""
+	s.plans[world], s.counts[world], s.writes[world], s.told[world] = p, 0, nil, ""
 }
 
 // result returns the kinds of the writes of a world, and the interrupted write.
 func (s *saboteur) result(world string) (kinds []string, interrupted string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.kinds[world]), s.told[world]
+	for _, w := range s.writes[world] {
+		kinds = append(kinds, w.kind)
+	}
+	return kinds, s.told[world]
 }
 
-// stored returns the kinds of the writes of a world that were not refused as conflicts.
-func (s *saboteur) stored(world string) []string {
+// stored returns the writes of a world that were not refused.
+func (s *saboteur) stored(world string) []write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kinds := slices.Clone(s.kinds[world])
-	for _, kind := range s.missed[world] {
-		i := slices.Index(kinds, kind)
-		kinds = slices.Delete(kinds, i, i+1)
-	}
-	return kinds
+	return slices.DeleteFunc(slices.Clone(s.writes[world]), func(w write) bool { return w.refused })
 }
 
 // kill ends every effect of the manager.
@@ -134,7 +137,7 @@ func (s *saboteur) next(r *http.Request) fault {
 		return none
 	}
 	s.counts[world]++
-	s.kinds[world] = append(s.kinds[world], embeddedtest.KindOfWrite(r))
+	s.writes[world] = append(s.writes[world], writeOf(r))
 	p, known := s.plans[world]
 	if !known {
 		p = s.plans["*"]
@@ -148,14 +151,18 @@ func (s *saboteur) next(r *http.Request) fault {
 	return p.fault
 }
 
-// miss counts a write that the API server refused as a conflict.
+// miss notes that the API server refused a write as a conflict.
 func (s *saboteur) miss(r *http.Request) {
-	world, kind := worldOf(r), embeddedtest.KindOfWrite(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Contains(s.kinds[world], kind) {
-		s.missed[world] = append(s.missed[world], kind)
+	writes := s.writes[worldOf(r)]
+	if i := slices.Index(writes, writeOf(r)); i >= 0 {
+		writes[i].refused = true
 	}
+}
+
+func writeOf(r *http.Request) write {
+	return write{kind: embeddedtest.KindOfWrite(r), manager: r.URL.Query().Get("fieldManager")}
 }
 
 // worldOf returns the world that a request writes to, "" if it is no write.
