@@ -289,6 +289,7 @@ var rooms = []room{
 	{dir: "internal/state", layer: 1},
 	{dir: "internal/options/strict", layer: 1}, // reads YAML
 	{dir: "internal/cel", layer: 2},
+	{dir: "internal/crd", layer: 2},
 	{dir: "internal/options", layer: 3},
 	{dir: "internal/embedded", layer: 2},
 	{dir: "internal/inflight", layer: 2},

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-project/berth/internal/cli/ctl"
+	"github.com/berth-project/berth/internal/cli/preflight"
 	"github.com/berth-project/berth/internal/cli/simulate"
 	"github.com/berth-project/berth/internal/cli/whatif"
 )
@@ -131,7 +132,7 @@ func newRoot(version, program string) *cobra.Command {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddGroup(&cobra.Group{ID: clusterGroup, Title: "Clusters and the manager:"})
-	for _, command := range []*cobra.Command{newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newMulticluster(version), newMultiKueue(), newImport(version), newReplay(), simulate.New(version), whatif.New(version), newAgent(version)} {
+	for _, command := range []*cobra.Command{newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newMulticluster(version), newMultiKueue(), newImport(version), newReplay(), simulate.New(version), whatif.New(version), preflight.New(version), newAgent(version)} {
 		command.GroupID = clusterGroup
 		root.AddCommand(command)
 		if command.Args == nil {

@@ -5,31 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/config"
+	"github.com/berth-project/berth/internal/crd"
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
@@ -184,8 +173,14 @@ func (r *reader) object(o *unstructured.Unstructured, at *place) {
 		at.fault("metadata.name", "a name is missing")
 		return
 	}
-	if c := schemas()[o.GetKind()]; c != nil && o.GroupVersionKind().Group == kueue.GroupVersion.Group {
-		c.complete(o, at)
+	if s := crd.Find(o.GroupVersionKind()); s != nil {
+		for _, path := range s.Prune(o.Object) {
+			at.fault(path, "there is no such field")
+		}
+		s.Default(o.Object)
+		for _, err := range s.Validate(context.Background(), o.Object) {
+			at.fault(err.Field, crd.Detail(err))
+		}
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, typed, true); err != nil {
 		at.fault("", strings.ReplaceAll(err.Error(), "\n", " "))
@@ -198,10 +193,6 @@ func (r *reader) object(o *unstructured.Unstructured, at *place) {
 	}
 	ready(typed)
 	r.w.Add(typed)
-}
-
-func detailOf(err *field.Error) string {
-	return strings.ReplaceAll(err.ErrorBody(), "\n", " ")
 }
 
 func namespaced(o client.Object) bool {
@@ -231,67 +222,4 @@ func kindNames() (names []string) {
 		names = append(names, kindOf(k))
 	}
 	return names
-}
-
-// crd is the schema of a kind.
-type crd struct {
-	structural *schema.Structural
-	validator  validation.SchemaValidator
-	rules      *cel.Validator // in CEL
-}
-
-// complete sets the defaults of an object, and checks it.
-func (c *crd) complete(o *unstructured.Unstructured, at *place) {
-	for _, path := range pruning.PruneWithOptions(o.Object, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-		at.fault(path, "there is no such field")
-	}
-	defaulting.Default(o.Object, c.structural)
-	for _, err := range validation.ValidateCustomResource(nil, o.Object, c.validator) {
-		at.fault(err.Field, detailOf(err))
-	}
-	errs, _ := c.rules.Validate(context.Background(), nil, c.structural, o.Object, nil, celconfig.RuntimeCELCostBudget)
-	for _, err := range errs {
-		at.fault(err.Field, detailOf(err))
-	}
-}
-
-// schemas returns the schemas of the kinds that have one, by kind.
-var schemas = sync.OnceValue(func() map[string]*crd {
-	out := map[string]*crd{}
-	files, err := fs.Glob(config.FS, "crd/"+kueue.GroupVersion.Group+"_*.yaml")
-	if err != nil {
-		panic(err) // they are embedded
-	}
-	for _, file := range files {
-		text, err := fs.ReadFile(config.FS, file)
-		if err != nil {
-			panic(err)
-		}
-		var of apiextensionsv1.CustomResourceDefinition
-		if err := sigsyaml.Unmarshal(text, &of); err != nil {
-			panic(err)
-		}
-		for i := range of.Spec.Versions {
-			if v := &of.Spec.Versions[i]; v.Name == kueue.GroupVersion.Version {
-				out[of.Spec.Names.Kind] = newCRD(v.Schema.OpenAPIV3Schema)
-			}
-		}
-	}
-	return out
-})
-
-func newCRD(of *apiextensionsv1.JSONSchemaProps) *crd {
-	var internal apiextensions.JSONSchemaProps
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(of, &internal, nil); err != nil {
-		panic(err)
-	}
-	structural, err := schema.NewStructural(&internal)
-	if err != nil {
-		panic(err)
-	}
-	validator, _, err := validation.NewSchemaValidator(&internal)
-	if err != nil {
-		panic(err)
-	}
-	return &crd{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 }
