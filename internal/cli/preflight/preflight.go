@@ -51,7 +51,7 @@ func newCommand(c *command) *cobra.Command {
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.failOn, "fail-on", string(Blocks), "exit with 3 if there is anything that `blocks`, or also if anything differs, or never")
+	f.StringVar(&c.failOn, "fail-on", string(Blocks), "exit with 3 on findings of a `SEVERITY`: blocks; differs, which includes blocks; or never")
 	f.StringVarP(&c.format, "output", "o", "text", "text, json or yaml")
 	c.connection.Add(cmd)
 	f.SortFlags = false
