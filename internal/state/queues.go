@@ -258,6 +258,7 @@ func (e SetQueue) apply(s *State) {
 	have.def, have.published.def = def, new(def)
 	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
+	q.Backfill = def.Backfill && !def.UsageBased // the order by usage changes with every admission
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
 	s.setShares(have)
@@ -271,8 +272,27 @@ func (e SetQueue) apply(s *State) {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
+	s.countBackfilling(before.Backfill, def.Backfill)
+	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Checked != before.Checked || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
 		s.reroute(s.leadingTo(def.Name))
+	}
+}
+
+// countBackfilling counts the queues with Backfill, given whether one is one of them before and after a change. Bounds matter to the classes
+// of workloads while there are any.
+func (s *State) countBackfilling(before, after bool) {
+	was := s.backfilling > 0
+	if before {
+		s.backfilling--
+	}
+	if after {
+		s.backfilling++
+	}
+	if was == (s.backfilling > 0) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+		s.reroute(s.leadingTo(name))
 	}
 }
 
@@ -319,6 +339,7 @@ func (e DeleteQueue) apply(s *State) {
 		}
 	}
 	delete(s.queues, name)
+	s.countBackfilling(have.def.Backfill, false)
 	for _, l := range s.leadingTo(name) {
 		l.ranked = nil
 	}

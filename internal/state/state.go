@@ -45,6 +45,7 @@ type State struct {
 	lastLine    int32
 	notices     []cycle.Decision // reasons known without an evaluation
 	touched     []*seen
+	backfilling int  // the number of queues with Backfill
 	reshare     bool // an edit may have changed any fair share
 	lastSaid    *said
 	accounts    accounts
@@ -229,7 +230,7 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		rec := s.byNumber.record(d.Workload.Record)
-		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims})
+		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims, d.Attempt.Start})
 		if d.Attempt.Verdict == trace.Admitted {
 			rec.got = d.Admitted
 		}

@@ -18,9 +18,9 @@ const firstLate = 1
 const foreseenPerUnit = 8
 
 // mayBeLate reports whether heads of trees may be late: levels, priorities and times alone decide about the order of heads, and no quota is
-// held in the tree.
+// held in the tree, nor reserved for a start.
 func (w *World) mayBeLate(trees []*tree) bool {
-	return w.LateHeads && w.Fair == nil && !w.BlockAdmission && len(trees) == 1 && trees[0].holding == 0 && !trees[0].shares
+	return w.LateHeads && w.Fair == nil && !w.BlockAdmission && len(trees) == 1 && trees[0].holding == 0 && trees[0].ends == nil && !trees[0].shares
 }
 
 // setLate makes wl, the head of an inadmissible class whose wants are met, the late head of its queue, and reports whether it may be one:

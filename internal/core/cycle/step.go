@@ -90,6 +90,9 @@ type entry struct {
 	late bool // it is not nominated yet, see Queue.late
 	lost bool // it was late, and others took its quota: it stays inadmissible
 
+	again      bool // a follower of it lost quota that is kept for another head in this cycle only
+	keepsStart bool // it stays the workload for which its queue reserves a start
+
 	evictsMore bool                 // it needs more victims than its nomination has
 	forecast   bool                 // a follower: no decision is made about it in this cycle
 	behind     []*workload.Workload // the followers after it
@@ -109,6 +112,7 @@ type scratch struct {
 	fair       order.Tournament
 	at         *entry // the one being nominated
 	fallback   flavor.Assignment
+	later      flavor.Assignment // at the start of a head
 	first      flavor.Assignment
 	wants      []workload.Want
 	scaled     []workload.PodSet
@@ -183,6 +187,7 @@ func (c *round) run(queues []*Queue) []Decision {
 		slices.SortFunc(c.entries, c.w.compare)
 		c.handleInOrder()
 	}
+	c.admitFollowers()
 	c.undo()
 	c.requeueRetracted()
 	for _, l := range c.skipped {
@@ -200,6 +205,11 @@ func (c *round) run(queues []*Queue) []Decision {
 		}
 		c.w.activate(q) // the line may have a new head
 	}
+	for _, e := range c.entries {
+		if e.again {
+			e.q.evaluated = nil
+		}
+	}
 	c.w.spare = append(c.w.spare, c.entries...)
 	return c.decisions
 }
@@ -211,6 +221,9 @@ func (c *round) handleHead(e *entry) {
 		return
 	}
 	c.process(e)
+	if s := e.q.start; s != nil && s.wl == e.wl && !e.keepsStart {
+		c.w.setStart(e.q, nil)
+	}
 	c.announceChange(e)
 }
 
@@ -291,6 +304,9 @@ func (c *round) process(e *entry) {
 			c.wait(e, e.got.Reason, "")
 			return
 		}
+		if e.got.Reason == trace.TopologyPlacementFailed || e.got.Reason == trace.WaitingForQuota {
+			c.findStart(e)
+		}
 		c.setInadmissible(e, e.got.Reason, "")
 	case e.got.Mode == flavor.Fit && e.postponed:
 		c.postpone(e)
@@ -316,7 +332,9 @@ func (c *round) waitWithoutVictims(e *entry) {
 		c.wait(e, e.shortage(), e.note)
 		return
 	}
-	c.reserve(e)
+	if !c.findStart(e) {
+		c.reserve(e)
+	}
 	c.setInadmissible(e, e.shortage(), e.note)
 }
 
@@ -350,7 +368,7 @@ func (c *round) searchContinues(e *entry) bool {
 		return false
 	}
 	e.wl.Scan.Rounds = rounds
-	e.q.evaluated = nil
+	e.q.evaluated, e.keepsStart = nil, true
 	c.w.setHeld(e.q, e.q.nomination, e.hadHeadReservation)
 	return true
 }
@@ -452,6 +470,7 @@ func (c *round) decide(e *entry, d Decision) {
 // evaluated again when the quota that they hold changes.
 func (c *round) skip(e *entry, why skipped) {
 	c.restoreNomination(e)
+	e.keepsStart = true
 	if c.w.KeepScan {
 		c.remember(e)
 	} else {
@@ -486,7 +505,7 @@ type skippedHead struct {
 // setSkippedInadmissible makes a skipped head inadmissible if the quota left is too little for
 // it. Another evaluation would find just that, so the record is completed accordingly.
 func (c *round) setSkippedInadmissible(l skippedHead) bool {
-	if l.q.Strict || l.q.holdsQuota() || l.preempts() {
+	if l.q.Strict || l.q.Backfill || l.q.holdsQuota() || l.preempts() {
 		return false
 	}
 	wants := c.w.wanted(l.entry)
@@ -508,8 +527,16 @@ func (c *round) setSkippedInadmissible(l skippedHead) bool {
 // by a victim.
 func (c *round) admit(e *entry) {
 	fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) && c.fitsForReal(e, u) }
-	if !fits(e.got.Usage) && !c.placeAgain(e) {
+	if !fits(e.got.Usage) && !c.fitsWhenDue(e) && !c.placeAgain(e) {
 		c.skip(e, lost(e, fits))
+		return
+	}
+	by, ahead := c.heldBy(e)
+	if by != nil && c.nominateBeside(e) {
+		by, ahead = c.heldBy(e)
+	}
+	if by != nil {
+		c.holdBack(e, by)
 		return
 	}
 	w := c.w
@@ -528,6 +555,9 @@ func (c *round) admit(e *entry) {
 	e.wl.Scan = nil
 	d := Decision{Admitted: e.got.Holding(), Attempt: c.blankRecord(e)}
 	d.Attempt.Verdict, d.Attempt.Refusals, d.Attempt.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
+	if ahead {
+		d.Attempt.Note = c.backfilled(e.wl)
+	}
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.replaces != nil && e.replaces.Reserved && !c.isRetracted(e.replaces) {
 		d.Replaced = e.replaces

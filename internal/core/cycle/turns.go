@@ -25,6 +25,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	w.checkNominations()
 	var r Result
 	w.expireNominations(now)
+	w.expireStarts(now)
 	r.Next = w.wakeEdited(now)
 	w.round.now, w.treeCycles, w.work, w.heads = now, w.treeCycles[:0], 0, 0
 	w.touchSharing()
@@ -40,7 +41,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		w.endCycles()
 		w.sweepMeasures()
 	}
-	r.Next = earlier(r.Next, w.expireNominations(now))
+	r.Next = earlier(earlier(r.Next, w.expireNominations(now)), w.expireStarts(now))
 	w.inOrder(&r)
 	r.Retracted, w.revoked = w.revoked, nil
 	return r
