@@ -124,6 +124,9 @@ func (w *World) SetBound(wl *workload.Workload, bound workload.Instant) {
 		w.changed(w.Queues[wl.Queue])
 		w.wakeStarts(t)
 	}
+	if wl.Usage.Shares() {
+		w.changedSharing()
+	}
 }
 
 // setStart replaces the reserved start of a queue, nil for none, and evaluates again what it held up. Once its workload has started or
@@ -139,7 +142,12 @@ func (w *World) setStart(q *Queue, s *start) {
 		w.activate(q)
 	}
 	w.changed(q)
-	for _, t := range w.together(q.tree) {
+	trees := []*tree{q.tree}
+	if (s != nil && s.usage.Shares()) || (had != nil && had.usage.Shares()) {
+		trees = w.together(q.tree)
+		w.changedSharing()
+	}
+	for _, t := range trees {
 		for _, o := range t.queues {
 			w.wakeHeldBack(o)
 		}
@@ -164,16 +172,6 @@ func (w *World) wakeHeldBack(q *Queue) {
 
 // wakeStarts evaluates the workloads with a reserved start in a tree again, after a change that may move it.
 func (w *World) wakeStarts(t *tree) {
-	if !t.shares {
-		w.wakeStartsOf(t)
-		return
-	}
-	for _, o := range w.together(t) {
-		w.wakeStartsOf(o)
-	}
-}
-
-func (w *World) wakeStartsOf(t *tree) {
 	if t.ends == nil {
 		return
 	}
