@@ -54,7 +54,8 @@ type Queue struct {
 	// PlacedElsewhere: pods run in other clusters, and get no places here.
 	PlacedElsewhere bool `json:",omitempty"`
 	// Backfill: its first blocked workload gets a reserved start, before which others start if they do not move it. It has no effect where
-	// UsageBased. Checked: workloads are admitted some time after they got their quota, so no bound of their runs is known before.
+	// UsageBased, Checked or with Variants. Checked: workloads are admitted some time after they got their quota, so no bound of their runs is
+	// known before.
 	Backfill bool `json:",omitempty"`
 	Checked  bool `json:",omitempty"`
 	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.

@@ -258,7 +258,7 @@ func (e SetQueue) apply(s *State) {
 	have.def, have.published.def = def, new(def)
 	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
-	q.Backfill = def.Backfill && !def.UsageBased // the order by usage changes with every admission
+	q.Backfill = s.backfills(&def)
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
 	s.setShares(have)
@@ -272,13 +272,19 @@ func (e SetQueue) apply(s *State) {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	s.countBackfilling(before.Backfill, def.Backfill)
+	s.countBackfilling(!fresh && s.backfills(&before), q.Backfill)
 	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Checked != before.Checked || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
 		s.reroute(s.leadingTo(def.Name))
 	}
 }
 
-// countBackfilling counts the queues with Backfill, given whether one is one of them before and after a change. Bounds matter to the classes
+// backfills reports whether a queue reserves starts. An order by usage changes with every admission, and checks and variants decide later than
+// the engine what starts.
+func (s *State) backfills(def *Queue) bool {
+	return (def.Backfill || s.options.Backfill) && !def.UsageBased && !def.Checked && !def.Variants
+}
+
+// countBackfilling counts the queues that reserve starts, given whether one is one of them before and after a change. Bounds matter to the classes
 // of workloads while there are any.
 func (s *State) countBackfilling(before, after bool) {
 	was := s.backfilling > 0
@@ -339,7 +345,7 @@ func (e DeleteQueue) apply(s *State) {
 		}
 	}
 	delete(s.queues, name)
-	s.countBackfilling(have.def.Backfill, false)
+	s.countBackfilling(have.q.Backfill, false)
 	for _, l := range s.leadingTo(name) {
 		l.ranked = nil
 	}

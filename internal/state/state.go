@@ -115,6 +115,8 @@ type Options struct {
 	Topology *topology.Gates `json:",omitempty"`
 	// Sharing is the rates of admission fair sharing; nil is without. spec: 20 §4.4.
 	Sharing *sharing.Rates `json:",omitempty"`
+	// Backfill: all queues reserve starts, as with Queue.Backfill.
+	Backfill bool `json:",omitempty"`
 	// FailFast evicts a workload whose failed node has no replacement now. spec: 20 §4.9.
 	FailFast bool `json:",omitempty"`
 }

@@ -21,6 +21,7 @@ const (
 	swfRun       = 3
 	swfAllocated = 4
 	swfRequested = 7
+	swfTime      = 8
 	swfUser      = 11
 	swfQueue     = 14
 	swfFields    = 18
@@ -33,7 +34,7 @@ type Processor struct {
 }
 
 // ReadSWF reads a trace in the Standard Workload Format. A job gets a pod for each processor that it requested, or else was allocated. Its
-// owner is its user, or else its queue. Jobs that never ran, which have no run time or no processors, are left out, and counted.
+// owner is its user, or else its queue, and its limit the time that it requested, unless it ran for longer. Jobs that never ran, which have no run time or no processors, are left out, and counted.
 func ReadSWF(source string, from io.Reader, processor Processor) (jobs []Job, left int, err error) {
 	in := bufio.NewScanner(from)
 	in.Buffer(nil, 1<<20)
@@ -85,8 +86,12 @@ func swfJob(text string) (j Job, ran bool, err error) {
 	if processors > 1_000_000 || n[swfRun] > most || n[swfSubmit] > most {
 		return j, false, errors.New("more than a million processors, or a time of more than a century")
 	}
+	run, limit := workload.Instant(n[swfRun]*float64(Second)), workload.Instant(0)
+	if n[swfTime] > 0 && n[swfTime] <= most {
+		limit = max(run, workload.Instant(n[swfTime]*float64(Second))) // some systems let a job run on for a while
+	}
 	return Job{
 		Name: fields[swfNumber], Namespace: "default", Owner: int64(owner), Pods: int32(processors),
-		Submit: workload.Instant(n[swfSubmit] * float64(Second)), Run: workload.Instant(n[swfRun] * float64(Second)),
+		Submit: workload.Instant(n[swfSubmit] * float64(Second)), Run: run, Limit: limit,
 	}, true, nil
 }
