@@ -81,9 +81,6 @@ func (c *round) holdBack(e *entry, by *Queue) {
 	record := c.record(e)
 	record.Verdict, record.Reason, record.Note = trace.Waits, trace.WaitingForQuota, note
 	wants := c.w.wanted(e)
-	for i := range wants {
-		wants[i].Least = 0
-	}
 	c.w.wakesOn(record, wants)
 	if !e.q.Strict {
 		c.w.setInadmissible(e.q, e.wl, wants)
