@@ -244,25 +244,6 @@ func (m *machine) submit(t *rapid.T) {
 	m.set(o)
 }
 
-// drawMinRun draws a minimum run time; a step takes 1.
-func drawMinRun(t *rapid.T) workload.Instant {
-	return rapid.SampledFrom([]workload.Instant{0, 0, 3, 10, 1000}).Draw(t, "minimum")
-}
-
-// drawBound draws how long a workload runs at most.
-func drawBound(t *rapid.T) workload.Instant {
-	return rapid.SampledFrom([]workload.Instant{0, 30, 8, 100, 1000}).Draw(t, "bound")
-}
-
-// lqNames are the names of LocalQueues.
-func (m *machine) lqNames() map[string]bool {
-	names := map[string]bool{}
-	for _, lq := range m.lqs {
-		names[lq.Name] = true
-	}
-	return names
-}
-
 // shape draws what a workload asks for.
 func (m *machine) shape(t *rapid.T, def *Workload) {
 	def.Priority = rapid.SampledFrom([]int64{1, 0, 2, 3}).Draw(t, "priority")
@@ -968,7 +949,7 @@ func plainDump(s *State) []string {
 func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	for _, q := range m.s.queues {
 		if q.q.Backfill {
-			return // what it reserves depends on what was evaluated when: the twin of package cycle is about that
+			return // its starts depend on the order of evaluations: the twin of package cycle is about them
 		}
 		if q.q.Preemptor() != nil || q.q.Pending.Prioritized() != nil {
 			return

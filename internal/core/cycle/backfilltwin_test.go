@@ -16,7 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
-// TestBackfillTwin: starts and admissions before them are those of docs/adr/0012, read literally in ledgers that are made anew for each time,
+// TestBackfillTwin: starts, and admissions before them, are as docs/adr/0012 has them, read literally in ledgers that are made anew for each time,
 // and no workload starts after a start that it was given within the quota of its queue.
 func TestBackfillTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,6 +118,15 @@ func (b *backfillTwin) build() *World {
 }
 
 func (b *backfillTwin) arrive(t *rapid.T) {
+	waiting := 0
+	for _, wl := range b.all {
+		if b.pending(wl) {
+			waiting++
+		}
+	}
+	if waiting == maxFollowers {
+		t.Skip("more are not tried")
+	}
 	gpus := rapid.IntRange(1, 8).Draw(t, "gpus")
 	bound := workload.Instant(rapid.IntRange(0, 8).Draw(t, "bound"))
 	wl := &workload.Workload{
@@ -251,9 +260,10 @@ func (b *backfillTwin) checkStart(t *rapid.T, q *Queue) {
 		}
 	}
 	s := q.start
+	kept, _ := b.fits(b.at(b.now, nil), q, first) // by now it only lacks what is kept for a head of another queue
 	switch {
-	case len(others) == 0 && s.at != literal && !(s.level == 0 && !within && literal < s.at):
-		t.Fatalf("%s of %s starts by %d, want %d", first.UID, q.Name, s.at, literal)
+	case len(others) == 0 && !kept && s.at != literal && !(s.level == 0 && !within && literal < s.at):
+		t.Fatalf("%s of %s starts by %d, want %d (now %d%s)", first.UID, q.Name, s.at, literal, b.now, b.starts())
 	case s.at == 0 || s.level > 0:
 		return
 	case s.at <= b.now:
@@ -304,7 +314,7 @@ func (b *backfillTwin) checkSettled(t *rapid.T) {
 			}
 		}
 	}
-	for _, wl := range b.all { // those that were admitted now
+	for _, wl := range b.all { // the workloads admitted now
 		if q := b.w.Queues[max(0, wl.Queue)]; wl.Reserved && wl.ReservedAt == b.now {
 			for _, o := range b.w.Queues {
 				if s := o.start; s != nil && s.at > b.now && b.binds(o, q, wl) && !b.at(s.at, nil).Fits(o.Node, s.usage) {

@@ -62,7 +62,7 @@ func (s *endings) drop(wl *workload.Workload) {
 	}
 }
 
-// together returns the trees whose workloads may take what those of a tree need.
+// together returns the trees whose workloads share capacity with the workloads of a tree, itself included.
 func (w *World) together(t *tree) []*tree {
 	if !t.shares {
 		return []*tree{t}
@@ -129,8 +129,8 @@ func (w *World) SetBound(wl *workload.Workload, bound workload.Instant) {
 	}
 }
 
-// setStart replaces the reserved start of a queue, nil for none, and evaluates again what it held up. Once its workload has started or
-// left, the next blocked one of the queue may get one.
+// setStart replaces the reserved start of a queue, nil for none. It activates the workloads that the start held up, and the ones whose own
+// start depends on it. Once its workload has started or left, the next blocked one of the queue may get a start.
 func (w *World) setStart(q *Queue, s *start) {
 	had := q.start
 	q.start = s
@@ -150,6 +150,9 @@ func (w *World) setStart(q *Queue, s *start) {
 	for _, t := range trees {
 		for _, o := range t.queues {
 			w.wakeHeldBack(o)
+			if o != q && o.start != nil {
+				w.wakeStart(o)
+			}
 		}
 	}
 }
@@ -432,7 +435,7 @@ func (c *round) earliestStart(e *entry) *start {
 		probe(from, middle, func() bool { n = find(middle, to); return true })
 		return n
 	}
-	if len(ends) > 0 && !probe(0, 0, fits) { // else it lost what it needs to another head of this cycle, and is evaluated again
+	if len(ends) > 0 && !probe(0, 0, fits) { // else another head of this cycle took the quota, and it is evaluated again
 		s.ends = find(0, len(ends))
 		s.at = ends[s.ends-1].at
 		probe(0, s.ends, fits)

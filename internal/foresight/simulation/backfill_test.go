@@ -10,15 +10,21 @@ import (
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/state"
 )
 
 // TestBackfill is a cluster that is loaded to 90%, with large jobs among small ones, and limits from one to three times the runs. A strict
 // queue uses more of its quota with backfill, and in one that is not strict large jobs wait less. docs/backfill.md has its figures (-v).
 func TestBackfill(t *testing.T) {
-	const gpus, submitted = 64, 2000
-	random := rand.New(rand.NewPCG(1, 2))
-	var jobs []Job
+	testBackfill(t, loadedTrace(t, rand.New(rand.NewPCG(embeddedtest.Seed(t, 1), 2))))
+}
+
+const gpus = 64
+
+// loadedTrace draws the jobs of TestBackfill.
+func loadedTrace(t *testing.T, random *rand.Rand) (jobs []Job) {
+	const submitted = 2000
 	at, work := 0.0, 0.0
 	for range submitted {
 		j := Job{Class: "small", Namespace: "n", LocalQueue: "q", Pods: 1 + random.Int32N(8), PerPod: []state.Request{{Resource: "gpu", Amount: 1}}}
@@ -33,6 +39,10 @@ func TestBackfill(t *testing.T) {
 		work += run * float64(j.Pods)
 	}
 	t.Logf("%d jobs, offered load %.0f%%", submitted, 100*work/at/gpus)
+	return jobs
+}
+
+func testBackfill(t *testing.T, jobs []Job) {
 	run := func(strict, backfill bool) (all *Result, large Class) {
 		world := []state.Event{
 			state.SetNamespace{Name: "n"}, state.SetFlavor(flavor.Flavor{Name: "f"}), state.SetLocalQueue{Namespace: "n", Name: "q", Queue: "q"},
