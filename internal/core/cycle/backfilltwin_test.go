@@ -39,7 +39,6 @@ type backfillTwin struct {
 	ends     map[*workload.Workload]workload.Instant // when it stops; not there for never
 	runs     map[*workload.Workload]workload.Instant // how long it runs, up to its bound
 	promised map[*workload.Workload]workload.Instant
-	single   bool
 }
 
 // plannedNode is a node of the forest: a cohort, or a queue with its offers.
@@ -62,7 +61,6 @@ func newBackfillTwin(t *rapid.T) *backfillTwin {
 		parents = []quota.Node{0}
 	}
 	queues := rapid.IntRange(1, 3).Draw(t, "queues")
-	b.single = queues == 1
 	for range queues {
 		limit := func(what string) resource.Amount {
 			if rapid.IntRange(0, 2).Draw(t, what) > 0 {

@@ -84,7 +84,7 @@ type HeadReservationMemory struct {
 	Rest [][]ledger.Item `json:",omitempty"`
 }
 
-// StartMemory is about the reserved start of the first blocked workload of a queue. Names in JSON are short: there is one for each queue.
+// StartMemory is about the reserved start of the first blocked workload of a queue.
 type StartMemory struct {
 	UID string
 	At  workload.Instant `json:",omitempty"`

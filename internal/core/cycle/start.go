@@ -479,7 +479,7 @@ func (w *World) leastPodSets(e *entry) []workload.PodSet {
 	return podSets
 }
 
-// trace returns the start of a workload for its record, nil for none.
+// startOf returns the start of a workload for its record, nil for none.
 func (q *Queue) startOf(wl *workload.Workload) *trace.Start {
 	if s := q.start; s != nil && s.wl == wl && s.at != 0 {
 		return &trace.Start{At: int64(s.at), Ends: s.ends, Overdue: s.overdue}
