@@ -62,11 +62,7 @@ func (c *round) admitFollower(e *entry) bool {
 		e.again = c.passing
 		return false
 	}
-	by, _ := c.heldBy(e)
-	if by != nil && c.nominateBeside(e) {
-		by, _ = c.heldBy(e)
-	}
-	if by != nil {
+	if by, _ := c.heldInAll(e); by != nil {
 		c.wait(e, trace.WaitingForQuota, c.heldBackBy(e, by))
 		return false
 	}

@@ -247,6 +247,15 @@ func (c *round) heldBy(e *entry) (by *Queue, ahead bool) {
 	return c.firstMoved(trees, starts, e), true
 }
 
+// heldInAll is heldBy after a search for other flavors, if it would move a start in the first ones.
+func (c *round) heldInAll(e *entry) (by *Queue, ahead bool) {
+	by, ahead = c.heldBy(e)
+	if by != nil && c.nominateBeside(e) {
+		return c.heldBy(e)
+	}
+	return by, ahead
+}
+
 // binding returns the queues whose starts a head must not move, in order, and the trees that they are of.
 func (c *round) binding(e *entry) (trees []*tree, starts []*Queue) {
 	if e.q.tree.ends == nil && !e.q.tree.shares {

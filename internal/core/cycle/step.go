@@ -300,14 +300,7 @@ func (c *round) process(e *entry) {
 	}
 	switch {
 	case e.got.Mode == flavor.NoFit:
-		if c.searchContinues(e) {
-			c.wait(e, e.got.Reason, "")
-			return
-		}
-		if e.got.Reason == trace.TopologyPlacementFailed || e.got.Reason == trace.WaitingForQuota {
-			c.findStart(e)
-		}
-		c.setInadmissible(e, e.got.Reason, "")
+		c.waitWithoutFlavors(e)
 	case e.got.Mode == flavor.Fit && e.postponed:
 		c.postpone(e)
 	case e.got.Mode == flavor.Fit:
@@ -320,6 +313,18 @@ func (c *round) process(e *entry) {
 	default:
 		c.preempt(e)
 	}
+}
+
+// waitWithoutFlavors refuses a head that no flavors fit.
+func (c *round) waitWithoutFlavors(e *entry) {
+	if c.searchContinues(e) {
+		c.wait(e, e.got.Reason, "")
+		return
+	}
+	if e.got.Reason == trace.TopologyPlacementFailed || e.got.Reason == trace.WaitingForQuota {
+		c.findStart(e)
+	}
+	c.setInadmissible(e, e.got.Reason, "")
 }
 
 // waitWithoutVictims refuses a head that would have to preempt and has no victims.
@@ -531,10 +536,7 @@ func (c *round) admit(e *entry) {
 		c.skip(e, lost(e, fits))
 		return
 	}
-	by, ahead := c.heldBy(e)
-	if by != nil && c.nominateBeside(e) {
-		by, ahead = c.heldBy(e)
-	}
+	by, ahead := c.heldInAll(e)
 	if by != nil {
 		c.holdBack(e, by)
 		return
