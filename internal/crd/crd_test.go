@@ -2,6 +2,7 @@ package crd
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,7 +58,7 @@ func TestSchema(t *testing.T) {
 		fields = append(fields, err.Field+": "+Detail(err))
 	}
 	slices.Sort(fields)
-	if len(fields) != 2 || fields[0][:15] != "spec.preemption" || fields[1][:21] != "spec.queueingStrategy" {
+	if len(fields) != 2 || !strings.HasPrefix(fields[0], "spec.preemption") || !strings.HasPrefix(fields[1], "spec.queueingStrategy") {
 		t.Errorf("errors: %q", fields)
 	}
 	if s.Prune(q) != nil {

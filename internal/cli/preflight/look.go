@@ -133,23 +133,28 @@ func (l *looker) controllers(ctx context.Context) error {
 
 // leases finds controllers that have other names, or run outside of the cluster.
 func (l *looker) leases(ctx context.Context) error {
-	var list coordinationv1.LeaseList
-	if err := l.Pages(ctx, &list, &client.ListOptions{}); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		lease := &list.Items[i]
-		s := &lease.Spec
-		known := slices.ContainsFunc(l.others, func(d appsv1.Deployment) bool { return d.Namespace == lease.Namespace })
-		if !slices.Contains(leases, lease.Name) || known || l.ours[lease.Namespace] || s.HolderIdentity == nil || *s.HolderIdentity == "" ||
-			strings.HasPrefix(*s.HolderIdentity, "berth/") || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-			continue
+	for _, name := range leases {
+		var list coordinationv1.LeaseList
+		if err := l.List(ctx, &list, client.MatchingFields{"metadata.name": name}); err != nil {
+			return err
 		}
-		if age := l.Now().Sub(s.RenewTime.Time); age.Seconds() < float64(*s.LeaseDurationSeconds) {
-			l.add(Blocks, "Lease/"+lease.Namespace+"/"+lease.Name, "spec.holderIdentity", "stop it", "%s holds it, so a controller runs", *s.HolderIdentity)
+		for i := range list.Items {
+			l.lease(&list.Items[i])
 		}
 	}
 	return nil
+}
+
+func (l *looker) lease(lease *coordinationv1.Lease) {
+	s := &lease.Spec
+	known := slices.ContainsFunc(l.others, func(d appsv1.Deployment) bool { return d.Namespace == lease.Namespace })
+	if known || l.ours[lease.Namespace] || s.HolderIdentity == nil || *s.HolderIdentity == "" || strings.HasPrefix(*s.HolderIdentity, "berth/") ||
+		s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return
+	}
+	if age := l.Now().Sub(s.RenewTime.Time); age.Seconds() < float64(*s.LeaseDurationSeconds) {
+		l.add(Blocks, "Lease/"+lease.Namespace+"/"+lease.Name, "spec.holderIdentity", "stop it", "%s holds it, so a controller runs", *s.HolderIdentity)
+	}
 }
 
 // configurations reads the files with which the controllers run as Berth would.

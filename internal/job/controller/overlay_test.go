@@ -90,7 +90,7 @@ func TestBehindItsSlices(t *testing.T) {
 					return nil
 				},
 			})
-			r := &reconciler{d: &job.Descriptor{}, client: api, live: api, written: reconcile.NewOverlay[client.Object](time.Now)}
+			r := &reconciler{d: &job.Descriptor{Elastic: &job.Elastic{}}, client: api, live: api, written: reconcile.NewOverlay[client.Object](time.Now)}
 			if test.created != nil {
 				if err := r.write(t.Context(), &job.Observed{Job: owner}, job.Action{Verb: job.CreateWorkload, Workload: test.created}); err != nil {
 					t.Fatal(err)

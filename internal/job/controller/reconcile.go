@@ -155,7 +155,7 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 
 // isBehind reports whether a slice that was created for the job exists, and the cache does not show it yet.
 func (r *reconciler) isBehind(ctx context.Context, o *job.Observed) (bool, error) {
-	if o.Job == nil {
+	if o.Job == nil || r.d.Elastic == nil || r.written.Len() == 0 {
 		return false, nil
 	}
 	shown := make([]client.Object, len(o.Workloads))
