@@ -2,8 +2,8 @@
 //
 // Below fields of Kubernetes' types it removes descriptions, which are two thirds of these files and can be read with `kubectl explain
 // pod`, and transition rules, which hold for live objects but not for templates. It adapts the JobSet inside training runtimes: immutable
-// fields stay so, with advice about runtimes, and replicas has no lower bound, since the webhook checks it (spec: 50 §2.4, §3.3). The storage
-// version comes first.
+// fields stay so, with advice about runtimes, and replicas has no lower bound, since the webhook checks it (spec: 50 §2.4, §3.3). Pod specs of
+// Workloads are atomic. The storage version comes first.
 //
 // Usage: crdtrim FILE... (rewritten in place; a second run changes nothing)
 package main
@@ -84,6 +84,11 @@ func trim(manifest []byte) ([]byte, error) {
 				return nil, err
 			}
 		}
+		if kind.Group == kueue.GroupVersion.Group && kind.Kind == "Workload" {
+			if err := makePodsAtomic(root); err != nil {
+				return nil, err
+			}
+		}
 	}
 	slices.SortStableFunc(crd.Spec.Versions, storedFirst)
 	return marshal(&crd)
@@ -161,6 +166,16 @@ func fitRuntime(runtimeSchema *apiextensionsv1.JSONSchemaProps) error {
 	path = append(path, "replicatedJobs", "replicas")
 	if !at(runtimeSchema, path, func(replicas *apiextensionsv1.JSONSchemaProps) { replicas.Minimum = nil }) {
 		return fmt.Errorf("no field %s: tell crdtrim where it has moved", strings.Join(path, "."))
+	}
+	return nil
+}
+
+// makePodsAtomic gives the pod spec of a Workload one field manager as a whole. Otherwise the API server keeps the owner of each of its
+// fields, in more bytes than the fields have, and compares them all for every write of the status.
+func makePodsAtomic(workload *apiextensionsv1.JSONSchemaProps) error {
+	path := []string{"spec", "podSets", "template", "spec"}
+	if !at(workload, path, func(pod *apiextensionsv1.JSONSchemaProps) { pod.XMapType = new("atomic") }) {
+		return fmt.Errorf("no field %s: tell crdtrim where the pod spec has moved", strings.Join(path, "."))
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ func TestServer(t *testing.T) {
 	t.Run("defaults", server.testDefaults)
 	t.Run("full objects", server.testFullObjects)
 	t.Run("field selector", server.testFieldSelector)
+	t.Run("field managers", server.testFieldManagers)
 }
 
 // ruleCase is one entry of testdata/rules.yaml, which explains the fields.
@@ -162,6 +163,29 @@ func (s *server) testFieldSelector(t *testing.T) {
 	}
 	if len(list.Items) != 1 || list.Items[0].GetName() != "selected" {
 		t.Errorf("field selector found %d Workloads, want only selected", len(list.Items))
+	}
+}
+
+// testFieldManagers: a pod spec has one field manager, however many fields it has, and an apply of another one replaces it as a whole.
+func (s *server) testFieldManagers(t *testing.T) {
+	with := func(pod object) object {
+		return object{"spec": object{"podSets": []any{object{"name": "main", "template": object{"metadata": object{"labels": object{"a": "b"}}, "spec": pod}}}}}
+	}
+	first := with(object{"hostname": "h", "containers": []any{object{"name": "c", "env": []any{object{"name": "A", "value": "b"}}}}})
+	created := s.create(t, "Workload", "managed", first, nil)
+	fields := string(created.GetManagedFields()[0].FieldsV1.Raw)
+	if !strings.Contains(fields, `"f:spec":{}`) || !strings.Contains(fields, `"f:a"`) || strings.Contains(fields, "f:containers") {
+		t.Errorf("fields of the pod spec have managers: %s", fields)
+	}
+	second := newObject(t, "Workload", "managed", with(object{"containers": []any{object{"name": "d"}}}))
+	got, err := s.resource("Workload").Apply(t.Context(), "managed", second, metav1.ApplyOptions{FieldManager: "other", Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets, _, _ := unstructured.NestedSlice(got.Object, "spec", "podSets")
+	template, _, _ := unstructured.NestedMap(sets[0].(object), "template")
+	if spec, _, _ := unstructured.NestedMap(template, "spec"); len(spec["containers"].([]any)) != 1 || spec["hostname"] != nil {
+		t.Errorf("the applied pod spec is %v", spec)
 	}
 }
 
