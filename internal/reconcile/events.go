@@ -15,10 +15,13 @@ import (
 // maxNote is how many bytes of text an Event keeps.
 const maxNote = 1024
 
-// Rate of events of all controllers together, so that events do not take the API server's time from admissions.
+// Rates of events of all controllers together, so that events do not take the API server's time from admissions: of all, and of echoes,
+// which repeat a condition.
 const (
 	eventsPerSecond = 50
 	eventsBurst     = 1000
+	echoesPerSecond = 20
+	echoesBurst     = 500
 )
 
 // Events records events of events.k8s.io/v1 under one reporting controller. Emit an event once for each transition, after its write. Emitting
@@ -33,11 +36,11 @@ func NewEvents(recorder events.EventRecorder, budget *EventBudget) Events {
 	return Events{recorder: recorder, budget: budget}
 }
 
-// EventBudget bounds how many events are sent. Minor events, which repeat a condition or which the next event implies, are shed while less
-// than half of the budget is left.
+// EventBudget bounds how many events are sent. Echoes have a smaller budget of their own; minor ones, which the next event implies, are
+// shed while less than half of it is left.
 type EventBudget struct {
-	limiter *rate.Limiter
-	shed    func(reason string, n int)
+	all, echoes *rate.Limiter
+	shed        func(reason string, n int)
 }
 
 // NewEventBudget calls shed for every event that is not sent; nil is no call.
@@ -45,20 +48,25 @@ func NewEventBudget(shed func(reason string, n int)) *EventBudget {
 	if shed == nil {
 		shed = func(string, int) {}
 	}
-	return &EventBudget{limiter: rate.NewLimiter(eventsPerSecond, eventsBurst), shed: shed}
+	return &EventBudget{
+		all: rate.NewLimiter(eventsPerSecond, eventsBurst), echoes: rate.NewLimiter(echoesPerSecond, echoesBurst), shed: shed,
+	}
 }
 
-// minor are the reasons of events that are shed first.
+// minor are the reasons of echoes that are shed first.
 var minor = []string{
 	kueue.ReasonQuotaReserved, kueue.ReasonWaitingForQuota, kueue.ReasonWaitingForPreemptedWorkloads,
 	kueue.ReasonWaitingForPodsReady, kueue.ReasonPendingEvaluation, kueue.ReasonPending, kueue.ReasonWaiting,
+	"EvictedDueTo" + kueue.ReasonPreempted, // Preempted says by whom
 }
 
 func (b *EventBudget) allows(reason string) bool {
 	if b == nil {
 		return true
 	}
-	if slices.Contains(minor, reason) && b.limiter.Tokens() < eventsBurst/2 || !b.limiter.Allow() {
+	lesser := slices.Contains(minor, reason)
+	echo := lesser || reason == kueue.ReasonAdmitted
+	if lesser && b.echoes.Tokens() < echoesBurst/2 || echo && !b.echoes.Allow() || !b.all.Allow() {
 		b.shed(reason, 1)
 		return false
 	}
