@@ -28,14 +28,14 @@ func (w *workloads) observeSlices(ctx context.Context, s *observation) error {
 	if !w.Plan.Elastic || !job.IsElastic(local) {
 		return nil
 	}
-	var list kueue.WorkloadList
-	if err := w.cache.List(ctx, &list, client.InNamespace(s.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	list, err := w.owned(ctx, s.key.Namespace, plan.Owner(local))
+	if err != nil {
 		return fmt.Errorf("listing the slices of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
 	}
 	facts := &s.observed.Job
 	s.slices = []*kueue.Workload{local}
-	for i := range list.Items {
-		other := &list.Items[i]
+	for i := range list {
+		other := &list[i]
 		if other.UID == local.UID || lifecycle.IsFinished(other) || !plan.SameOwner(other, local) {
 			continue
 		}

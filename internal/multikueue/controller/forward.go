@@ -6,9 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -105,26 +103,19 @@ func (w *workloads) followChanges(ctx context.Context, d *job.Descriptor) {
 		a, ok := old.(client.Object)
 		b, both := next.(client.Object)
 		if ok && both && a.GetGeneration() != b.GetGeneration() {
-			w.requeueOwned(b.GetNamespace(), b.GetUID(), 0)
+			w.requeueOwned(b.GetNamespace(), string(b.GetUID()), 0)
 		}
 	}})
 }
 
-func (m *shared) requeueOwned(namespace string, owner types.UID, after time.Duration) {
-	m.requeueWhere(namespace, after, func(ref *metav1.OwnerReference) bool { return ref.UID == owner })
-}
-
-func (m *shared) requeueWhere(namespace string, after time.Duration, match func(*metav1.OwnerReference) bool) {
-	var list kueue.WorkloadList
-	if err := m.cache.List(context.Background(), &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+// requeueOwned requeues the Workloads of an owner: see ownersOf.
+func (m *shared) requeueOwned(namespace, owner string, after time.Duration) {
+	list, err := m.owned(context.Background(), namespace, owner)
+	if err != nil {
 		return // requeued by a later event
 	}
-	for i := range list.Items {
-		for j := range list.Items[i].OwnerReferences {
-			if match(&list.Items[i].OwnerReferences[j]) {
-				m.requeue(client.ObjectKeyFromObject(&list.Items[i]), after)
-			}
-		}
+	for i := range list {
+		m.requeue(client.ObjectKeyFromObject(&list[i]), after)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/multikueue/worker"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	elastic "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // Not every job is one object with one Workload: the pods of a group share one Workload, and a LeaderWorkerSet has several.
@@ -103,15 +104,15 @@ func (w *workloads) observeSiblings(ctx context.Context, s *observation) error {
 	if s.kind.Remote.Workloads == nil || len(s.observed.Local.OwnerReferences) == 0 {
 		return nil
 	}
-	var list kueue.WorkloadList
-	if err := w.cache.List(ctx, &list, client.InNamespace(s.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	list, err := w.owned(ctx, s.key.Namespace, string(s.observed.Local.OwnerReferences[0].UID))
+	if err != nil {
 		return fmt.Errorf("listing the workloads of %s %s/%s: %w", s.kind.GVK.Kind, s.key.Namespace, s.jobName, err)
 	}
 	out := &plan.Siblings{First: true}
 	own := order(s.observed.Local)
-	for i := range list.Items {
-		wl := &list.Items[i]
-		if !slices.ContainsFunc(wl.OwnerReferences, ownedBy(s.observed.Local.OwnerReferences[0].UID)) || wl.DeletionTimestamp != nil {
+	for i := range list {
+		wl := &list[i]
+		if wl.DeletionTimestamp != nil {
 			continue
 		}
 		out.Present++
@@ -154,13 +155,13 @@ func (w *workloads) siblingsOf(ctx context.Context, wl client.Object) []types.Na
 	if !(several || (w.Plan.Elastic && job.IsElastic(wl))) || len(wl.GetOwnerReferences()) == 0 {
 		return nil
 	}
-	var list kueue.WorkloadList
-	if err := w.cache.List(ctx, &list, client.InNamespace(wl.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	list, err := w.owned(ctx, wl.GetNamespace(), string(wl.GetOwnerReferences()[0].UID))
+	if err != nil {
 		return nil // requeued by a later event
 	}
 	var out []types.NamespacedName
-	for i := range list.Items {
-		if o := &list.Items[i]; o.UID != wl.GetUID() && slices.ContainsFunc(o.OwnerReferences, ownedBy(wl.GetOwnerReferences()[0].UID)) {
+	for i := range list {
+		if o := &list[i]; o.UID != wl.GetUID() {
 			out = append(out, client.ObjectKeyFromObject(o))
 		}
 	}
@@ -246,7 +247,7 @@ func (m *shared) requeueByOrigin(o client.Object) {
 	if d == nil || d.Remote.Workloads == nil || origin == "" {
 		return
 	}
-	m.requeueOwned(o.GetNamespace(), types.UID(origin), copyEventDelay)
+	m.requeueOwned(o.GetNamespace(), origin, copyEventDelay)
 }
 
 // isOrphaned reports whether a job with several Workloads has neither its original here nor a copy of a Workload there.
@@ -266,6 +267,30 @@ func (c *collector) isOrphaned(ctx context.Context, conn *worker.Connection, d *
 	local := d.New()
 	err := c.live.Get(ctx, client.ObjectKeyFromObject(o), local)
 	return apierrors.IsNotFound(err) || (err == nil && local.GetUID() != origin)
+}
+
+// byOwner is an index of Workloads.
+const byOwner = "multikueue.owner"
+
+// ownersOf are what a Workload is found by: the UID of each owner, its kind and name, and the owner of its slices.
+func ownersOf(o client.Object) (out []string) {
+	for _, ref := range o.GetOwnerReferences() {
+		out = append(out, string(ref.UID), kindAndName(ref.Kind, ref.Name))
+	}
+	if owner := elastic.Owner(o.(*kueue.Workload)); owner != "" {
+		out = append(out, owner)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func kindAndName(kind, name string) string { return kind + "/" + name }
+
+// owned lists the Workloads of an owner: see ownersOf. They are shared with the cache.
+func (m *shared) owned(ctx context.Context, namespace, owner string) ([]kueue.Workload, error) {
+	var list kueue.WorkloadList
+	err := m.cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{byOwner: owner}, client.UnsafeDisableDeepCopy)
+	return list.Items, err
 }
 
 func ownedBy(uid types.UID) func(metav1.OwnerReference) bool {

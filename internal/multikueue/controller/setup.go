@@ -116,6 +116,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (Nominate, error) {
 			m.kinds[d.GVK] = &both
 		}
 	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwner, ownersOf); err != nil {
+		return nil, fmt.Errorf("indexing Workloads: %w", err)
+	}
 	for _, add := range []func(ctrl.Manager) error{m.addClusters, m.addChecks, m.addWorkloads, m.addQuotas} {
 		if err := add(mgr); err != nil {
 			return nil, err
@@ -199,7 +202,7 @@ func (m *shared) requeueOwner(o client.Object) bool {
 	if d == nil || d.Remote.Follow == nil {
 		return false
 	}
-	m.requeueWhere(o.GetNamespace(), copyEventDelay, func(ref *metav1.OwnerReference) bool { return ref.Kind == by.Kind && ref.Name == by.Name })
+	m.requeueOwned(o.GetNamespace(), kindAndName(by.Kind, by.Name), copyEventDelay)
 	return true
 }
 

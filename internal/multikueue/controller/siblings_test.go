@@ -44,7 +44,8 @@ func TestSharedJob(t *testing.T) {
 		"the other has left": {"", false, map[string]bool{"w1": true, "w2": true}},
 	} {
 		this, other := workload("a", "w2", true), workload("b", tc.cluster, tc.reserved)
-		w := &workloads{shared: &shared{Options: Options{Plan: &plan.Config{}}, cache: fake.NewClientBuilder().WithScheme(scheme).WithObjects(this, other).Build()}}
+		w := &workloads{shared: &shared{Options: Options{Plan: &plan.Config{}}, cache: fake.NewClientBuilder().WithScheme(scheme).WithObjects(this, other).
+			WithIndex(&kueue.Workload{}, byOwner, ownersOf).Build()}}
 		s := &observation{kind: leaderworkerset.Descriptor(), observed: plan.Observed{Local: this}}
 		s.key.Namespace, s.key.Name = "ns", "a"
 		if err := w.observeSiblings(t.Context(), s); err != nil {
