@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser test-prometheus test-kuberay \
-	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades hostile load bench bench-core clean need-go need-cc
+	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades measure-writes hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -143,8 +143,11 @@ measure-upgrades: build ## how soon after its admission the second cluster of a 
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/job/jobtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x | \
 		awk '/^BenchmarkGateOpens/ { for (i = 5; i < NF; i += 2) { split($$(i + 1), of, "/"); printf "rayservice.gate_%s_ms: %s\n", of[2], $$i } }'
 
-load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues|topology|gangs (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
+load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues|deep|topology|gangs (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)
+
+measure-writes: build ## what a write of a Workload costs the API server by verb, CRD, size and watches, in ms of CPU (ARGS='-variant both -cpuprofile DIR/p'); five minutes
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -writes 1500 $(ARGS)
 
 bench: need-go ## benchmarks of the engine
 	$(GO) test -run '^$$' -bench . -benchmem $(ARGS) ./internal/...

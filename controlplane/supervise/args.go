@@ -66,7 +66,6 @@ func apiServerArgs(p pki, ports ports, bare bool) []string {
 		"--disable-admission-plugins=" + disabled,
 		"--allow-privileged=true",
 		"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500",
-		"--profiling=false",
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/test/process"
 )
 
 var measure = flag.Bool("measure", false, "measure instead of testing, and print name: value lines")
@@ -34,12 +37,7 @@ func TestMeasure(t *testing.T) {
 	m := c.manager(t)
 	report("manager.ready_s", time.Since(start).Seconds())
 	c.queues(t, "measure", map[string]string{"measure": "10"})
-	const idle = 30 * time.Second
-	time.Sleep(3 * time.Second)
-	used := m.CPU()
-	time.Sleep(idle)
-	report("manager.idle_cpu_percent", 100*(m.CPU()-used).Seconds()/idle.Seconds())
-	report("manager.idle_rss_mb", m.RSS())
+	reportIdle("manager", m)
 
 	const jobs = 50
 	before := c.writes(t)
@@ -65,6 +63,33 @@ func TestMeasure(t *testing.T) {
 	}
 	report("job.writes_by_berth", total)
 	report("manager.busy_rss_mb", m.RSS())
+	m.Kill()
+
+	config := filepath.Join(t.TempDir(), "everything.yaml")
+	if err := os.WriteFile(config, []byte(everything), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reportIdle("everything", c.manager(t, "--config", config, "--feature-gates", "AllAlpha=true,AllBeta=true"))
+}
+
+// everything is a configuration that turns on what is off by default.
+const everything = `apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1s}
+fairSharing: {}
+waitForPodsReady: {timeout: 5m}
+objectRetentionPolicies: {workloads: {afterFinished: 1h}}
+metrics: {enableClusterQueueResources: true}
+`
+
+// reportIdle reports what a manager costs that has nothing to do.
+func reportIdle(name string, m *process.Manager) {
+	const idle = 30 * time.Second
+	time.Sleep(3 * time.Second)
+	used := m.CPU()
+	time.Sleep(idle)
+	report(name+".idle_cpu_percent", 100*(m.CPU()-used).Seconds()/idle.Seconds())
+	report(name+".idle_rss_mb", m.RSS())
 }
 
 func report(name string, value float64) { fmt.Printf("%s: %.2f\n", name, value) }

@@ -27,7 +27,6 @@ const (
 
 // generator creates the workloads of a shape, runs the admitted ones for their time, finishes them and releases the quota of evicted
 // ones. One goroutine owns the ledger; others only send requests and receive watch events.
-// others only send requests and receive what is watched.
 type generator struct {
 	owner    *owner
 	arrivals []arrival
@@ -43,6 +42,9 @@ type generator struct {
 	observations chan observation
 	failed       chan error
 	latest       *kueue.Workload // that waits and was seen last, to say why if nothing moves
+
+	measured func() error // is called once, when the measurement begins
+	last     int          // finished workloads at the end of the load, 0 before the measurement
 }
 
 // observation is the state of a workload, or its deletion.
@@ -169,7 +171,11 @@ func (g *generator) loop(ctx context.Context) error {
 	defer progress.Stop()
 	var before [3]int // created, evictions, done
 	moved := time.Now()
-	for g.ledger.done < len(g.arrivals) {
+	for {
+		if over, err := g.over(); over || err != nil {
+			g.report()
+			return err
+		}
 		select {
 		case s := <-g.observations:
 			g.see(s)
@@ -192,8 +198,22 @@ func (g *generator) loop(ctx context.Context) error {
 			alarm.Reset(wait)
 		}
 	}
-	g.report()
-	return nil
+}
+
+// over begins the measurement when it is time, and reports whether the load ends.
+func (g *generator) over() (bool, error) {
+	finishes := g.owner.shape.finishes
+	if g.last == 0 && (finishes == 0 || g.ledger.created == len(g.arrivals)) {
+		g.last = len(g.arrivals)
+		if finishes > 0 {
+			g.last = min(g.last, g.ledger.done+finishes)
+		}
+		g.ledger.begin(time.Since(g.start))
+		if err := g.measured(); err != nil {
+			return false, err
+		}
+	}
+	return g.last > 0 && g.ledger.done >= g.last, nil
 }
 
 func (g *generator) see(s observation) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,12 @@ type point struct {
 	used int64 // cores, of all cohorts
 }
 
+// freed are cores that a workload gave back.
+type freed struct {
+	at    time.Duration
+	cores int64
+}
+
 // order is the generator's next action for a workload.
 type order int8
 
@@ -66,6 +73,12 @@ type ledger struct {
 	problems []string
 	broken   int // promises
 
+	free [][]freed // of each cohort: cores that were given back and not taken again, oldest first
+	idle []float64 // ms, of each core that was taken again: see takeAgain
+
+	from       time.Duration // when the measurement began
+	doneBefore int
+
 	created, running, done int
 	evictions              int
 	lost                   float64 // core seconds of runs that an eviction ended
@@ -74,7 +87,7 @@ type ledger struct {
 func newLedger(s *shape, arrivals []arrival) *ledger {
 	l := &ledger{
 		shape: s, entries: make([]entry, len(arrivals)), byName: make(map[string]int, len(arrivals)),
-		used: make([]int64, s.cohorts), usedBy: make([][]int64, s.cohorts), usage: []point{{}},
+		used: make([]int64, s.cohorts), usedBy: make([][]int64, s.cohorts), usage: []point{{}}, free: make([][]freed, s.cohorts),
 	}
 	if s.nodes > 0 {
 		l.onNode = map[string]int32{}
@@ -88,6 +101,9 @@ func newLedger(s *shape, arrivals []arrival) *ledger {
 	}
 	return l
 }
+
+// begin begins the measurement.
+func (l *ledger) begin(at time.Duration) { l.from, l.doneBefore, l.idle = at, l.done, nil }
 
 // find returns the index of a workload.
 func (l *ledger) find(w *kueue.Workload) (int, bool) {
@@ -107,7 +123,7 @@ func (l *ledger) see(i int, w *kueue.Workload, created, at time.Duration) order 
 		l.created++
 	}
 	reserved, finished := lifecycle.IsReserved(w), lifecycle.IsFinished(w)
-	l.hold(e, w, reserved && !finished, at)
+	l.hold(e, w, reserved && !finished, created, at)
 	switch {
 	case e.phase == done:
 		if !finished {
@@ -174,7 +190,7 @@ func (l *ledger) enter(e *entry, next phase) {
 }
 
 // hold records a workload's reservation, and checks that there was as much quota.
-func (l *ledger) hold(e *entry, w *kueue.Workload, holds bool, at time.Duration) {
+func (l *ledger) hold(e *entry, w *kueue.Workload, holds bool, created, at time.Duration) {
 	if holds == e.holds {
 		return
 	}
@@ -183,8 +199,10 @@ func (l *ledger) hold(e *entry, w *kueue.Workload, holds bool, at time.Duration)
 	if holds {
 		l.checkAdmission(e, w)
 		l.occupy(e, w)
+		l.takeAgain(e.cohort, cpu, created, at)
 	} else {
 		l.vacate(e)
+		l.free[e.cohort] = append(l.free[e.cohort], freed{at, cpu})
 		cpu = -cpu
 	}
 	l.used[e.cohort] += cpu
@@ -196,6 +214,22 @@ func (l *ledger) hold(e *entry, w *kueue.Workload, holds bool, at time.Duration)
 	if used, most := l.usedBy[e.cohort][e.queue], l.shape.ceiling(); holds && used > most {
 		l.problem("%s: queue %s uses %d of at most %d cores", w.Name, queueName(e.cohort, e.queue), used, most)
 	}
+}
+
+// takeAgain takes the cores that are free for the longest time, and notes how long they were idle while the workload that takes them
+// waited. Cores that were never in use before are not noted.
+func (l *ledger) takeAgain(cohort int, cores int64, created, at time.Duration) {
+	free := l.free[cohort]
+	for cores > 0 && len(free) > 0 {
+		n := min(cores, free[0].cores)
+		idle := float64(at-max(free[0].at, created)) / float64(time.Millisecond)
+		l.idle = append(l.idle, slices.Repeat([]float64{idle}, int(n))...)
+		cores -= n
+		if free[0].cores -= n; free[0].cores == 0 {
+			free = free[1:]
+		}
+	}
+	l.free[cohort] = free
 }
 
 // checkAdmission checks that the admission is about this workload.

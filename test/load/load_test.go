@@ -73,7 +73,7 @@ func TestRunRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown shape": {[]string{"-shape", "round"}, `-shape "round": there are one-cohort, five-cohorts, thousand-queues, topology, gangs`},
+		"unknown shape": {[]string{"-shape", "round"}, `-shape "round": there are one-cohort, five-cohorts, thousand-queues, deep, topology, gangs`},
 		"argument":      {[]string{"more"}, `unknown argument "more"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,11 +33,15 @@ type options struct {
 	scale      float64
 	seed       uint64
 	berth      string // the program
+	against    string // an earlier build of it, empty for none
+	rounds     int    // of both
 	dir        string // empty for one that is removed afterwards
 	manager    string // extra arguments
 	draw       string // file for the drawing
 	cpuProfile string
 	memProfile string
+	writes     int
+	variant    string // of the CRD, for writes; empty for all
 	stall      time.Duration
 	timeout    time.Duration
 }
@@ -56,15 +61,19 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.StringVar(&o.shape, "shape", "one-cohort", "what to create: one-cohort, five-cohorts, thousand-queues, topology, or gangs, which is topology without nodes")
+	flags.StringVar(&o.shape, "shape", "one-cohort", "what to create: one-cohort, five-cohorts, thousand-queues, deep, topology, or gangs, which is topology without nodes")
 	flags.Float64Var(&o.scale, "scale", 1, "share of the shape's workloads, to shorten it")
 	flags.Uint64Var(&o.seed, "seed", 1, "for the order of what is created at one time")
 	flags.StringVar(&o.berth, "berth", "bin/berth", "the program to be measured")
+	flags.StringVar(&o.against, "against", "", "an earlier build of the program, which is measured in turn: prints the means of both and their ratios")
+	flags.IntVar(&o.rounds, "rounds", 1, "measurements of each program with -against")
 	flags.StringVar(&o.dir, "dir", "", "empty folder for data and logs, which stay (default a temporary one, which does not)")
 	flags.StringVar(&o.manager, "manager", "", "extra arguments of the manager as --name=value, such as --controllers=-webhooks")
 	flags.StringVar(&o.draw, "draw", "", "file for the drawing: .svg for a picture, otherwise text")
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", fmt.Sprintf("prefix of files for processor profiles of the manager, .000 and so on, of %s each; go tool pprof adds them up", profilePiece))
 	flags.StringVar(&o.memProfile, "memprofile", "", "file for a profile of the manager's allocations at the end")
+	flags.IntVar(&o.writes, "writes", 0, "measure what a write of a Workload costs the API server instead, by so many of each sort; -cpuprofile profiles the API server then")
+	flags.StringVar(&o.variant, "variant", "", "with -writes: only this variant of the CRD, both, v1beta2 or v1beta2-no-rules")
 	flags.DurationVar(&o.stall, "stall", time.Minute, "give up if nothing is created, evicted or finished for so long")
 	flags.DurationVar(&o.timeout, "timeout", time.Hour, "give up altogether")
 	if err := flags.Parse(args); err != nil {
@@ -73,9 +82,15 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
+	if o.writes > 0 {
+		return measureWrites(ctx, &o, out, progress)
+	}
 	s, err := parseShape(o.shape, o.scale)
 	if err != nil {
 		return err
+	}
+	if o.against != "" {
+		return compare(ctx, &o, &s, out, progress)
 	}
 	m, err := measure(ctx, &o, &s, progress)
 	if err != nil {
@@ -84,10 +99,49 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := m.print(out, o.draw); err != nil {
 		return err
 	}
-	if n := m.ledger.broken; n > 0 {
-		return fmt.Errorf("%d promises were broken:\n  %s", n, strings.Join(m.ledger.problems, "\n  "))
+	return m.kept()
+}
+
+// compare measures the program and an earlier build in turn, and prints the means of the figures of both, and their ratios.
+func compare(ctx context.Context, o *options, s *shape, out, progress io.Writer) error {
+	if o.dir != "" || o.cpuProfile+o.memProfile+o.draw != "" {
+		return errors.New("-against makes several measurements: leave out -dir, -draw and the profiles")
 	}
-	return nil
+	var order []string
+	sums := map[string]*[2]float64{}
+	programs := []string{o.berth, o.against}
+	for round := range o.rounds {
+		for i, program := range programs {
+			fmt.Fprintf(progress, "round %d of %d: %s\n", round+1, o.rounds, program)
+			one := *o
+			one.berth = program
+			m, err := measure(ctx, &one, s, progress)
+			if err != nil {
+				return fmt.Errorf("%s: %w", program, err)
+			}
+			if err := m.kept(); err != nil {
+				return fmt.Errorf("%s: %w", program, err)
+			}
+			m.figures(func(name string, value float64) {
+				if sums[name] == nil {
+					sums[name] = &[2]float64{}
+					order = append(order, name)
+				}
+				sums[name][i] += value / float64(o.rounds)
+			})
+		}
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "\t%s\t%s\tratio\t\n", programs[0], programs[1])
+	for _, name := range order {
+		f := sums[name]
+		ratio := "-"
+		if f[1] != 0 {
+			ratio = number(f[0] / f[1])
+		}
+		fmt.Fprintf(table, "%s:\t%s\t%s\t%s\t\n", name, number(f[0]), number(f[1]), ratio)
+	}
+	return table.Flush()
 }
 
 // measure starts everything, runs the load, and stops everything.
@@ -137,13 +191,13 @@ func load(ctx context.Context, o *options, sys *system, s *shape, say func(strin
 	}
 	g := newGenerator(own, arrivals, o.stall, say)
 	m := &measurement{shape: s, ledger: g.ledger}
-	requestsBefore, err := countRequests(ctx, own.rest)
-	if err != nil {
-		return nil, err
-	}
-	before, err := sys.usage()
-	if err != nil {
-		return nil, err
+	var requestsBefore requests
+	var before usage
+	g.measured = func() (err error) {
+		if requestsBefore, err = countRequests(ctx, own.rest); err == nil {
+			before, err = sys.usage()
+		}
+		return err
 	}
 	profiled, enough := make(chan error, 1), make(chan struct{})
 	go func() { profiled <- sys.profileUntil(ctx, enough, o.cpuProfile) }()

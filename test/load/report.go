@@ -28,32 +28,40 @@ func (m *measurement) print(out io.Writer, file string) error {
 	m.figures(func(name string, value float64) { fmt.Fprintf(&text, "%s: %s\n", name, number(value)) })
 	text.WriteByte('\n')
 	m.table(&text)
-	wall := m.wall()
+	end := m.end()
 	text.WriteByte('\n')
-	drawText(&text, m.ledger.utilisation(wall, drawColumns), wall)
+	drawText(&text, m.ledger.utilisation(end, drawColumns), end)
 	if _, err := io.WriteString(out, text.String()); err != nil || file == "" {
 		return err
 	}
 	var drawing strings.Builder
 	if filepath.Ext(file) == ".svg" {
-		drawSVG(&drawing, m.ledger.utilisation(wall, svgColumns), wall, "Quota in use, "+m.shape.name)
+		drawSVG(&drawing, m.ledger.utilisation(end, svgColumns), end, "Quota in use, "+m.shape.name)
 	} else {
-		drawText(&drawing, m.ledger.utilisation(wall, drawColumns), wall)
+		drawText(&drawing, m.ledger.utilisation(end, drawColumns), end)
 	}
 	return os.WriteFile(file, []byte(drawing.String()), 0o600)
 }
 
-// wall is from the first creation to the last finish.
-func (m *measurement) wall() time.Duration {
+// kept returns an error if a promise was broken.
+func (m *measurement) kept() error {
+	if n := m.ledger.broken; n > 0 {
+		return fmt.Errorf("%d promises were broken:\n  %s", n, strings.Join(m.ledger.problems, "\n  "))
+	}
+	return nil
+}
+
+// end is the last finish.
+func (m *measurement) end() time.Duration {
 	points := m.ledger.usage
 	return points[len(points)-1].at
 }
 
-// figures prints all lines. Writes are the accepted writes of all clients at the API server;
+// figures prints all lines, about the workloads that finished. Writes are the accepted writes of all clients at the API server;
 // processor times are measured during the load, the manager's from its start.
 func (m *measurement) figures(line func(name string, value float64)) {
-	l, n := m.ledger, float64(len(m.ledger.entries))
-	wall, limit := m.wall().Seconds(), m.shape.limit().Seconds()
+	l, n := m.ledger, float64(m.ledger.done-m.ledger.doneBefore)
+	wall, limit := (m.end() - l.from).Seconds(), m.shape.limit().Seconds()
 	waits := l.waits(-1)
 	line("workloads", n)
 	line("wall_s", wall)
@@ -65,9 +73,11 @@ func (m *measurement) figures(line func(name string, value float64)) {
 	line("manager_peak_rss_mb", m.usage.peakRSS)
 	line("admission_p50_ms", percentile(waits, 50))
 	line("admission_p99_ms", percentile(waits, 99))
+	line("release_to_admission_p50_ms", percentile(l.idle, 50)) // of a core, while the workload that takes it waits
+	line("release_to_admission_p99_ms", percentile(l.idle, 99))
 	line("evictions", float64(l.evictions))
 	line("repeated_work_s", l.lost/float64(m.shape.quota())/float64(m.shape.cohorts)) // of the whole quota
-	line("utilisation_percent", 100*l.utilisation(m.wall(), 1)[0])
+	line("utilisation_percent", 100*l.utilisation(m.end(), 1)[0])
 	line("refused_writes_per_workload", sum(m.requests.refused)/n)
 	for _, name := range slices.Sorted(maps.Keys(m.requests.accepted)) {
 		line("writes_per_workload["+name+"]", m.requests.accepted[name]/n)
@@ -81,6 +91,8 @@ func (m *measurement) figures(line func(name string, value float64)) {
 	apiServer := spent(func(u *usage) time.Duration { return u.apiServer })
 	etcd := spent(func(u *usage) time.Duration { return u.etcd })
 	manager := spent(func(u *usage) time.Duration { return u.manager })
+	line("manager_cpu_ms_per_workload", 1000*manager/n)
+	line("apiserver_cpu_ms_per_workload", 1000*apiServer/n)
 	line("generator_cpu_s", generator)
 	line("apiserver_cpu_s", apiServer)
 	line("etcd_cpu_s", etcd)

@@ -40,6 +40,9 @@ type shape struct {
 	borrowingLimit int64 // cores of each queue
 	classes        []class
 	racks, nodes   int // nodes in each rack, of nodeCPU cores; 0 for a world without nodes
+	// finishes ends the load: it is measured from the last creation until so many workloads have finished since. 0 is all of them, from
+	// the first creation.
+	finishes int
 }
 
 // nodeCPU are the cores of a node.
@@ -53,6 +56,9 @@ var shapes = []shape{
 		{name: "small", count: 35, cpu: 1, runs: 150 * time.Millisecond, every: 60 * time.Millisecond, priority: 50},
 		{name: "medium", count: 11, cpu: 5, runs: 350 * time.Millisecond, every: 300 * time.Millisecond, priority: 100},
 		{name: "large", count: 4, cpu: 20, runs: 700 * time.Millisecond, every: 700 * time.Millisecond, priority: 200},
+	}},
+	{name: "deep", cohorts: 10, queues: 10, nominal: 1, finishes: 1000, classes: []class{
+		{name: "small", count: 1000, cpu: 1, runs: 10 * time.Second, priority: 50},
 	}},
 	{name: "topology", cohorts: 5, queues: 6, nominal: 20, borrowingLimit: 100, classes: gangs(), racks: 10, nodes: 64},
 	{name: "gangs", cohorts: 5, queues: 6, nominal: 20, borrowingLimit: 100, classes: gangs()}, // to compare topology with
@@ -110,14 +116,25 @@ func (s *shape) quota() int64 { return int64(s.queues) * s.nominal }
 // ceiling is the maximum usage of one queue, in cores.
 func (s *shape) ceiling() int64 { return min(s.nominal+s.borrowingLimit, s.quota()) }
 
-// limit is how long the work takes if the quota is in use all the time and nothing is
+// limit is how long the measured work takes if the quota is in use all the time and nothing is
 // done twice. No system can be faster.
 func (s *shape) limit() time.Duration {
 	var work float64 // core seconds of one queue
 	for _, c := range s.classes {
 		work += float64(c.count) * float64(c.cpu) * c.runs.Seconds()
 	}
+	if s.finishes > 0 {
+		work *= float64(s.finishes) / float64(s.workloads())
+	}
 	return time.Duration(work * float64(s.queues) / float64(s.quota()) * float64(time.Second))
+}
+
+// workloads is the number of all workloads.
+func (s *shape) workloads() (n int) {
+	for _, c := range s.classes {
+		n += c.count
+	}
+	return n * s.queues * s.cohorts
 }
 
 // arrival is a workload that will be created.
