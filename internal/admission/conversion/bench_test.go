@@ -3,6 +3,7 @@ package conversion
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -38,7 +39,7 @@ func BenchmarkWorkload(b *testing.B) {
 	}
 }
 
-// BenchmarkUsual answers the review of a typical Workload, one pod with a reservation, in both directions.
+// BenchmarkUsual answers the review of a typical Workload, one pod with a reservation, and of one whose places differ between the versions.
 func BenchmarkUsual(b *testing.B) {
 	managed := `{"apiVersion":"kueue.x-k8s.io/v1beta2","fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:admission":{"f:clusterQueue":{},` +
 		`"f:podSetAssignments":{"k:{\"name\":\"main\"}":{".":{},"f:count":{},"f:flavors":{"f:cpu":{}},"f:name":{},"f:resourceUsage":{"f:cpu":{}}}}},` +
@@ -51,24 +52,28 @@ func BenchmarkUsual(b *testing.B) {
 		`"resources":{"requests":{"cpu":"1"}}}],"restartPolicy":"Never"}}}],"priority":50,"queueName":"lq"},` +
 		`"status":{"admission":{"clusterQueue":"cq","podSetAssignments":[{"count":1,"flavors":{"cpu":"f"},"name":"main","resourceUsage":{"cpu":"1"}}]},` +
 		`"conditions":[` + condition + `,` + condition + `]}}`
-	body := []byte(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"5b2","desiredAPIVersion":"kueue.x-k8s.io/v1beta1","objects":[` + raw + `]}}`)
-	for name, answer := range map[string]func([]byte) ([]byte, error){
-		"decoded": decode,
-		"fast": func(body []byte) ([]byte, error) {
-			text, ok := fast(nil, body)
-			if !ok {
-				b.Fatal("it is not relabelled")
-			}
-			return text, nil
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(body)))
-			for b.Loop() {
-				if _, err := answer(body); err != nil {
-					b.Fatal(err)
+	placed := strings.Replace(raw, `"resourceUsage":{"cpu":"1"}}]`, `"resourceUsage":{"cpu":"1"},"topologyAssignment":{"levels":["kubernetes.io/hostname"],"slices":[`+
+		`{"domainCount":2,"podCounts":{"universal":1},"valuesPerLevel":[{"individual":{"prefix":"node-","roots":["1","2"]}}]}]}}]`, 1)
+	for _, object := range []struct{ name, text string }{{"quota", raw}, {"placed", placed}} {
+		body := []byte(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"5b2","desiredAPIVersion":"kueue.x-k8s.io/v1beta1","objects":[` + object.text + `]}}`)
+		for name, answer := range map[string]func([]byte) ([]byte, error){
+			"decoded": decode,
+			"fast": func(body []byte) ([]byte, error) {
+				text, ok := fast(nil, body)
+				if !ok {
+					b.Fatal("it is left to the decoder")
 				}
-			}
-		})
+				return text, nil
+			},
+		} {
+			b.Run(object.name+"/"+name, func(b *testing.B) {
+				b.SetBytes(int64(len(body)))
+				for b.Loop() {
+					if _, err := answer(body); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }

@@ -2,15 +2,18 @@ package conversion
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 // The API server asks for the conversion of every written object, once for watchers of v1beta1. Most objects have none of the fields that
-// differ, so only the version in their text changes; detecting that is much cheaper than decoding and encoding. Any text that is not
-// spelled as the API server spells it is decoded.
+// differ, so only the version in their text changes; detecting that is much cheaper than decoding and encoding. Of the others the parts
+// that no conversion changes pass as text: see opaque. Any text that is not spelled as the API server spells it is decoded.
 
 // relabelled appends the text of an object in the other version, if only its version changes.
 func relabelled(out, raw []byte, to string) ([]byte, bool) {
@@ -40,7 +43,7 @@ func relabelled(out, raw []byte, to string) ([]byte, bool) {
 // mentions reports whether a text may have a field of the name.
 func mentions(raw []byte, name string) bool { return bytes.Contains(raw, []byte(`"`+name+`"`)) }
 
-// fast appends the answer to a ConversionReview of which all objects can be relabelled.
+// fast appends the answer to a ConversionReview of which all objects can be converted.
 func fast(out, body []byte) ([]byte, bool) {
 	request := member(body, "request")
 	uid, to := member(request, "uid"), member(request, "desiredAPIVersion")
@@ -50,17 +53,80 @@ func fast(out, body []byte) ([]byte, bool) {
 	out = append(out, `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":`...)
 	out = append(append(out, uid...), `,"convertedObjects":[`...)
 	version := string(bytes.Trim(to, `"`))
+	parsed, err := schema.ParseGroupVersion(version)
+	if err != nil {
+		return nil, false
+	}
 	n := 0
 	if !each(member(request, "objects"), func(raw []byte) (ok bool) {
 		if n++; n > 1 {
 			out = append(out, ',')
 		}
-		out, ok = relabelled(out, raw, version)
-		return ok
+		if out, ok = relabelled(out, raw, version); ok {
+			return true
+		}
+		text, err := convertRaw(raw, parsed)
+		out = append(out, text...)
+		return err == nil
 	}) {
 		return nil, false
 	}
 	return append(out, `],"result":{"metadata":{},"status":"Success"}}}`...), true
+}
+
+// piece is a part of the text of an object that is not decoded: the managed fields, or the template of the pod set with an index.
+type piece struct {
+	podSet     int // -1 for the managed fields
+	start, end int
+}
+
+// opaque returns the parts of the text of an object that no conversion changes, in their order. They are most of it.
+func opaque(raw []byte) (out []piece) {
+	add := func(podSet int, text []byte) {
+		if text != nil {
+			start := cap(raw) - cap(text)
+			out = append(out, piece{podSet, start, start + len(text)})
+		}
+	}
+	add(-1, member(member(raw, "metadata"), "managedFields"))
+	i := 0
+	each(member(member(raw, "spec"), "podSets"), func(item []byte) bool {
+		add(i, member(item, "template"))
+		i++
+		return true
+	})
+	return out
+}
+
+// blank returns the text with null for each piece.
+func blank(raw []byte, pieces []piece) []byte {
+	out := make([]byte, 0, len(raw))
+	from := 0
+	for _, p := range pieces {
+		if p.start < from { // metadata after spec
+			return raw
+		}
+		out = append(append(out, raw[from:p.start]...), "null"...)
+		from = p.end
+	}
+	return append(out, raw[from:]...)
+}
+
+// putBack replaces the nulls of blank.
+func putBack(o object, raw []byte, pieces []piece) {
+	sets := items(at(o, "spec"), "podSets")
+	for _, p := range pieces {
+		in, key := at(o, "metadata"), "managedFields"
+		if p.podSet >= 0 {
+			if p.podSet >= len(sets) {
+				continue
+			}
+			in, key = sets[p.podSet], "template"
+		}
+		if value, ok := in[key]; ok && value == nil {
+			in[key] = json.RawMessage(raw[p.start:p.end])
+		}
+	}
 }
 
 // member returns the value of a key in the text of an object without blanks between tokens; nil if there is none, or if the text is not

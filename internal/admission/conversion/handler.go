@@ -99,14 +99,16 @@ func answer(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.Convers
 }
 
 func convertRaw(raw []byte, to schema.GroupVersion) ([]byte, error) {
+	pieces := opaque(raw)
 	var o object
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(blank(raw, pieces), &o); err != nil {
 		return nil, err
 	}
 	if err := Convert(o, to); err != nil {
 		metadata := at(o, "metadata")
 		return nil, fmt.Errorf("%v %v/%v: %w", o["kind"], metadata["namespace"], metadata["name"], err)
 	}
+	putBack(o, raw, pieces)
 	return json.Marshal(o)
 }
 
