@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -14,7 +15,23 @@ import (
 )
 
 // installed are the folders of CRDs that are installed, by server.
-var installed sync.Map
+var (
+	installed  = map[string]bool{}
+	installing sync.Mutex // parallel tests wait for the first one's
+)
+
+func install(t testing.TB, cfg *rest.Config, crds string) {
+	t.Helper()
+	installing.Lock()
+	defer installing.Unlock()
+	if crds == "" || installed[cfg.Host+crds] {
+		return
+	}
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{crds}}); err != nil {
+		t.Fatal(err)
+	}
+	installed[cfg.Host+crds] = true
+}
 
 // Client is a client of the server of Config with the CRDs of a folder, unless that is "". It knows the kinds of Kubernetes and of add.
 func Client(t testing.TB, crds string, add ...func(*runtime.Scheme) error) client.WithWatch {
@@ -25,12 +42,7 @@ func Client(t testing.TB, crds string, add ...func(*runtime.Scheme) error) clien
 			t.Fatal(err)
 		}
 	}
-	if _, have := installed.Load(cfg.Host + crds); !have && crds != "" {
-		if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{crds}}); err != nil {
-			t.Fatal(err)
-		}
-		installed.Store(cfg.Host+crds, true)
-	}
+	install(t, cfg, crds)
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package embeddedtest
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,13 +26,9 @@ type World struct {
 	Revive func()
 }
 
-var installing sync.Mutex // of the CRDs, which the first world does
-
 // NewWorld makes a namespace, with the label managed. crds is as for [Client].
 func NewWorld(t *testing.T, prefix, managed, crds string, add ...func(*runtime.Scheme) error) *World {
 	t.Helper()
-	installing.Lock()
-	defer installing.Unlock()
 	w := &World{T: t, Client: Client(t, crds, add...), Rest: Config(t)}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix, Labels: map[string]string{"managed": managed}}}
 	w.Create(ns)
