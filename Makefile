@@ -22,7 +22,7 @@ GENERATOR := $(TOOLS)/controller-gen
 RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
-.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser test-prometheus test-kuberay \
+.PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser pictures test-prometheus test-kuberay \
 	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades measure-writes hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
@@ -79,6 +79,9 @@ race: build need-cc ## tests of controllers, caches and servers under the race d
 test-browser: build ## the pages of the dashboard in a real browser: Chromium, installed if it is missing and this may
 	@command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; } || { echo "error: install Chromium" >&2; exit 1; }
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -count=1 $(ARGS) -run 'Page$$' ./internal/dash
+
+pictures: build ## the tested pages of the dashboard as files, light and dark, in bin/pictures; needs Chromium
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test -count=1 $(ARGS) -run 'Page$$' ./internal/dash -pictures '$(CURDIR)/bin/pictures'
 
 test-prometheus: need-go ## the dashboards of docs/grafana in a real Prometheus: Debian's, unpacked to bin/ if there is none
 	@command -v prometheus >/dev/null || [ -x '$(TOOLS)/debian/usr/bin/prometheus' ] || { mkdir -p '$(TOOLS)/debian' && cd '$(TOOLS)/debian' && \

@@ -3,11 +3,16 @@ package dash
 import (
 	"context"
 	"errors"
+	"flag"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -63,6 +68,28 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.must(chromedp.Do(ctx, actions...))
 }
 
+// pictures is where pages are drawn to: make pictures.
+var pictures = flag.String("pictures", "", "folder for pictures of the pages that are tested, light and dark")
+
+// picture draws the page to two files, if the user wants pictures.
+func (b *browser) picture(name string) {
+	b.Helper()
+	if *pictures == "" {
+		return
+	}
+	b.must(os.MkdirAll(*pictures, 0o750))
+	for _, scheme := range []string{"dark", "light"} {
+		b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
+			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features})
+			return err
+		}))
+		drawn, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		b.must(err)
+		b.must(os.WriteFile(filepath.Join(*pictures, name+"-"+scheme+".png"), drawn, 0o600))
+	}
+}
+
 // find evaluates a JavaScript expression in the page.
 func find[T any](b *browser, expression string) T {
 	b.Helper()
@@ -112,6 +139,7 @@ func TestTopologyPage(t *testing.T) {
 	b.shows("r0-h0", "r0-h1", w.red+"/train ×4", "Whose pods are there")
 	n.node(0, 1, false)
 	b.shows("1 of 2 nodes excluded")
+	b.picture("topology")
 	find[bool](b, `(() => {
 		const choice = document.querySelector('select[aria-label="What a pending workload needs"]');
 		choice.value = "";
@@ -125,4 +153,5 @@ func TestTopologyPage(t *testing.T) {
 	})
 	b.do(chromedp.Navigate("http://" + w.url + "/topologies"))
 	b.shows(w.red, "3 nodes count; not: 1 not ready", "2 rack, 4 hostname")
+	b.picture("topologies")
 }

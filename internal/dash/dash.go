@@ -43,15 +43,16 @@ type Starts func(*kueue.Workload) *berthv1alpha1.ExpectedStart
 
 // Server is the handler of all requests.
 type Server struct {
-	options options.Dashboard
-	cache   cache.Cache   // the manager's: namespaces, queues and Workloads, without managed fields
-	extra   cache.Cache   // our own: pods and events
-	live    client.Reader // for nodes, pods and events one by one, and for the owners of pods
-	access  *access
-	log     logr.Logger
-	places  *occupancy.Map // nil without topologies
-	rates   *sharing.Rates // of admission fair sharing, nil without
-	starts  Starts
+	options  options.Dashboard
+	cache    cache.Cache   // the manager's: namespaces, queues and Workloads, without managed fields
+	extra    cache.Cache   // our own: pods and events
+	live     client.Reader // for nodes, pods and events one by one, and for the owners of pods
+	access   *access
+	log      logr.Logger
+	places   *occupancy.Map // nil without topologies
+	rates    *sharing.Rates // of admission fair sharing, nil without
+	starts   Starts
+	position Position // nil without
 
 	hub    *hub
 	owners *owners

@@ -157,7 +157,7 @@ func TestEndpoints(t *testing.T) {
 		"/ws/workloads/dashboard?namespace=" + w.red: func(d document) string {
 			return holdsNames(d.at("flavors"), w.red) + holdsNames(d.at("clusterQueues"), w.red) + holdsNames(d.at("queues"), w.red+"/main") +
 				holdsNames(d.at("workloads"), w.red+"/train", w.red+"/wait") + isText(d.at("workloads_by_uid", string(train.UID)), w.red+"/train") +
-				isText(keysOf(d), "clusterQueues flavors queues workloads workloads_by_uid")
+				isText(keysOf(d), "clusterQueues flavors queues summary workloads workloads_by_uid")
 		},
 		"/ws/workload/" + w.red + "/train": func(d document) string {
 			return isText(d.at("kind"), "Workload") + isText(d.at("apiVersion"), "kueue.x-k8s.io/v1beta2") + isText(d.at("preemption", "preempted"), true) +
@@ -204,7 +204,7 @@ func TestEndpoints(t *testing.T) {
 func (w *world) refusals(token string) {
 	w.Helper()
 	for path, want := range map[string]int{
-		"/api/workload/train": 400, "/api/secret/any?namespace=" + w.red: 404, "/api/workload/train?output=xml&namespace=" + w.red: 400, "/ws/workloads?limit=x": 400,
+		"/api/workload/train": 400, "/api/secret/any?namespace=" + w.red: 404, "/api/workload/train?output=xml&namespace=" + w.red: 400, "/ws/workloads?limit=x": 400, "/ws/workloads?order=age": 400, "/ws/workloads?state=Pending": 400,
 		"/ws/workloads?offset=-1": 400, "/ws/workloads?delta=perhaps": 400, "/ws/workloads": 400 /* no WebSocket */, "/ws/none": 404, "/none": 404, "/api/cohort/none": 404,
 		"/healthz": 200, "/": 200, "/login": 200, "/workload/a/b": 200, "/cluster-queue/a": 200, "/assets/berth.js": 200,
 	} {

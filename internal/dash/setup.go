@@ -29,7 +29,7 @@ const (
 
 // Setup makes the dashboard of a manager, which must call Run. places is nil without topologies, and rates without admission
 // fair sharing.
-func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *occupancy.Map, rates *sharing.Rates, starts Starts, log logr.Logger) (*Server, error) {
+func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *occupancy.Map, rates *sharing.Rates, starts Starts, position Position, log logr.Logger) (*Server, error) {
 	account := rest.CopyConfig(mgr.GetConfig())
 	account.QPS, account.Burst, account.RateLimiter = requestQPS, requestBurst, nil
 	live, err := client.New(account, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
@@ -45,7 +45,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *o
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	s := &Server{
-		options: o, places: places, rates: rates, starts: starts, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
+		options: o, places: places, rates: rates, starts: starts, position: position, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery},
 	}
 	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })

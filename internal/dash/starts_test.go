@@ -84,8 +84,10 @@ func TestStartsPage(t *testing.T) {
 	b.shows(texts...)
 	b.do(chromedp.Navigate(page + "/"))
 	b.shows(texts...)
+	b.picture("starts")
 	b.do(chromedp.Navigate(page + "/workload/" + w.red + "/never"))
 	b.shows("When it starts is unknown: run times are unknown")
 	b.do(chromedp.Navigate(page + "/workload/" + w.red + "/soon"))
 	b.shows("~Mar 4, 14:20")
+	b.picture("workload")
 }

@@ -10,13 +10,17 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/gorilla/websocket"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/inflight"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // query holds the parameters of a view, beside the path.
@@ -26,6 +30,9 @@ type query struct {
 	// can only be replaced as a whole.
 	delta         bool
 	limit, offset int // of a list; no limit is -1
+	// Of lists of Workloads: those in a state, "" for all, sorted by state and not by name.
+	state   string
+	byState bool
 	// Of views of topologies: the flavor, the domain as its values with slashes, and a pending workload as namespace/name.
 	flavor, within, workload string
 }
@@ -40,6 +47,16 @@ func parseQuery(values url.Values) (q query, err error) {
 			return q, fmt.Errorf("delta: %q is neither true nor false", text)
 		}
 	}
+	if q.state = values.Get("state"); q.state != "" && !slices.Contains(states, q.state) {
+		return q, fmt.Errorf("state: %q is none of %s", q.state, strings.Join(states, ", "))
+	}
+	switch order := values.Get("order"); order {
+	case "", "name":
+	case "state":
+		q.byState = true
+	default:
+		return q, fmt.Errorf("order: %q is neither name nor state", order)
+	}
 	for _, f := range []struct {
 		name  string
 		value *int
@@ -53,6 +70,11 @@ func parseQuery(values url.Values) (q query, err error) {
 		}
 	}
 	return q, nil
+}
+
+// inState reports whether a Workload is in the requested state.
+func (q *query) inState(w *kueue.Workload) bool {
+	return q.state == "" || lifecycle.StateOf(w) == q.state
 }
 
 // ask is one view of one caller.

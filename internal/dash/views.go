@@ -60,10 +60,11 @@ func entryOf(o client.Object) entry {
 
 // list is a displayed list: ordered by namespace and name, with the total if only a page of it was requested.
 type list struct {
-	Items  any  `json:"items"`
-	Total  *int `json:"total,omitempty"`
-	Offset *int `json:"offset,omitempty"`
-	Limit  *int `json:"limit,omitempty"`
+	Items  any      `json:"items"`
+	Order  []string `json:"order,omitempty"` // the names in Items, if that is an object and another order was requested
+	Total  *int     `json:"total,omitempty"`
+	Offset *int     `json:"offset,omitempty"`
+	Limit  *int     `json:"limit,omitempty"`
 }
 
 // whole returns a list with all entries.

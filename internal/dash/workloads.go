@@ -3,6 +3,7 @@ package dash
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,8 @@ type workloadView struct {
 	Pods       []podView  `json:"pods"`
 	// ExpectedStart is when a pending one is expected to start. Views have it again within recheckEvery.
 	ExpectedStart *berthv1alpha1.ExpectedStart `json:"expectedStart,omitempty"`
+	// Position is the place in line of a pending one, likewise.
+	Position *position `json:"position,omitempty"`
 }
 
 // preemption reports whether a Workload was preempted since its last quota reservation, and why.
@@ -101,6 +104,11 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 		if s.starts != nil {
 			v.ExpectedStart = s.starts(w)
 		}
+		if s.position != nil {
+			if queue, before, known := s.position(w); known {
+				v.Position = &position{queue, before}
+			}
+		}
 		for _, p := range podsOf[w.UID] {
 			v.Pods = append(v.Pods, viewOfPod(p))
 		}
@@ -109,17 +117,26 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	return out, nil
 }
 
-// pageOf returns the requested page of Workloads.
+// pageOf returns the requested page of Workloads, in the requested order.
 func (s *Server) pageOf(ctx context.Context, a *ask, found []*kueue.Workload) (*list, error) {
+	if a.byState {
+		sortByState(found)
+	}
 	entries, err := s.views(ctx, a, cut(&a.query, found))
 	if err != nil {
 		return nil, err
 	}
-	return a.paged(a.whole(entries), len(found)), nil
+	out := a.paged(a.whole(entries), len(found))
+	if a.byState && a.delta {
+		for _, e := range entries {
+			out.Order = append(out.Order, e.key)
+		}
+	}
+	return out, nil
 }
 
 func (s *Server) workloads(ctx context.Context, a *ask) (any, error) {
-	found, err := s.found(ctx, a, func(*kueue.Workload) bool { return true })
+	found, err := s.found(ctx, a, a.inState)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +147,7 @@ func (s *Server) workloadsOfQueue(ctx context.Context, a *ask) (any, error) {
 	if err := s.access.must(ctx, a.who, workloadsResource, a.namespace, ""); err != nil {
 		return nil, err
 	}
-	found, err := s.found(ctx, a, func(w *kueue.Workload) bool { return string(w.Spec.QueueName) == a.name })
+	found, err := s.found(ctx, a, func(w *kueue.Workload) bool { return string(w.Spec.QueueName) == a.name && a.inState(w) })
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +174,7 @@ type overview struct {
 	Workloads     *list `json:"workloads"`
 	// WorkloadsByUID maps all Workloads, also those outside of the page, to names such as red/train: messages of conditions name UIDs.
 	WorkloadsByUID map[types.UID]string `json:"workloads_by_uid"`
+	Summary        summary              `json:"summary"`
 }
 
 // dashboard shows only objects that the caller may list.
@@ -177,6 +195,7 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	sum := summarize(found, time.Now())
 	page, err := s.pageOf(ctx, a, found)
 	if err != nil {
 		return nil, err
@@ -187,7 +206,7 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 	}
 	return overview{
 		a.whole(show(kinds, flavorsResource)), a.whole(show(clusterQueues, clusterQueuesResource)),
-		a.whole(show(queues, localQueuesResource)), page, byUID,
+		a.whole(show(queues, localQueuesResource)), page, byUID, sum,
 	}, nil
 }
 

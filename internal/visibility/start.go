@@ -40,6 +40,18 @@ func StartOf(starts Starts, model *state.Model, w *kueue.Workload, requests conv
 	return startOf(starts, string(w.UID), queue, reason)
 }
 
+// PositionOf returns the ClusterQueue in whose line a Workload is, and how many are before it there; false if it is in no line. model is the
+// engine's.
+func PositionOf(model *state.Model, w *kueue.Workload, requests convert.Requests) (queue string, before int, known bool) {
+	if !lifecycle.IsPending(w) || !lifecycle.MayQueue(w, requests.Gated) {
+		return "", 0, false
+	}
+	queue, _ = model.PointsTo(w.Namespace, string(w.Spec.QueueName))
+	priority, since := requests.InLine(w)
+	_, before, known = model.Find(queue, string(w.UID), priority, since)
+	return queue, before, known && before >= 0
+}
+
 // startOf returns when a workload in the line of a ClusterQueue starts, nil without forecasts. reason is why it waits.
 func startOf(starts Starts, uid, queue, reason string) *berthv1alpha1.ExpectedStart {
 	if starts == nil {

@@ -26,7 +26,10 @@ func addDashboard(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, follo
 			return visibility.StartOf(forecast, e.Model(), w, follow.Requests)
 		}
 	}
-	server, err := dash.Setup(ctx, mgr, o, cfg.places, StateOptions(&cfg.Options).Sharing, starts, log)
+	position := func(w *kueue.Workload) (queue string, before int, known bool) {
+		return visibility.PositionOf(e.Model(), w, follow.Requests)
+	}
+	server, err := dash.Setup(ctx, mgr, o, cfg.places, StateOptions(&cfg.Options).Sharing, starts, position, log)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // byConditions explains a Workload without the manager, from its conditions and the status of its queues.
@@ -37,8 +38,8 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 		}
 	}
 	lines = append(s.life(w), lines...)
-	status := statusOf(w)
-	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && status == statusPending {
+	status := lifecycle.StateOf(w)
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && status == lifecycle.StatePending {
 		out.Reason, out.Message = c.Reason, c.Message
 	}
 	if out.Message == "" && len(lines) > 0 {

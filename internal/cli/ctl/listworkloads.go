@@ -36,16 +36,12 @@ a line each, unless the list is narrowed down.
   berth list workloads --for job/train
   berth list workloads -q main --status admitted --status quotareserved`
 
-// Statuses of a Workload, and the word for all of them.
-const (
-	statusAll           = "all"
-	statusPending       = "pending"
-	statusQuotaReserved = "quotareserved"
-	statusAdmitted      = "admitted"
-	statusFinished      = "finished"
-)
+// statusAll is the word for all states.
+const statusAll = "all"
 
-var statuses = []string{statusAll, statusPending, statusQuotaReserved, statusAdmitted, statusFinished}
+var statuses = []string{
+	statusAll, lifecycle.StatePending, lifecycle.StateQuotaReserved, lifecycle.StateAdmitted, lifecycle.StateFinished,
+}
 
 // listWorkloads is the command line of `berth list workloads`.
 type listWorkloads struct {
@@ -154,19 +150,7 @@ func (l *listWorkloads) wants(w *kueue.Workload) bool {
 	if l.localQueue != "" && string(w.Spec.QueueName) != l.localQueue {
 		return false
 	}
-	return len(l.statuses) == 0 || slices.Contains(l.statuses, statusAll) || slices.Contains(l.statuses, statusOf(w))
-}
-
-// statusOf depends on the conditions alone. spec: 70 §4.9.
-func statusOf(w *kueue.Workload) string {
-	for _, is := range []struct{ condition, status string }{
-		{kueue.WorkloadFinished, statusFinished}, {kueue.WorkloadAdmitted, statusAdmitted}, {kueue.WorkloadQuotaReserved, statusQuotaReserved},
-	} {
-		if apimeta.IsStatusConditionTrue(w.Status.Conditions, is.condition) {
-			return is.status
-		}
-	}
-	return statusPending
+	return len(l.statuses) == 0 || slices.Contains(l.statuses, statusAll) || slices.Contains(l.statuses, lifecycle.StateOf(w))
 }
 
 func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Workload) (*table, error) {
@@ -186,8 +170,8 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 		if w.Status.Admission != nil {
 			queue = string(w.Status.Admission.ClusterQueue)
 		}
-		status, position, begins, why := statusOf(w), "", "", ""
-		if status == statusPending {
+		status, position, begins, why := lifecycle.StateOf(w), "", "", ""
+		if status == lifecycle.StatePending {
 			why = pendingBecause(w)
 			if at, ok := places[client.ObjectKeyFromObject(w)]; ok {
 				position, begins = count(at.PositionInLocalQueue), starts(at.ExpectedStart, s.Now())
@@ -267,7 +251,7 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) (map[types
 	out, asked := map[types.NamespacedName]*visibilityv1beta2.PendingWorkload{}, map[types.NamespacedName]bool{}
 	for i := range items {
 		queue := types.NamespacedName{Namespace: items[i].Namespace, Name: string(items[i].Spec.QueueName)}
-		if queue.Name == "" || asked[queue] || statusOf(&items[i]) != statusPending {
+		if queue.Name == "" || asked[queue] || lifecycle.StateOf(&items[i]) != lifecycle.StatePending {
 			continue
 		}
 		asked[queue] = true

@@ -25,6 +25,7 @@ import (
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // noManager is what a command says that computes its answer.
@@ -170,8 +171,8 @@ func (w *world) queued() {
 			if err := w.c.Get(w.Context(), client.ObjectKey{Namespace: "red", Name: name}, &o); err != nil {
 				return err
 			}
-			if statusOf(&o) != statusAdmitted {
-				return errors.New(statusOf(&o) + " " + pendingBecause(&o))
+			if lifecycle.StateOf(&o) != lifecycle.StateAdmitted {
+				return errors.New(lifecycle.StateOf(&o) + " " + pendingBecause(&o))
 			}
 			return nil
 		})

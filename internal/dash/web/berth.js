@@ -7,7 +7,7 @@ const link = document.getElementById("link");
 const leave = document.getElementById("leave");
 const tokenKey = "berth.token";
 const pageSize = 100;
-const lookedAt = 1000; // workloads on the first page
+const soon = 5; // workloads that start next, on the first page
 let authMode = "TokenReview";
 let open = []; // the views of the page that is shown
 
@@ -103,7 +103,8 @@ async function identified() {
 
 // What is read out of objects.
 
-const values = (list) => Object.entries(list?.items ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)).map(([, item]) => item);
+// values are the items of a list in its order, by name if it has none.
+const values = (list) => (list?.order ?? Object.keys(list?.items ?? {}).sort()).map((key) => list.items?.[key]).filter(Boolean);
 const condition = (o, type) => o.status?.conditions?.find((c) => c.type === type);
 const holds = (o, type) => condition(o, type)?.status === "True";
 
@@ -122,7 +123,14 @@ function why(w) {
   if (holds(w, "Admitted")) return "";
   const checks = (w.status?.admissionChecks ?? []).filter((c) => c.state !== "Ready");
   if (holds(w, "QuotaReserved")) return checks.map((c) => `waits for ${c.name}: ${c.message || c.state}`).join("; ");
-  return condition(w, "QuotaReserved")?.message || condition(w, "Evicted")?.message || "behind others in its queue";
+  return condition(w, "QuotaReserved")?.message || condition(w, "Evicted")?.message || place(w);
+}
+
+// place is where a Workload is in the line of its cluster queue.
+function place(w) {
+  if (!w.position) return "behind others in its queue";
+  const n = w.position.before;
+  return n === 0 ? `the next of ${w.position.clusterQueue}` : `behind ${n === 1 ? "one other" : n + " others"} in ${w.position.clusterQueue}`;
 }
 
 const units = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
@@ -156,7 +164,8 @@ const flavorLink = (name) => to(escaped("resource-flavor", name), name);
 const cohortLink = (name) => name ? to(escaped("cohort", name), name) : "";
 const badge = ([text, kind]) => h("span", { class: "badge " + kind }, text);
 const activity = (q) => badge(holds(q, "Active") ? ["active", "good"] : [condition(q, "Active")?.reason ?? "inactive", "bad"]);
-const figure = (label, value) => h("div", { class: "figure" }, h("b", {}, String(value)), h("span", { class: "quiet small" }, label));
+const figure = (label, value, path) => h(path ? "a" : "div", { class: "figure", href: path }, h("b", {}, String(value)), h("span", { class: "quiet small" }, label));
+const inState = (state) => "/workloads?" + new URLSearchParams({ state });
 
 function table(heads, rows, nothing) {
   if (rows.length === 0) return h("p", { class: "quiet" }, nothing);
@@ -179,7 +188,8 @@ function starts(w) {
 
 function workloadTable(found, nothing = "There are no workloads.") {
   return table(["Workload", "Namespace", "Queue", "Status", "Starts", "Why", "Priority", "Pods", "Age"], found.map((w) => [
-    workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName), badge(status(w)), starts(w), reason(why(w)),
+    workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName),
+    [badge(status(w)), w.position ? h("div", { class: "quiet small", title: place(w) }, `no. ${w.position.before + 1} in line`) : ""], starts(w), reason(why(w)),
     number(w.spec?.priority), number(w.pods?.length), age(w.metadata.creationTimestamp),
   ]), nothing);
 }
@@ -260,19 +270,44 @@ function single(title, path, draw, extra = []) {
 
 // Pages, by path.
 
+// full are bars of all quota together, by resource.
+function full(queues) {
+  const sums = new Map();
+  const sum = (name, key, quantity) => {
+    if (!sums.has(name)) sums.set(name, { used: 0, nominal: 0 });
+    sums.get(name)[key] += amount(quantity);
+  };
+  for (const q of queues) {
+    for (const f of (q.spec?.resourceGroups ?? []).flatMap((g) => g.flavors ?? [])) for (const r of f.resources ?? []) sum(r.name, "nominal", r.nominalQuota);
+    for (const f of q.status?.flavorsReservation ?? []) for (const r of f.resources ?? []) sum(r.name, "used", r.total);
+  }
+  const short = (name, n) => name === "memory" || name.endsWith("storage") ? `${+(n / units.Gi).toFixed(1)}Gi` : String(+n.toFixed(2));
+  return [...sums].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, { used, nominal }]) =>
+    bar(nominal > 0 ? `${name} · ${Math.round((100 * used) / nominal)} %` : name, short(name, used), 0, short(name, nominal)));
+}
+
 function overview() {
-  return single("Queues", `/ws/workloads/dashboard?limit=${lookedAt}`, (d) => {
+  return single("Queues", `/ws/workloads/dashboard?order=state&limit=${pageSize}`, (d) => {
     const all = values(d.workloads);
-    const queues = values(d.queues);
+    const { pending, quotareserved, admitted, lastHour } = d.summary;
     const waiting = all.filter((w) => ["wait", "bad"].includes(status(w)[1]) && !holds(w, "Finished"));
-    const sum = (field) => queues.reduce((n, q) => n + (q.status?.[field] ?? 0), 0);
-    const unseen = d.workloads.total - all.length;
+    const next = waiting.filter((w) => w.expectedStart?.p50).sort((a, b) => Date.parse(a.expectedStart.p50) - Date.parse(b.expectedStart.p50)).slice(0, soon);
+    const more = pending + quotareserved - waiting.length;
+    const queues = values(d.clusterQueues);
+    const bars = full(queues);
     return [
-      h("div", { class: "figures" }, figure("pending", sum("pendingWorkloads")), figure("admitted", sum("admittedWorkloads")), figure("local queues", queues.length)),
-      h("h2", {}, "Cluster queues"), clusterQueueCards(values(d.clusterQueues)),
-      h("h2", {}, "What waits, and why"), workloadTable(waiting.slice(0, pageSize), "Nothing waits."),
-      waiting.length > pageSize ? h("p", { class: "quiet" }, `and ${waiting.length - pageSize} more`) : "",
-      unseen > 0 ? h("p", { class: "quiet" }, `${unseen} workloads more were not looked at: see `, to("/workloads", "all of them")) : "",
+      h("div", { class: "figures" }, figure("pending", pending, inState("pending")), quotareserved > 0 ? figure("wait for checks", quotareserved, inState("quotareserved")) : "",
+        figure("admitted", admitted, inState("admitted")), figure("local queues", values(d.queues).length, "/local-queues")),
+      h("div", { class: "cards" },
+        h("section", { class: "card" }, h("h3", {}, "How full"), bars.length > 0 ? bars : h("p", { class: "quiet" }, "There is no quota that you may see.")),
+        h("section", { class: "card" }, h("h3", {}, "In the last hour"), h("div", { class: "figures" },
+          figure("started", lastHour.admitted, inState("admitted")), figure("finished", lastHour.finished, inState("finished")),
+          figure("failed", lastHour.failed, inState("finished")), figure("evicted", lastHour.evicted, inState("pending")))),
+        h("section", { class: "card" }, h("h3", {}, "What starts next"), table(["Starts", "Workload", "Queue"], next.map((w) =>
+          [starts(w), workloadLink(w), queueLink(w.metadata.namespace, w.spec?.queueName)]), pending > 0 ? "Nothing whose start is known." : "Nothing waits."))),
+      h("h2", {}, "What waits, and why"), workloadTable(waiting, "Nothing waits."),
+      more > 0 ? h("p", { class: "quiet" }, to(inState("pending"), `and ${more} more`)) : "",
+      h("h2", {}, "Cluster queues"), clusterQueueCards(queues),
     ];
   });
 }
@@ -280,8 +315,12 @@ function overview() {
 function workloads() {
   const asked = new URLSearchParams(location.search);
   const namespace = asked.get("namespace") ?? "";
+  const state = asked.get("state") ?? "";
   const offset = Number(asked.get("offset") ?? 0) || 0;
-  const at = (change) => "/workloads?" + new URLSearchParams({ namespace, offset, ...change });
+  const at = (change) => "/workloads?" + new URLSearchParams({ namespace, state, offset, ...change });
+  const wanted = h("select", { "aria-label": "State", onchange: (e) => go(at({ state: e.target.value, offset: 0 })) },
+    [["", "all states"], ["pending", "pending"], ["quotareserved", "quota reserved"], ["admitted", "admitted"], ["finished", "finished"]].map(([value, text]) =>
+      h("option", { value, selected: value === state }, text)));
   const choice = h("select", { "aria-label": "Namespace", onchange: (e) => go(at({ namespace: e.target.value, offset: 0 })) });
   view("/ws/namespaces", (all) => choice.replaceChildren(...["", ...values(all).map((n) => n.metadata.name)].map((n) =>
     h("option", { value: n, selected: n === namespace }, n || "all namespaces"))));
@@ -301,8 +340,8 @@ function workloads() {
     before.disabled = offset === 0;
     after.disabled = offset + all.length >= (shown.total ?? 0);
   };
-  view(`/ws/workloads?${new URLSearchParams({ namespace, limit: pageSize, offset })}`, (all) => { shown = all; draw(); });
-  return [h("h1", {}, "Workloads"), h("div", { class: "bar" }, choice, filter, before, after, count), body];
+  view(`/ws/workloads?${new URLSearchParams({ namespace, state, order: "state", limit: pageSize, offset })}`, (all) => { shown = all; draw(); });
+  return [h("h1", {}, "Workloads"), h("div", { class: "bar" }, choice, wanted, filter, before, after, count), body];
 }
 
 function workload(namespace, name) {
@@ -313,7 +352,7 @@ function workload(namespace, name) {
       .sort((a, b) => Date.parse(b[0]) - Date.parse(a[0]))
       .map(([when, e]) => [age(when), e.type, e.reason, reason(e.message), number(e.series?.count ?? e.count ?? 1)]), "There are no events.")));
   return single(`${namespace}/${name}`, escaped("ws", "workload", namespace, name), (w) => [
-    h("p", {}, badge(status(w)), " ", why(w)),
+    h("p", {}, badge(status(w)), " ", why(w), w.position && why(w) !== place(w) ? ` (${place(w)})` : ""),
     w.expectedStart?.unknown ? h("p", { class: "quiet" }, `When it starts is unknown: ${w.expectedStart.unknown}`) : "",
     w.preemption.preempted ? h("p", { class: "bad" }, `It was preempted: ${w.preemption.reason}`) : "",
     h("div", { class: "card" }, h("dl", {},
@@ -337,7 +376,7 @@ function workload(namespace, name) {
 
 function localQueue(namespace, name) {
   const body = h("div", {});
-  view(escaped("ws", "local-queue", namespace, name, "workloads"), (all) => body.replaceChildren(all.error ? h("p", { class: "quiet" }, all.error) : workloadTable(values(all))));
+  view(escaped("ws", "local-queue", namespace, name, "workloads") + "?order=state", (all) => body.replaceChildren(all.error ? h("p", { class: "quiet" }, all.error) : workloadTable(values(all))));
   return single(`${namespace}/${name}`, escaped("ws", "local-queue", namespace, name), (q) => [
     h("p", {}, activity(q), " leads to ", clusterQueueLink(q.spec?.clusterQueue)),
     h("div", { class: "figures" }, figure("pending", q.status?.pendingWorkloads ?? 0), figure("with quota", q.status?.reservingWorkloads ?? 0), figure("admitted", q.status?.admittedWorkloads ?? 0)),

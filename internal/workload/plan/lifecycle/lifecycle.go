@@ -64,6 +64,27 @@ func isTrue(w *kueue.Workload, conditionType string) bool {
 	return apimeta.IsStatusConditionTrue(w.Status.Conditions, conditionType)
 }
 
+// The states of a Workload, in the order of its life. spec: 70 §4.9.
+const (
+	StatePending       = "pending"
+	StateQuotaReserved = "quotareserved"
+	StateAdmitted      = "admitted"
+	StateFinished      = "finished"
+)
+
+// StateOf returns the state of a Workload. It depends on the conditions alone.
+func StateOf(w *kueue.Workload) string {
+	switch {
+	case IsFinished(w):
+		return StateFinished
+	case IsAdmitted(w):
+		return StateAdmitted
+	case IsReserved(w):
+		return StateQuotaReserved
+	}
+	return StatePending
+}
+
 // InLineSince returns when a Workload was created, or was requeued the last time. spec: 70 §5.3.
 func InLineSince(w *kueue.Workload) time.Time {
 	if c := Condition(w, kueue.WorkloadRequeued); c != nil && c.Status == metav1.ConditionTrue {

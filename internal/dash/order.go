@@ -1,0 +1,110 @@
+package dash
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+)
+
+// states are the values of the query parameter state, in the order in which Workloads are listed by state.
+var states = []string{lifecycle.StatePending, lifecycle.StateQuotaReserved, lifecycle.StateAdmitted, lifecycle.StateFinished}
+
+// Position returns the ClusterQueue in whose line a pending Workload is, and how many are before it there; false for others.
+type Position func(*kueue.Workload) (queue string, before int, known bool)
+
+// position is a place in line.
+type position struct {
+	ClusterQueue string `json:"clusterQueue"`
+	Before       int    `json:"before"`
+}
+
+// sortByState sorts Workloads by state: first what waits, the most urgent and oldest first, then the others, the latest change first.
+func sortByState(found []*kueue.Workload) {
+	type ranked struct {
+		w        *kueue.Workload
+		state    int
+		priority int32
+		at       time.Time
+	}
+	all := make([]ranked, len(found))
+	for i, w := range found {
+		r := ranked{w: w, state: slices.Index(states, lifecycle.StateOf(w))}
+		if r.state == 0 {
+			r.at = lifecycle.InLineSince(w)
+			if w.Spec.Priority != nil {
+				r.priority = *w.Spec.Priority
+			}
+		} else {
+			r.at = since(w, conditionOf[r.state])
+		}
+		all[i] = r
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int {
+		if by := cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(b.priority, a.priority)); by != 0 {
+			return by
+		}
+		if a.state > 0 {
+			a, b = b, a
+		}
+		return a.at.Compare(b.at)
+	})
+	for i := range all {
+		found[i] = all[i].w
+	}
+}
+
+// conditionOf are the conditions that states begin with, "" for the first.
+var conditionOf = []string{"", kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted, kueue.WorkloadFinished}
+
+// since returns when a condition became true, zero if it is not.
+func since(w *kueue.Workload, condition string) time.Time {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, condition); c != nil && c.Status == "True" {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// summary counts the Workloads that a caller may list.
+type summary struct {
+	Pending       int `json:"pending"`
+	QuotaReserved int `json:"quotareserved"`
+	Admitted      int `json:"admitted"`
+	Finished      int `json:"finished"`
+	// LastHour counts what happened in the last hour: by the conditions, so the last time for each Workload.
+	LastHour lastHour `json:"lastHour"`
+}
+
+type lastHour struct {
+	Admitted int `json:"admitted"`
+	Finished int `json:"finished"` // with success
+	Failed   int `json:"failed"`
+	Evicted  int `json:"evicted"` // and not started again
+}
+
+func summarize(found []*kueue.Workload, now time.Time) (s summary) {
+	counts := []*int{&s.Pending, &s.QuotaReserved, &s.Admitted, &s.Finished}
+	hourAgo := now.Add(-time.Hour)
+	for _, w := range found {
+		*counts[slices.Index(states, lifecycle.StateOf(w))]++
+		if since(w, kueue.WorkloadAdmitted).After(hourAgo) {
+			s.LastHour.Admitted++
+		}
+		if since(w, kueue.WorkloadEvicted).After(hourAgo) && !lifecycle.IsFinished(w) {
+			s.LastHour.Evicted++
+		}
+		switch c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); {
+		case !since(w, kueue.WorkloadFinished).After(hourAgo):
+		case strings.HasPrefix(c.Reason, kueue.ReasonFailed):
+			s.LastHour.Failed++
+		default:
+			s.LastHour.Finished++
+		}
+	}
+	return s
+}
