@@ -225,6 +225,7 @@ var sleepers = map[string]string{
 	"internal/wire/queues_test.go:coalesced":                                 "writes per second",
 	"test/compat/eviction_test.go:TestEviction":                              "execution time",
 	"test/compat/guard_test.go:listen":                                       "the pace of retries",
+	"test/e2e/measure_test.go:reportIdle":                                    "what a manager costs while nothing happens",
 	"test/compat/schedule_test.go:run":                                       "random pauses",
 	"test/compat/schedule_test.go:step":                                      "random pauses",
 	"test/compat/storm_test.go:TestAPIServerRestarts":                        "an API server that is away",

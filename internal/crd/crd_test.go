@@ -189,7 +189,7 @@ func fieldManager(t testing.TB) *managedfields.FieldManager {
 // oneVersion is the scheme of a kind with one version.
 type oneVersion struct{}
 
-func (oneVersion) Convert(in, out, context any) error { return errors.New("there is one version") }
+func (oneVersion) Convert(_, _, _ any) error { return errors.New("there is one version") }
 
 func (oneVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	return in, nil

@@ -57,7 +57,7 @@ func NewEventBudget(shed func(reason string, n int)) *EventBudget {
 var minor = []string{
 	kueue.ReasonQuotaReserved, kueue.ReasonWaitingForQuota, kueue.ReasonWaitingForPreemptedWorkloads,
 	kueue.ReasonWaitingForPodsReady, kueue.ReasonPendingEvaluation, kueue.ReasonPending, kueue.ReasonWaiting,
-	"EvictedDueTo" + kueue.ReasonPreempted, // Preempted says by whom
+	"EvictedDueTo" + kueue.ReasonPreempted, // the event Preempted names the preemptor
 }
 
 func (b *EventBudget) allows(reason string) bool {

@@ -130,7 +130,7 @@ func admitted(w *kueue.Workload) *kueue.Workload {
 // verbs are the ways to write a status.
 var verbs = []string{"apply", "merge", "put"}
 
-// measureWrites prints what one write of a Workload costs the API server and etcd, in ms of processor time, by variant of the CRD, size,
+// measureWrites prints the processor time of the API server and etcd for one write of a Workload, in ms, by variant of the CRD, size,
 // number of watches of each served version, and verb. With a prefix of files it writes profiles of the API server.
 func measureWrites(ctx context.Context, o *options, out, progress io.Writer) error {
 	for _, v := range variants {
@@ -155,9 +155,9 @@ func measureVariant(ctx context.Context, o *options, v variant, out, progress io
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 		defer cancel()
-		err = errors.Join(err, plane.Stop(ctx))
+		err = errors.Join(err, plane.Stop(stopping))
 	}()
 	w, err := newWriteTest(ctx, plane, v)
 	if err != nil {
