@@ -52,7 +52,7 @@ func sortByState(found []*kueue.Workload) {
 		if a.state > 0 {
 			a, b = b, a
 		}
-		return a.at.Compare(b.at)
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.w.UID, b.w.UID)) // as the engine orders a line
 	})
 	for i := range all {
 		found[i] = all[i].w

@@ -30,7 +30,7 @@ func (w *world) lives() {
 		{"c-runs", 0, map[string]time.Duration{kueue.WorkloadQuotaReserved: time.Hour, kueue.WorkloadAdmitted: 50 * time.Minute}, ""},
 		{"d-started", 0, map[string]time.Duration{kueue.WorkloadQuotaReserved: time.Minute, kueue.WorkloadAdmitted: time.Minute}, ""},
 		{"e-checked", 0, map[string]time.Duration{kueue.WorkloadQuotaReserved: time.Minute}, ""},
-		{"f-waits", 0, nil, ""},
+		{"f-waits", 5, nil, ""},
 		{"g-back", 0, map[string]time.Duration{kueue.WorkloadEvicted: time.Minute}, ""},
 		{"h-urgent", 10, nil, ""},
 	} {

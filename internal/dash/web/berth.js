@@ -189,7 +189,7 @@ function starts(w) {
 function workloadTable(found, nothing = "There are no workloads.") {
   return table(["Workload", "Namespace", "Queue", "Status", "Starts", "Why", "Priority", "Pods", "Age"], found.map((w) => [
     workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName),
-    [badge(status(w)), w.position ? h("div", { class: "quiet small", title: place(w) }, `no. ${w.position.before + 1} in line`) : ""], starts(w), reason(why(w)),
+    [badge(status(w)), w.position ? h("div", { class: "quiet small place", title: place(w) }, `no. ${w.position.before + 1} in line`) : ""], starts(w), reason(why(w)),
     number(w.spec?.priority), number(w.pods?.length), age(w.metadata.creationTimestamp),
   ]), nothing);
 }
