@@ -227,3 +227,18 @@ func TestUtilisationOfNothing(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// Freed cores count as idle until they are taken again, the longest free first, and no longer than the workload that takes them waits.
+func TestTakeAgain(t *testing.T) {
+	l := newLedger(&tiny, tiny.arrivals(1))
+	l.free[0] = []freed{{1 * time.Second, 2}, {4 * time.Second, 3}}
+	l.takeAgain(0, 3, 0, 5*time.Second)
+	l.takeAgain(0, 1, 6*time.Second, 7*time.Second)
+	l.takeAgain(0, 4, 0, 9*time.Second) // of which three were never in use
+	if want := []float64{4000, 4000, 1000, 1000, 5000}; !slices.Equal(l.idle, want) {
+		t.Errorf("idle for %v ms, want %v", l.idle, want)
+	}
+	if len(l.free[0]) > 0 {
+		t.Errorf("free cores are left: %v", l.free[0])
+	}
+}

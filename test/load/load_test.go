@@ -68,13 +68,36 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
+// TestWrites measures a few writes of each sort, on one variant of the CRD.
+func TestWrites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a control plane")
+	}
+	var out, progress bytes.Buffer
+	if err := run(t.Context(), []string{"-writes", "20", "-variant", "v1beta2"}, &out, &progress); err != nil {
+		t.Fatalf("%v\n%s%s", err, progress.String(), out.String())
+	}
+	for _, want := range []string{
+		"write_ms[v1beta2,small,watches=0,create]: ", "write_ms[v1beta2,small,watches=2,status-apply]: ", "write_ms[v1beta2,large,watches=0,status-merge]: ",
+		"write_ms[v1beta2,large,watches=2,status-put]: ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+	if err := run(t.Context(), []string{"-writes", "20", "-variant", "all"}, &out, &progress); err == nil || err.Error() != `-variant "all": there are both, v1beta2, v1beta2-no-rules` {
+		t.Errorf("an unknown variant: %v", err)
+	}
+}
+
 func TestRunRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		want string
 	}{
-		"unknown shape": {[]string{"-shape", "round"}, `-shape "round": there are one-cohort, five-cohorts, thousand-queues, deep, topology, gangs`},
-		"argument":      {[]string{"more"}, `unknown argument "more"`},
+		"unknown shape":          {[]string{"-shape", "round"}, `-shape "round": there are one-cohort, five-cohorts, thousand-queues, deep, topology, gangs`},
+		"pictures of two builds": {[]string{"-against", "other", "-draw", "use.svg"}, "-against makes several measurements: leave out -dir, -draw and the profiles"},
+		"argument":               {[]string{"more"}, `unknown argument "more"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, progress bytes.Buffer

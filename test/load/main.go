@@ -40,6 +40,7 @@ type options struct {
 	draw       string // file for the drawing
 	cpuProfile string
 	memProfile string
+	restart    bool
 	writes     int
 	variant    string // of the CRD, for writes; empty for all
 	stall      time.Duration
@@ -72,6 +73,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.StringVar(&o.draw, "draw", "", "file for the drawing: .svg for a picture, otherwise text")
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", fmt.Sprintf("prefix of files for processor profiles of the manager, .000 and so on, of %s each; go tool pprof adds them up", profilePiece))
 	flags.StringVar(&o.memProfile, "memprofile", "", "file for a profile of the manager's allocations at the end")
+	flags.BoolVar(&o.restart, "restart", false, "kill the manager at the end, finish a few workloads, and measure another one until it has admitted others")
 	flags.IntVar(&o.writes, "writes", 0, "measure what a write of a Workload costs the API server instead, by so many of each sort; -cpuprofile profiles the API server then")
 	flags.StringVar(&o.variant, "variant", "", "with -writes: only this variant of the CRD, both, v1beta2 or v1beta2-no-rules")
 	flags.DurationVar(&o.stall, "stall", time.Minute, "give up if nothing is created, evicted or finished for so long")
@@ -173,8 +175,11 @@ func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, sys.stop()) }()
-	ctx, release := sys.guard(ctx)
-	defer release()
+	if !o.restart { // that ends a manager on purpose
+		var release context.CancelFunc
+		ctx, release = sys.guard(ctx)
+		defer release()
+	}
 	if err := buildWorld(ctx, sys.config, s); err != nil {
 		return nil, err
 	}
@@ -222,6 +227,11 @@ func load(ctx context.Context, o *options, sys *system, s *shape, say func(strin
 	}
 	if o.memProfile != "" {
 		if err := sys.profile(ctx, "allocs", o.memProfile); err != nil {
+			return nil, err
+		}
+	}
+	if o.restart {
+		if m.restart, err = measureRestart(ctx, o, sys, g); err != nil {
 			return nil, err
 		}
 	}

@@ -19,6 +19,7 @@ type measurement struct {
 	ledger       *ledger
 	requests     requests
 	start, usage usage // before the first creation, and in the end
+	restart      *restart
 }
 
 // print writes the figures, the table and the drawing, the last also to a file if one is
@@ -96,6 +97,12 @@ func (m *measurement) figures(line func(name string, value float64)) {
 	line("generator_cpu_s", generator)
 	line("apiserver_cpu_s", apiServer)
 	line("etcd_cpu_s", etcd)
+	if r := m.restart; r != nil {
+		line("restart_ready_s", r.ready.Seconds())
+		line("restart_admits_s", r.admits.Seconds())
+		line("restart_cpu_s", r.cpu.Seconds())
+		line("restart_peak_rss_mb", r.peakRSS)
+	}
 	// Programs that have nothing to do with the load: without them, wall_s would be less.
 	line("others_cpu_s", max(0, spent(func(u *usage) time.Duration { return u.machine })-generator-apiServer-etcd-manager))
 }

@@ -57,7 +57,7 @@ func TestParseShapeRefuses(t *testing.T) {
 		scale float64
 		want  string
 	}{
-		"unknown":    {"two-cohorts", 1, `-shape "two-cohorts": there are one-cohort, five-cohorts, thousand-queues, topology, gangs`},
+		"unknown":    {"two-cohorts", 1, `-shape "two-cohorts": there are one-cohort, five-cohorts, thousand-queues, deep, topology, gangs`},
 		"zero":       {"one-cohort", 0, "-scale 0: must be above 0 and at most 1"},
 		"more":       {"one-cohort", 2, "-scale 2: must be above 0 and at most 1"},
 		"not enough": {"one-cohort", -1, "-scale -1: must be above 0 and at most 1"},

@@ -39,6 +39,7 @@ type system struct {
 	pprof     string        // address, empty for none
 	apiServer int           // pid
 	etcd      int
+	start     func(context.Context) error // starts a manager, and returns when it is ready
 }
 
 // startSystem starts a control plane in a directory and, once Berth is installed there,
@@ -69,7 +70,7 @@ func startSystem(ctx context.Context, dir, berth string, extra []string, profili
 
 // startManager installs first, in another process: that work is not the manager's.
 func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling bool) error {
-	var ports [4]int
+	var ports [5]int
 	for i := range ports {
 		port, err := embeddedtest.LeasePort()
 		if err != nil {
@@ -85,7 +86,7 @@ func (s *system) startManager(ctx context.Context, dir, berth string, extra []st
 	}
 	args := []string{
 		"manager", "--kubeconfig", s.plane.Kubeconfig(), "--webhook-port", webhooks, "--health-probe-bind-address", health,
-		"--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[2]),
+		"--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[2]), "--visibility-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[4]),
 	}
 	if profiling {
 		s.pprof = fmt.Sprintf("127.0.0.1:%d", ports[3])
@@ -96,23 +97,35 @@ func (s *system) startManager(ctx context.Context, dir, berth string, extra []st
 		}
 		args = append(args, "--config", file)
 	}
-	log, err := os.Create(s.log)
-	if err != nil {
+	s.start = func(ctx context.Context) error {
+		log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		manager, ended := exec.Command(berth, append(args, extra...)...), make(chan struct{})
+		manager.Stdout, manager.Stderr = log, log
+		manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+		if err := manager.Start(); err != nil {
+			return err
+		}
+		s.manager, s.ended = manager, ended
+		go func() {
+			_ = manager.Wait() // its log has its end
+			close(ended)
+		}()
+		return s.ready(ctx, "http://"+health+"/readyz")
+	}
+	return s.start(ctx)
+}
+
+// kill ends the manager at once.
+func (s *system) kill() error {
+	if err := s.manager.Process.Kill(); err != nil {
 		return err
 	}
-	defer log.Close()
-	s.manager = exec.Command(berth, append(args, extra...)...)
-	s.manager.Stdout, s.manager.Stderr = log, log
-	s.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.manager.Start(); err != nil {
-		s.manager = nil
-		return err
-	}
-	go func() {
-		_ = s.manager.Wait() // its log has its end
-		close(s.ended)
-	}()
-	return s.ready(ctx, "http://"+health+"/readyz")
+	<-s.ended
+	return nil
 }
 
 // shared reports whether an argument of the manager changes the installed objects as well.

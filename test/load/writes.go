@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -133,6 +135,13 @@ var verbs = []string{"apply", "merge", "put"}
 // measureWrites prints the processor time of the API server and etcd for one write of a Workload, in ms, by variant of the CRD, size,
 // number of watches of each served version, and verb. With a prefix of files it writes profiles of the API server.
 func measureWrites(ctx context.Context, o *options, out, progress io.Writer) error {
+	var names []string
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
+	if o.variant != "" && !slices.Contains(names, o.variant) {
+		return fmt.Errorf("-variant %q: there are %s", o.variant, strings.Join(names, ", "))
+	}
 	for _, v := range variants {
 		if o.variant != "" && o.variant != v.name {
 			continue
