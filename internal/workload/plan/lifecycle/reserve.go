@@ -68,6 +68,9 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 	if was && !is {
 		addExecutionTime(w, now)
 	}
+	if c := Condition(w, kueue.WorkloadAdmitted); c != nil && c.Status == status && c.Reason == reason && reason == kueue.ReasonNoReservation {
+		message = c.Message // another controller says the same in its own words: that is no write
+	}
 	changed := set(w, kueue.WorkloadAdmitted, status, reason, message, now)
 	if is && len(w.Status.ResourceRequests) > 0 {
 		w.Status.ResourceRequests = nil
