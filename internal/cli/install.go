@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/install/upstream"
 )
 
 const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, services and webhook configurations, and with
@@ -60,6 +65,9 @@ func newInstall(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := refuse(cmd.Context(), cfg, &asked); err != nil {
+				return err
+			}
 			return install.Apply(cmd.Context(), cfg, asked, cmd.OutOrStdout())
 		},
 	}
@@ -71,6 +79,17 @@ func newInstall(version string) *cobra.Command {
 	apiVersionsFlag(flags, &versions, "")
 	s.add(flags)
 	return cmd
+}
+
+// refuse returns an error if another controller of the same APIs runs: its webhooks would be replaced by webhooks of a manager that does not
+// start beside it.
+func refuse(ctx context.Context, cfg *rest.Config, asked *install.Options) error {
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
+	if err != nil {
+		return err
+	}
+	s := upstream.Start{Groups: asked.Groups, Installs: asked, Now: time.Now()}
+	return s.Refuse(ctx, c)
 }
 
 func apiVersionsFlag(flags *pflag.FlagSet, to *string, when string) {
