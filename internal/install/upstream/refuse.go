@@ -37,31 +37,42 @@ func (s *Start) Refuse(ctx context.Context, c client.Reader) error {
 	if err := readable("Leases", err); err != nil {
 		return err
 	}
-	var found []string
-	in := func(namespace string, is func(*Deployment) bool) bool {
-		return slices.ContainsFunc(deployments, func(d Deployment) bool { return d.Namespace == namespace && is(&d) })
+	if found := slices.Concat(s.running(deployments, groups), s.holders(leases, deployments, groups)); len(found) > 0 {
+		return fmt.Errorf("another controller of the same API runs, and Berth does not work beside it: %s", strings.Join(found, "; "))
 	}
-	foreign := func(d *Deployment) bool { return !d.Berth && d.Runs() && slices.Contains(groups, d.Group) }
+	return s.refuseWebhooks(ctx, c, deployments, groups)
+}
+
+// running returns the Deployments that run, with the commands that stop them.
+func (s *Start) running(deployments []Deployment, groups []string) (found []string) {
 	for i := range deployments {
-		if d := &deployments[i]; foreign(d) {
+		if d := &deployments[i]; d.isForeign(groups) {
 			found = append(found, fmt.Sprintf("%s: %s%s", d, d.Stop(), leaveOut(d.Group)))
 		}
 	}
+	return found
+}
+
+// isForeign reports whether a Deployment runs another controller of some API groups.
+func (d *Deployment) isForeign(groups []string) bool {
+	return !d.Berth && d.Runs() && slices.Contains(groups, d.Group)
+}
+
+// holders returns the Leases of controllers that no running Deployment shows.
+func (s *Start) holders(leases []Lease, deployments []Deployment, groups []string) (found []string) {
 	for i := range leases {
 		l := &leases[i]
-		named := in(l.Namespace, func(d *Deployment) bool { return foreign(d) && d.Group == l.Group })
-		berths := !in(l.Namespace, func(d *Deployment) bool { return !d.Berth }) && in(l.Namespace, func(d *Deployment) bool { return d.Berth })
-		if named || berths || client.ObjectKeyFromObject(l.Lease) == s.Waits || !slices.Contains(groups, l.Group) {
+		here := slices.DeleteFunc(slices.Clone(deployments), func(d Deployment) bool { return d.Namespace != l.Namespace })
+		shown := slices.ContainsFunc(here, func(d Deployment) bool { return d.Group == l.Group && d.isForeign(groups) })
+		berths := len(here) > 0 && !slices.ContainsFunc(here, func(d Deployment) bool { return !d.Berth })
+		if shown || berths || client.ObjectKeyFromObject(l.Lease) == s.Waits || !slices.Contains(groups, l.Group) {
 			continue
 		}
 		ends := l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)
 		found = append(found, fmt.Sprintf("%s, of %s: stop it; if it is stopped already, wait until %s%s",
 			l, l.Holder(), ends.UTC().Format(time.TimeOnly+"Z"), leaveOut(l.Group)))
 	}
-	if len(found) > 0 {
-		return fmt.Errorf("another controller of the same API runs, and Berth does not work beside it: %s", strings.Join(found, "; "))
-	}
-	return s.refuseWebhooks(ctx, c, deployments, groups)
+	return found
 }
 
 // refuseWebhooks refuses an installation that would leave webhooks without a server.

@@ -40,7 +40,8 @@ var systems = []system{
 	{jobsetv1alpha2.GroupVersion.Group, "6d4f6a47.jobset.x-k8s.io", []string{"jobset-controller-manager"}, install.JobSet},
 	{
 		trainerv1alpha1.GroupVersion.Group, "trainer.kubeflow.org",
-		[]string{"kubeflow-trainer-controller-manager", "trainer-controller-manager"}, install.Training,
+		[]string{"kubeflow-trainer-controller-manager", "trainer-controller-manager"},
+		install.Training,
 	},
 }
 

@@ -115,11 +115,13 @@ func TestRefuse(t *testing.T) {
 		"a Lease":                  {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
 		"the Deployment of a Lease": {
 			[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", time.Second), deploymentOf("kueue-system", "kueue-controller-manager", 1)},
-			"", "", []string{stop},
+			"", "",
+			[]string{stop},
 		},
 		"a Lease of a stopped Deployment": {
 			[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", time.Second), deploymentOf("kueue-system", "kueue-controller-manager", 0)},
-			"", "", []string{"Lease/kueue-system/"},
+			"", "",
+			[]string{"Lease/kueue-system/"},
 		},
 		"an old Lease":              {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 15*time.Second)}, "", "", nil},
 		"a Lease that was released": {[]client.Object{leaseOf("kueue-system", kueueLease, "", time.Second)}, "", "", nil},
@@ -138,7 +140,8 @@ func TestRefuse(t *testing.T) {
 		"dead webhooks that are ignored":   {[]client.Object{hooksOf("release-kueue", "kueue-system", "webhook", "kueue.x-k8s.io", ignored)}, "", installs, nil},
 		"dead webhooks of unready pods": {
 			[]client.Object{hooksOf("release-kueue", "kueue-system", "webhook", "kueue.x-k8s.io", failing), endpointsOf("kueue-system", "webhook", false)},
-			"", installs, []string{deletes},
+			"", installs,
+			[]string{deletes},
 		},
 		"webhooks that answer": { // a policy engine
 			[]client.Object{hooksOf("policies", "kueue-system", "webhook", "kueue.x-k8s.io", failing), endpointsOf("kueue-system", "webhook", true)},
@@ -146,7 +149,8 @@ func TestRefuse(t *testing.T) {
 		},
 		"dead webhooks beside a stopped controller": {
 			[]client.Object{hooksOf("release-kueue", "kueue-system", "webhook", "batch", failing), deploymentOf("kueue-system", "kueue-controller-manager", 0)},
-			"", installs, []string{deletes},
+			"", installs,
+			[]string{deletes},
 		},
 		"dead webhooks of others":     {[]client.Object{hooksOf("other", "kueue-system", "webhook", "example.com", failing)}, "", installs, nil},
 		"webhooks that are replaced":  {[]client.Object{hooksOf("kueue-validating-webhook-configuration", "kueue-system", "webhook", "kueue.x-k8s.io", failing)}, "", installs, nil},
@@ -185,7 +189,7 @@ func TestRefuse(t *testing.T) {
 func said(err error, want []string) error {
 	if len(want) == 0 || err == nil {
 		if (err == nil) != (len(want) == 0) {
-			return fmt.Errorf("refused with %v, want %q", err, want)
+			return fmt.Errorf("want %q, refused with %w", want, err)
 		}
 		return nil
 	}

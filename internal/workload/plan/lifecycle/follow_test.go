@@ -198,8 +198,10 @@ func TestFollow(t *testing.T) {
 		"not ready in time": {scene(runs, notReady, after(5*time.Minute)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s"},
 		"another controller did not limit the time": {scene(runs, unlimited, after(time.Hour)), ""},
 		"time begins with the limit":                {scene(runs, unlimited, func(f *follows) { f.rules.PodsReady(f.w, false, at(time.Minute)) }, after(5*time.Minute)), "wake at 6m0s"},
-		"a Workload without a job has no other time": {scene(runs, unlimited, after(5*time.Minute), func(f *follows) { f.w.OwnerReferences = nil }),
-			"event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s"},
+		"a Workload without a job has no other time": {
+			scene(runs, unlimited, after(5*time.Minute), func(f *follows) { f.w.OwnerReferences = nil }),
+			"event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s",
+		},
 		"no reservation, in other words": {scene(func(f *follows) {
 			set(f.w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, kueue.ReasonWaitingForQuota, "full", at(0))
 			set(f.w, kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.ReasonNoReservation, "another controller says so", at(0))
