@@ -24,6 +24,8 @@ const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namesp
   berth install --kubeconfig ~/.kube/config --image REGISTRY/berth:TAG
   berth install --image REGISTRY/berth:TAG --print | kubectl apply --server-side -f -
 
+It fails where another controller of these APIs runs, and says which: berth preflight --plan prints how to take its place.
+
 Without --image, run the manager next: new Jobs wait for its webhooks. An API server on another machine that cannot reach a
 Service needs --webhook-url, such as https://10.0.0.5:9443.`
 

@@ -93,15 +93,20 @@ func (w *world) waiting() {
 	w.Helper()
 	j := w.job("waiting", "main", 4)
 	wl := w.queued(j)
-	const message = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f, 3 more needed"
+	wl.Status.ResourceRequests = []kueue.PodSetRequest{{Name: "main", Resources: corev1.ResourceList{"cpu": resource.MustParse("4")}}}
+	w.refused(wl, "WaitingForQuota", "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f, 3 more needed")
+}
+
+// refused writes the verdict of the other system's scheduler about a pending Workload.
+func (w *world) refused(wl *kueue.Workload, reason, message string) {
+	w.Helper()
 	if w.isOld() {
-		wl.Status.Conditions = append(wl.Status.Conditions, w.condition(wl, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "Pending", message))
+		reason = "Pending"
 	} else {
 		wl.Status.Conditions = append(wl.Status.Conditions,
-			w.condition(wl, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "WaitingForQuota", message),
 			w.condition(wl, kueue.WorkloadAdmitted, metav1.ConditionFalse, "NoReservation", "The workload has no reservation"))
 	}
-	wl.Status.ResourceRequests = []kueue.PodSetRequest{{Name: "main", Resources: corev1.ResourceList{"cpu": resource.MustParse("4")}}}
+	wl.Status.Conditions = append(wl.Status.Conditions, w.condition(wl, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, reason, message))
 	w.applyStatus(byAdmission, wl)
 }
 

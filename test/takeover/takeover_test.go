@@ -14,32 +14,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // objects are resource versions by Kind/name.
 type objects map[string]string
 
-// inventory returns the resource versions of all jobs and pods.
+// inventory returns the resource versions of all jobs, their children and pods.
 func (w *world) inventory() objects {
 	w.Helper()
 	out := objects{}
-	for _, list := range []client.ObjectList{&batchv1.JobList{}, &corev1.PodList{}} {
-		if err := w.List(w.Context(), list, client.InNamespace(team)); err != nil {
+	for _, gvk := range []schema.GroupVersionKind{
+		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Service"),
+		jobsetv1alpha2.GroupVersion.WithKind("JobSet"), rayCluster,
+	} {
+		var list metav1.PartialObjectMetadataList
+		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		if err := w.List(w.Context(), &list, client.InNamespace(team)); err != nil {
 			w.Fatal(err)
 		}
-		switch l := list.(type) {
-		case *batchv1.JobList:
-			for i := range l.Items {
-				out["Job/"+l.Items[i].Name] = l.Items[i].ResourceVersion
-			}
-		case *corev1.PodList:
-			for i := range l.Items {
-				out["Pod/"+l.Items[i].Name] = l.Items[i].ResourceVersion
-			}
+		for i := range list.Items {
+			out[gvk.Kind+"/"+list.Items[i].Name] = list.Items[i].ResourceVersion
 		}
 	}
 	return out
@@ -49,12 +50,14 @@ func (w *world) inventory() objects {
 func populate(t *testing.T, version string) *world {
 	t.Helper()
 	w := newWorld(t, version)
-	w.queues(map[string]string{"main": "8", "checked": "2"})
+	w.queues(map[string]string{"main": "8", "checked": "2", "kinds": "6", "elastic": "1"})
 	w.jobStates()
+	w.kinds()
 	return w
 }
 
-// TestTakeover installs Berth over Jobs in every state of their lives, stored by an older and by a present release, and lets them live on.
+// TestTakeover installs Berth over jobs in every state of their lives, stored by an older and by a present release, and lets them live on.
+// Then the other system takes the cluster back.
 func TestTakeover(t *testing.T) {
 	for _, version := range []string{"v1beta1", "v1beta2"} {
 		t.Run(version, func(t *testing.T) {
@@ -65,17 +68,18 @@ func TestTakeover(t *testing.T) {
 				w.inNewWords(conditions)
 			}
 			b := newBerth(w, version)
-			b.takeOver()
+			m := b.takeOver()
 			b.unchanged(before)
 			b.adopted(conditions)
 			b.liveOn()
+			b.giveBack(m)
 		})
 	}
 }
 
-// TestTakeoverKilled does the same with managers that are killed at every step.
+// TestTakeoverKilled does the same with managers that are killed at every step: in one of the versions, and with -long in both.
 func TestTakeoverKilled(t *testing.T) {
-	for _, version := range []string{"v1beta1", "v1beta2"} {
+	for _, version := range embeddedtest.Sample(t, 1, []string{"v1beta1", "v1beta2"}) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			w := populate(t, version)
@@ -148,10 +152,12 @@ func (w *world) remember() remembered {
 // inNewWords changes the reasons of pending Workloads for which an old release has a word of its own.
 func (w *world) inNewWords(of remembered) {
 	w.Helper()
-	for name, reason := range map[string]string{"waiting": "WaitingForQuota", "deactivated": "Deactivated"} {
-		_, wl := w.read(name)
-		c := of[wl.Name]
-		c["QuotaReserved"] = strings.Replace(c["QuotaReserved"], "Pending", reason, 1)
+	for name, c := range of {
+		for job, reason := range map[string]string{"waiting": "WaitingForQuota", "deactivated": "Deactivated", "elastic": "ExceedsMaxQuota"} {
+			if strings.HasPrefix(name, "job-"+job+"-") {
+				c["QuotaReserved"] = strings.Replace(c["QuotaReserved"], "Pending", reason, 1)
+			}
+		}
 	}
 }
 
@@ -172,6 +178,8 @@ func (b *berth) adopted(before remembered) {
 	}
 	b.uses("main", "7", "7")
 	b.uses("checked", "1", "0")
+	b.uses("kinds", "6", "6")
+	b.uses("elastic", "1", "1")
 	if _, wl := b.read("finishing"); len(wl.Finalizers) > 0 {
 		b.Errorf("finishing: finalizers %v", wl.Finalizers)
 	}
@@ -284,6 +292,7 @@ func (b *berth) liveOn() {
 	b.uses("main", "8", "8")
 
 	b.preempt()
+	b.kindsLiveOn()
 
 	_, wl := b.read("checked")
 	wl.Status.AdmissionChecks[0].State, wl.Status.AdmissionChecks[0].LastTransitionTime = kueue.CheckStateReady, metav1.Now()

@@ -80,6 +80,7 @@ func newWorld(t *testing.T, version string) *world {
 			return fmt.Errorf("conditions %v", theirs.Status.Conditions)
 		})
 	}
+	w.try(w.Create(w.Context(), embeddedtest.LooseCRD(rayCluster, "rayclusters")))
 	w.connect() // its mapper knows the CRDs
 	w.write(byUser, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}})
 	return w
