@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/install/upstream"
 )
 
 const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, services and webhook configurations, and with
@@ -18,6 +23,8 @@ const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namesp
 
   berth install --kubeconfig ~/.kube/config --image REGISTRY/berth:TAG
   berth install --image REGISTRY/berth:TAG --print | kubectl apply --server-side -f -
+
+It fails where another controller of these APIs runs, and says which: berth preflight --plan prints how to take its place.
 
 Without --image, run the manager next: new Jobs wait for its webhooks. An API server on another machine that cannot reach a
 Service needs --webhook-url, such as https://10.0.0.5:9443.`
@@ -60,6 +67,9 @@ func newInstall(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := refuse(cmd.Context(), cfg, &asked); err != nil {
+				return err
+			}
 			return install.Apply(cmd.Context(), cfg, asked, cmd.OutOrStdout())
 		},
 	}
@@ -71,6 +81,17 @@ func newInstall(version string) *cobra.Command {
 	apiVersionsFlag(flags, &versions, "")
 	s.add(flags)
 	return cmd
+}
+
+// refuse returns an error if another controller of the same APIs runs: its webhooks would be replaced by webhooks of a manager that does not
+// start beside it.
+func refuse(ctx context.Context, cfg *rest.Config, asked *install.Options) error {
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
+	if err != nil {
+		return err
+	}
+	s := upstream.Start{Groups: asked.Groups, Installs: asked, Now: time.Now()}
+	return s.Refuse(ctx, c)
 }
 
 func apiVersionsFlag(flags *pflag.FlagSet, to *string, when string) {

@@ -21,6 +21,7 @@ const managerHelp = `Runs the manager: webhooks, queues, scheduler and the integ
 An API server on this machine (127.0.0.1, as of "berth up --no-manager") reaches the webhooks at https://127.0.0.1:PORT, another
 one through the Service in the manager's namespace. --webhook-url names another way. The visibility API is reached on the same machine.
 
+It fails where another controller of these APIs runs, and says which: berth preflight --plan prints how to take its place.
 Leave out what another controller does already, or pause all admission while everything else keeps working:
 
   berth manager --controllers=-jobset

@@ -29,6 +29,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/inspect"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/install/upstream"
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/metrics"
@@ -150,7 +151,8 @@ func newManager(cfg Config) (ctrl.Manager, error) {
 		LeaderElectionConfig: leaseConnection(cfg.REST),
 		LeaderElection:       o.LeaderElection.Enabled, LeaderElectionID: o.LeaderElection.Name,
 		LeaderElectionNamespace: o.LeaderElection.Namespace, LeaderElectionReleaseOnCancel: true,
-		LeaseDuration: &o.LeaderElection.LeaseDuration, RenewDeadline: &o.LeaderElection.RenewDeadline,
+		LeaderElectionLabels: map[string]string{upstream.LeaderLabel: "true"},
+		LeaseDuration:        &o.LeaderElection.LeaseDuration, RenewDeadline: &o.LeaderElection.RenewDeadline,
 		RetryPeriod: &o.LeaderElection.RetryPeriod,
 		Controller: ctrlconfig.Controller{
 			CacheSyncTimeout: o.CacheSyncTimeout, SkipNameValidation: new(true), // several managers in one test process

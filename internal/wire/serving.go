@@ -24,18 +24,23 @@ import (
 
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/install/upstream"
 	"github.com/berth-project/berth/internal/listen"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/visibility"
 )
 
-// prepare gets our own certificate unless certificates are provided, installs the manifests if configured, and writes the CA bundles.
+// prepare refuses to run beside another controller of the same APIs. Then it gets our own certificate unless certificates are provided,
+// installs the manifests if configured, and writes the CA bundles.
 func prepare(ctx context.Context, cfg *Config) error {
 	c, err := client.NewWithWatch(cfg.REST, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
 	o := install.Options{WebhookURL: cfg.WebhookURL, Options: cfg.Options, Groups: cfg.Groups, OnlyV1beta2: cfg.OnlyV1beta2}
+	if err := cfg.refuse(ctx, c, &o); err != nil {
+		return err
+	}
 	if cfg.keeper, err = certificate(ctx, c, cfg, &o); err != nil {
 		return err
 	}
@@ -52,6 +57,18 @@ func prepare(ctx context.Context, cfg *Config) error {
 		return cfg.keeper.Trust(ctx, cfg.keeper.CA())
 	}
 	return nil
+}
+
+// refuse returns an error if another controller of the same APIs runs.
+func (cfg *Config) refuse(ctx context.Context, c client.Reader, o *install.Options) error {
+	s := upstream.Start{Groups: cfg.Groups, Now: time.Now()}
+	switch election := &cfg.Options.LeaderElection; {
+	case cfg.Install:
+		s.Installs = o
+	case election.Enabled:
+		s.Waits = types.NamespacedName{Namespace: election.Namespace, Name: election.Name}
+	}
+	return s.Refuse(ctx, c)
 }
 
 // ownWebhookCert reports whether the webhooks are served with our own certificate.

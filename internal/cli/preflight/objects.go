@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/crd"
+	"github.com/berth-project/berth/internal/install/upstream"
 )
 
 // definitions compares the CRDs of our groups with Berth's, and their objects with Berth's schemas.
@@ -31,7 +32,7 @@ func (l *looker) definitions(ctx context.Context) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &theirs); err != nil {
 			return fmt.Errorf("CustomResourceDefinition %s: %w", list.Items[i].GetName(), err)
 		}
-		if !slices.Contains(groups, theirs.Spec.Group) {
+		if !slices.Contains(upstream.Groups(), theirs.Spec.Group) {
 			continue
 		}
 		if err := l.definition(ctx, &theirs, ours[theirs.Name]); err != nil {

@@ -20,6 +20,7 @@ under it: controllers that run, webhooks and stored versions that would refuse w
 Berth does not have or would refuse. Nothing is written, and nothing has to be installed.
 
   berth preflight
+  berth preflight --plan                    then the takeover step by step, with the commands for this cluster, and the way back
   berth preflight --context production -o json
   berth preflight --fail-on differs         in CI: exit code 3 also for what is merely different
 
@@ -37,6 +38,7 @@ func (found) ExitCode() int { return exitFound }
 
 type command struct {
 	format, failOn string
+	plan           bool
 	connection     cluster.Connection
 	version        string
 	now            func() time.Time
@@ -52,6 +54,7 @@ func newCommand(c *command) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.failOn, "fail-on", string(Blocks), "exit with 3 on findings of a `SEVERITY`: blocks; differs, which includes blocks; or never")
+	f.BoolVar(&c.plan, "plan", false, "also print the steps of the takeover, and of the way back")
 	f.StringVarP(&c.format, "output", "o", "text", "text, json or yaml")
 	c.connection.Add(cmd)
 	f.SortFlags = false
@@ -69,7 +72,7 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r, err := look(cmd.Context(), s)
+	r, err := look(cmd.Context(), s, c.plan)
 	if err != nil {
 		return s.Advise(cmd.Context(), err)
 	}
@@ -126,6 +129,8 @@ type Report struct {
 	// Objects are the numbers of objects by CRD, of the CRDs that Berth has.
 	Objects  map[string]int `json:"objects"`
 	Findings []Finding      `json:"findings"`
+	// Plan is the takeover of this cluster and the way back, with --plan.
+	Plan []Step `json:"plan,omitempty"`
 }
 
 func (r *Report) add(severity Severity, object, field, do, format string, args ...any) {
@@ -181,6 +186,7 @@ func (r *Report) writeText(to io.Writer) error {
 			fmt.Fprintf(to, "%*s-> %s\n", width, "", f.Do)
 		}
 	}
+	writePlan(to, r.Plan)
 	_, err := fmt.Fprintf(to, "\n%s in the way, %s different, %s.\n", of(r.count(Blocks), "thing is", "things are"), of(r.count(Differs), "is", "are"),
 		of(r.count(Note), "note", "notes"))
 	return err

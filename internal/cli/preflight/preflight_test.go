@@ -156,6 +156,9 @@ func TestOtherControllers(t *testing.T) {
 	}
 	goldentest.Check(t, "testdata/others.txt", stdout)
 
+	_, planned, _ := preflight(t, at, "--plan")
+	goldentest.Check(t, "testdata/plan.txt", strings.TrimPrefix(planned, strings.TrimSuffix(stdout, lastLine(stdout))))
+
 	if _, reader, _ := preflight(t, at, "--as=reader"); reader != stdout {
 		t.Errorf("a reader sees (-all rights +reader):\n%s", cmp.Diff(stdout, reader))
 	}
@@ -174,6 +177,11 @@ func TestOtherControllers(t *testing.T) {
 	if _, later, _ := preflight(t, func() time.Time { return at().Add(time.Hour) }); strings.Contains(later, "Lease/") {
 		t.Errorf("an old Lease is reported:\n%s", later)
 	}
+}
+
+// lastLine is the last line of a text, with the empty line before it.
+func lastLine(text string) string {
+	return text[strings.LastIndex(strings.TrimSpace(text), "\n")-1:]
 }
 
 // TestOurs: nothing is in the way of Berth where Berth is installed, or nothing is.

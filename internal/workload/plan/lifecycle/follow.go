@@ -392,6 +392,9 @@ func (f *follower) sync() {
 	if IsReserved(f.w) && (IsEvicted(f.w) || IsAdmitted(f.w)) {
 		return
 	}
+	if IsPending(f.w) && MayQueue(f.w, f.Gated) && Condition(f.w, kueue.WorkloadQuotaReserved) != nil && Condition(f.w, kueue.WorkloadAdmitted) == nil {
+		return // an older release of another controller wrote no Admitted: the next verdict adds it, so that taking over is one write
+	}
 	was := IsAdmitted(f.w)
 	f.changed(f.SyncAdmitted(f.w, f.now))
 	if IsAdmitted(f.w) && !was {

@@ -119,6 +119,7 @@ func TestFollow(t *testing.T) {
 	retry := func(seconds int32) func(*follows) {
 		return func(f *follows) { f.w.Status.AdmissionChecks[0].RequeueAfterSeconds = &seconds }
 	}
+	unlimited := func(f *follows) { remove(f.w, kueue.WorkloadPodsReady) } // waitForPodsReady was off
 	notReady := func(f *follows) { f.rules.PodsReady(f.w, false, at(0)) }
 	lostPods := func(f *follows) {
 		f.rules.PodsReady(f.w, true, at(0))
@@ -193,8 +194,21 @@ func TestFollow(t *testing.T) {
 			f.w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(time.Minute))}
 		}), "wake at 1m0s"},
 
-		"ready in time":         {scene(runs, func(f *follows) { f.rules.PodsReady(f.w, true, at(0)) }, after(time.Hour)), ""},
-		"not ready in time":     {scene(runs, notReady, after(5*time.Minute)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s"},
+		"ready in time":     {scene(runs, func(f *follows) { f.rules.PodsReady(f.w, true, at(0)) }, after(time.Hour)), ""},
+		"not ready in time": {scene(runs, notReady, after(5*time.Minute)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s"},
+		"another controller did not limit the time": {scene(runs, unlimited, after(time.Hour)), ""},
+		"time begins with the limit":                {scene(runs, unlimited, func(f *follows) { f.rules.PodsReady(f.w, false, at(time.Minute)) }, after(5*time.Minute)), "wake at 6m0s"},
+		"a Workload without a job has no other time": {
+			scene(runs, unlimited, after(5*time.Minute), func(f *follows) { f.w.OwnerReferences = nil }),
+			"event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s",
+		},
+		"no reservation, in other words": {scene(func(f *follows) {
+			set(f.w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, kueue.ReasonWaitingForQuota, "full", at(0))
+			set(f.w, kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.ReasonNoReservation, "another controller says so", at(0))
+		}), ""},
+		"no Admitted of an old release": {scene(func(f *follows) {
+			set(f.w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, kueue.ReasonPending, "full", at(0))
+		}), ""},
 		"for the second time":   {scene(runs, notReady, after(5*time.Minute), func(f *follows) { f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1))} }), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 7m0s"},
 		"too often":             {scene(runs, notReady, after(5*time.Minute), func(f *follows) { f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2))} }), "QuotaReserved=True/QuotaReserved, DeactivationTarget=True/RequeuingLimitExceeded"},
 		"lost pods have a time": {scene(runs, lostPods), "wake at 1m5s"},

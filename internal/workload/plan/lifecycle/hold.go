@@ -116,22 +116,30 @@ func (f *follower) queueGone(kind, name, what string) bool {
 
 // late evicts an admitted Workload whose pods are not ready in time or, after too many requeues, requests its
 // deactivation. It reports whether the time was over (spec: 20 §4.15).
+//
+// The condition PodsReady is older than the admission, unless waitForPodsReady was off then, as under another controller. The time then
+// begins with the condition, so that nothing is evicted for time that was not limited; the owner of the Workload writes it.
 func (f *follower) late() bool {
 	if f.Ready == nil {
 		return false
 	}
+	c := Condition(f.w, kueue.WorkloadPodsReady)
 	cause, limit := kueue.ReasonWaitForStart, f.Ready.Timeout
 	since := Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime
-	if c := Condition(f.w, kueue.WorkloadPodsReady); c != nil {
-		switch {
-		case c.Status == metav1.ConditionTrue:
+	switch {
+	case c == nil:
+		if len(f.w.OwnerReferences) > 0 && !since.Add(limit).After(f.now.Time) {
 			return false
-		case c.Reason == kueue.ReasonWaitForRecovery:
-			cause, limit, since = kueue.ReasonWaitForRecovery, f.Ready.Recovery, c.LastTransitionTime
-			if limit == 0 {
-				return false
-			}
 		}
+	case c.Status == metav1.ConditionTrue:
+		return false
+	case c.Reason == kueue.ReasonWaitForRecovery:
+		cause, limit, since = kueue.ReasonWaitForRecovery, f.Ready.Recovery, c.LastTransitionTime
+		if limit == 0 {
+			return false
+		}
+	case since.Before(&c.LastTransitionTime):
+		since = c.LastTransitionTime
 	}
 	due := since.Add(limit)
 	if due.After(f.now.Time) {

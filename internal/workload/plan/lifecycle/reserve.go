@@ -68,12 +68,21 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 	if was && !is {
 		addExecutionTime(w, now)
 	}
-	changed := set(w, kueue.WorkloadAdmitted, status, reason, message, now)
+	changed := set(w, kueue.WorkloadAdmitted, status, reason, inTheirWords(w, reason, message), now)
 	if is && len(w.Status.ResourceRequests) > 0 {
 		w.Status.ResourceRequests = nil
 		changed = true
 	}
 	return changed
+}
+
+// inTheirWords returns the message of the Admitted condition: that of another controller, if it says as well that there is no reservation.
+// Only its words would be a reason to write every pending Workload of a cluster that is taken over.
+func inTheirWords(w *kueue.Workload, reason, message string) string {
+	if c := Condition(w, kueue.WorkloadAdmitted); c != nil && c.Reason == reason && reason == kueue.ReasonNoReservation {
+		return c.Message
+	}
+	return message
 }
 
 // admitted computes the Admitted condition.

@@ -1,0 +1,305 @@
+package takeover
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+)
+
+const (
+	byJobSets = "jobset"
+	byKubelet = "kubelet"
+	// role is the role hash of the pods of a group, and the name of their pod set.
+	role       = "b642cab1"
+	indexLabel = "batch.kubernetes.io/job-completion-index"
+)
+
+var rayCluster = schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayCluster"}
+
+// kinds writes an admitted object of other kinds each. In the queue "kinds" they hold 6 cpus, and in "elastic" 1.
+func (w *world) kinds() {
+	w.Helper()
+	w.jobSet()
+	w.podGroup()
+	w.ray()
+	w.elastic()
+}
+
+// admit writes the Workload of a job that is admitted to a queue.
+func (w *world) admit(wl *kueue.Workload, queue string) {
+	w.Helper()
+	w.write(byKueue, wl)
+	w.ready(wl, metav1.ConditionFalse, "WaitForStart")
+	w.setAdmitted(wl, queue)
+	w.applyStatus(byAdmission, wl)
+}
+
+// jobSet writes a running JobSet of two Jobs. spec: 60 §4.2.
+func (w *world) jobSet() {
+	w.Helper()
+	js := &jobsetv1alpha2.JobSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "ring", Labels: map[string]string{kueue.QueueNameLabel: "kinds"}},
+		Spec: jobsetv1alpha2.JobSetSpec{
+			Suspend: new(true),
+			ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{{
+				Name: "worker", GroupName: "default", Replicas: new(int32(2)),
+				Template: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{
+					Parallelism: new(int32(1)), Completions: new(int32(1)), CompletionMode: new(batchv1.IndexedCompletion), Template: podsFor("1"),
+				}},
+			}},
+			Network:       &jobsetv1alpha2.Network{EnableDNSHostnames: new(true), PublishNotReadyAddresses: new(true)},
+			SuccessPolicy: &jobsetv1alpha2.SuccessPolicy{Operator: jobsetv1alpha2.OperatorAll},
+			StartupPolicy: &jobsetv1alpha2.StartupPolicy{StartupPolicyOrder: jobsetv1alpha2.StartupAnyOrder},
+		},
+	}
+	w.write(byUser, js)
+	rj := &js.Spec.ReplicatedJobs[0]
+	wl := w.workloadOf(js, "kinds", []kueue.PodSet{{
+		Name: "worker", Count: 2, Template: rj.Template.Spec.Template, TopologyRequest: &kueue.PodSetTopologyRequest{
+			PodIndexLabel: new(indexLabel), SubGroupIndexLabel: new("jobset.sigs.k8s.io/job-index"), SubGroupCount: new(int32(2)),
+		},
+	}})
+	w.admit(wl, "kinds")
+	js.Spec.Suspend = new(false)
+	inject(&rj.Template.Spec.Template, "worker", wl)
+	w.write(byKueue, js)
+	for i := range 2 {
+		j := childOf(js, rj, i)
+		w.write(byJobSets, j)
+		w.runs(j, 1, 1)
+	}
+	w.write(byJobSets, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: js.Name, OwnerReferences: []metav1.OwnerReference{*ownedBy(js)}},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{jobsetv1alpha2.JobSetNameKey: js.Name},
+		},
+	})
+	js.Status.ReplicatedJobsStatus = []jobsetv1alpha2.ReplicatedJobStatus{{Name: "worker", Ready: 2, Active: 2}}
+	w.writeStatus(byJobSets, js)
+	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+func ownedBy(js *jobsetv1alpha2.JobSet) *metav1.OwnerReference {
+	return metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))
+}
+
+// childOf is a Job of a JobSet as the controller of JobSets creates it.
+func childOf(js *jobsetv1alpha2.JobSet, rj *jobsetv1alpha2.ReplicatedJob, i int) *batchv1.Job {
+	name := fmt.Sprintf("%s-%s-%d", js.Name, rj.Name, i)
+	key := sha1.Sum([]byte(js.Namespace + "/" + name))
+	keys := map[string]string{
+		"jobset.sigs.k8s.io/jobset-name": js.Name, "jobset.sigs.k8s.io/jobset-uid": string(js.UID),
+		"jobset.sigs.k8s.io/replicatedjob-name": rj.Name, "jobset.sigs.k8s.io/replicatedjob-replicas": "2", "jobset.sigs.k8s.io/global-replicas": "2",
+		"jobset.sigs.k8s.io/job-index": strconv.Itoa(i), "jobset.sigs.k8s.io/job-global-index": strconv.Itoa(i),
+		"jobset.sigs.k8s.io/job-key": hex.EncodeToString(key[:]), "jobset.sigs.k8s.io/restart-attempt": "0",
+		"jobset.sigs.k8s.io/group-name": "default", "jobset.sigs.k8s.io/group-replicas": "2", "jobset.sigs.k8s.io/job-group-index": strconv.Itoa(i),
+	}
+	spec := *rj.Template.Spec.DeepCopy()
+	spec.Suspend = new(false)
+	spec.Template.Spec.Subdomain = js.Name
+	for k, v := range keys {
+		metav1.SetMetaDataLabel(&spec.Template.ObjectMeta, k, v)
+		metav1.SetMetaDataAnnotation(&spec.Template.ObjectMeta, k, v)
+	}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: js.Namespace, Name: name, Labels: keys, Annotations: keys, OwnerReferences: []metav1.OwnerReference{*ownedBy(js)},
+		},
+		Spec: spec,
+	}
+}
+
+// podGroup writes two running pods of a group. spec: 30 §4.9.
+func (w *world) podGroup() {
+	w.Helper()
+	wl := &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: team, Name: "group", Finalizers: []string{kueue.ResourceInUseFinalizer},
+			Annotations: map[string]string{kueue.IsGroupWorkloadAnnotation: "true"},
+		},
+		Spec: kueue.WorkloadSpec{QueueName: "kinds", Priority: new(int32(0)), Active: new(true)},
+	}
+	pods := make([]*corev1.Pod, 2)
+	for i := range pods {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: team, Name: fmt.Sprintf("member-%d", i), Finalizers: []string{kueue.ManagedFinalizer},
+			Labels: map[string]string{
+				kueue.ManagedLabel: "true", kueue.QueueNameLabel: "kinds", kueue.PodGroupNameLabel: "group",
+				kueue.PodSetLabel: role, kueue.LocalQueueLabel: "kinds", kueue.ClusterQueueLabel: "kinds",
+			},
+			Annotations: map[string]string{
+				kueue.PodGroupTotalCountAnnotation: "2", kueue.RoleHashAnnotation: role, kueue.WorkloadAnnotation: "group",
+			},
+		}}
+		p.Spec = podsFor("1").Spec
+		p.Spec.NodeSelector = map[string]string{"pool": "a"}
+		w.write(byUser, p)
+		p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		w.writeStatus(byKubelet, p)
+		pods[i] = p
+		wl.OwnerReferences = append(wl.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID})
+	}
+	template := corev1.PodTemplateSpec{Spec: *pods[0].Spec.DeepCopy()}
+	template.Spec.NodeSelector = nil
+	wl.Spec.PodSets = []kueue.PodSet{{
+		Name: role, Count: 2, Template: template, TopologyRequest: &kueue.PodSetTopologyRequest{PodIndexLabel: new(kueue.PodGroupPodIndexLabel)},
+	}}
+	w.admit(wl, "kinds")
+	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+// ray writes a running RayCluster of a head and a worker.
+func (w *world) ray() {
+	w.Helper()
+	group := func(name string) map[string]any {
+		template := podsFor("1")
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
+		if err != nil {
+			w.Fatal(err)
+		}
+		delete(content["metadata"].(map[string]any), "creationTimestamp")
+		return map[string]any{"groupName": name, "replicas": int64(1), "rayStartParams": map[string]any{}, "template": content}
+	}
+	head := group("")
+	delete(head, "groupName")
+	delete(head, "replicas")
+	rc := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"suspend": true, "headGroupSpec": head, "workerGroupSpecs": []any{group("workers")},
+	}}}
+	rc.SetGroupVersionKind(rayCluster)
+	rc.SetNamespace(team)
+	rc.SetName("rays")
+	rc.SetLabels(map[string]string{kueue.QueueNameLabel: "kinds"})
+	w.try(w.Create(w.Context(), rc, client.FieldOwner(byUser)))
+	wl := w.workloadOf(rc, "kinds", []kueue.PodSet{{Name: "head", Count: 1, Template: podsFor("1")}, {Name: "workers", Count: 1, Template: podsFor("1")}})
+	w.admit(wl, "kinds")
+	for _, set := range []string{"head", "workers"} {
+		template := podsFor("1")
+		inject(&template, set, wl)
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
+		w.try(err)
+		spec := rc.Object["spec"].(map[string]any)
+		if set == "head" {
+			spec["headGroupSpec"].(map[string]any)["template"] = content
+		} else {
+			spec["workerGroupSpecs"].([]any)[0].(map[string]any)["template"] = content
+		}
+	}
+	w.try(unstructured.SetNestedField(rc.Object, false, "spec", "suspend"), w.Update(w.Context(), rc, client.FieldOwner(byKueue)))
+	rc.Object["status"] = map[string]any{"state": "ready"}
+	w.try(w.Status().Update(w.Context(), rc, client.FieldOwner("kuberay-operator")))
+	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+func (w *world) try(errs ...error) {
+	w.Helper()
+	if err := errors.Join(errs...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// elastic writes a Job that runs with one pod, and whose second slice, with two, waits. spec: 30 §4.11.
+func (w *world) elastic() {
+	w.Helper()
+	j := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: team, Name: "elastic", Labels: map[string]string{kueue.QueueNameLabel: "elastic"},
+			Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"},
+		},
+		Spec: batchv1.JobSpec{Parallelism: new(int32(1)), Completions: new(int32(4)), Suspend: new(true), Template: podsFor("1")},
+	}
+	j.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}}
+	w.write(byUser, j)
+	slice := func(annotations map[string]string) *kueue.Workload {
+		wl := w.workloadOf(j, "elastic", []kueue.PodSet{podSet(j)}, strconv.FormatInt(j.Generation, 10))
+		wl.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: wl.Name}
+		maps.Copy(wl.Annotations, annotations)
+		return wl
+	}
+	first := slice(nil)
+	w.admit(first, "elastic")
+	w.start(j, first)
+	w.runs(j, 1, 1)
+	w.ready(first, metav1.ConditionTrue, "Started")
+	j.Spec.Parallelism = new(int32(2))
+	w.write(byUser, j)
+	w.runs(j, 2, 1)
+	second := slice(map[string]string{
+		kueue.WorkloadSliceNameAnnotation: first.Name, kueue.WorkloadSliceReplacementForAnnotation: team + "/" + first.Name,
+	})
+	w.write(byKueue, second)
+	w.ready(second, metav1.ConditionFalse, "WaitForStart")
+	w.refused(second, "ExceedsMaxQuota", "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor f, 2 requested, 1 is the most")
+}
+
+// kindsLiveOn takes the objects of other kinds further through their lives.
+func (b *berth) kindsLiveOn() {
+	b.Helper()
+	for i := range 2 {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: fmt.Sprintf("ring-worker-%d", i)}}
+		b.get(j)
+		b.complete(j)
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: fmt.Sprintf("member-%d", i)}}
+		b.get(p)
+		p.Status.Phase = corev1.PodSucceeded
+		b.writeStatus(byKubelet, p)
+	}
+	b.uses("kinds", "2", "2")
+	wait.Until(b.T, "the pods have no finalizers", func() error {
+		var pods corev1.PodList
+		if err := b.List(b.Context(), &pods, client.InNamespace(team)); err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if len(pods.Items[i].Finalizers) > 0 {
+				return fmt.Errorf("%s has %v", pods.Items[i].Name, pods.Items[i].Finalizers)
+			}
+		}
+		return nil
+	})
+	rc := &unstructured.Unstructured{}
+	rc.SetGroupVersionKind(rayCluster)
+	rc.SetNamespace(team)
+	rc.SetName("rays")
+	b.try(b.Delete(b.Context(), rc, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	b.uses("kinds", "0", "0")
+
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "elastic"}}
+	b.get(cq)
+	cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = resource.MustParse("2")
+	b.write(byUser, cq)
+	wait.Until(b.T, "the second slice takes the place of the first", func() error {
+		var admitted, replaced int
+		for _, wl := range b.workloads() {
+			of := conditions(&wl)
+			switch {
+			case wl.Spec.QueueName != "elastic":
+			case of["Finished"] == "True/WorkloadSliceReplaced":
+				replaced++
+			case of["Admitted"] == "True/Admitted" && *wl.Status.Admission.PodSetAssignments[0].Count == 2:
+				admitted++
+			}
+		}
+		if admitted != 1 || replaced != 1 {
+			return fmt.Errorf("%d slices of two pods are admitted, %d replaced", admitted, replaced)
+		}
+		return nil
+	})
+	b.uses("elastic", "2", "2")
+}
