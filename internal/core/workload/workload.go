@@ -50,6 +50,17 @@ type Workload struct {
 
 	// MinRun is how long it runs at least before it is preempted, unless no other victims suffice; 0 for no time.
 	MinRun Instant
+
+	// Bound is how long it runs at most from its reservation on, or will run from one; 0 for no bound.
+	Bound Instant
+}
+
+// End is when a workload that holds quota ends at the latest, 0 if that is not known.
+func (w *Workload) End() Instant {
+	if w.Bound == 0 || w.ReservedAt == 0 {
+		return 0
+	}
+	return w.ReservedAt + w.Bound
 }
 
 // Early reports whether a workload that holds quota has run for less than its MinRun at a time. An admission that may still be retracted has
