@@ -125,7 +125,7 @@ func Backfill(cq *kueue.ClusterQueue) (bool, error) {
 	return false, fmt.Errorf("must be %q; leave the annotation out for none", berthv1alpha1.BackfillEasy)
 }
 
-// Queue converts a ClusterQueue. Problems close it.
+// Queue converts a ClusterQueue. Problems close it. An error names the field.
 func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 	def := state.Queue{
 		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
@@ -133,9 +133,11 @@ func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 		Weight:     weight(cq.Spec.FairSharing),
 		UsageBased: cq.Spec.AdmissionScope != nil && cq.Spec.AdmissionScope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing,
 	}
-	def.Backfill, _ = Backfill(cq) // the webhook refuses other values
 	def.Checked = cq.Spec.AdmissionChecksStrategy != nil && len(cq.Spec.AdmissionChecksStrategy.AdmissionChecks) > 0
 	var err error
+	if def.Backfill, err = Backfill(cq); err != nil {
+		return def, fmt.Errorf("metadata.annotations[%s]: %w", berthv1alpha1.BackfillKey, err)
+	}
 	if def.Namespaces, err = selector(cq.Spec.NamespaceSelector); err != nil {
 		return def, fmt.Errorf("spec.namespaceSelector: %w", err)
 	}
