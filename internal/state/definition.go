@@ -21,7 +21,6 @@ type definition struct {
 	*rare          // never nil
 
 	Gated, Resting, Queueable, Told     bool
-	Divisible                           bool
 	Reserved, Admitted, Evicting, Ready bool
 }
 
@@ -34,6 +33,7 @@ type rare struct {
 	VariantOf  string
 	Rank       int32
 	Holds      bool
+	Divisible  bool
 	Problem    *workload.Problem
 	MinRun     workload.Instant
 	Placed     []PodSetPlacement
@@ -43,9 +43,10 @@ type rare struct {
 	Updates    []PodSetUpdate
 }
 
-// nothing is what is rare of most definitions, and undefined the definition of a blank record.
+// nothing and divisible are what is rare of most definitions, and undefined is the definition of a blank record.
 var (
 	nothing   rare
+	divisible = rare{Divisible: true}
 	undefined = &definition{rare: &nothing}
 )
 
@@ -55,18 +56,20 @@ func (s *State) definition(r *record, def *Workload, before *shape) *definition 
 	d := &definition{
 		Version: def.Version, Generation: def.Generation, Priority: def.Priority, Created: def.Created, Since: def.Since,
 		Bound: def.Bound, Owner: def.Owner, r: r, localQueue: &r.lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
-		Divisible: def.Divisible, Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
+		Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
 		Reserved: def.Reserved, Admitted: def.Admitted, Evicting: def.Evicting, Ready: def.Ready,
 	}
 	switch {
 	case def.Reserved:
 		d.rare = &rare{
-			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
 		}
 	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil || def.MinRun != 0:
 		d.rare = &rare{
-			Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Problem: def.Problem, MinRun: def.MinRun,
+			Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Divisible: def.Divisible, Problem: def.Problem, MinRun: def.MinRun,
 		}
+	case def.Divisible:
+		d.rare = &divisible
 	}
 	return d
 }
