@@ -194,6 +194,7 @@ func TestOldVersionFullFile(t *testing.T) {
 	delete(file, "trainer")
 	delete(file, "failureRecovery")
 	delete(file, "preemption")
+	delete(file, "scheduling")
 	delete(within("resources"), "quotaCheckStrategy")
 	for i := range within("resources")["deviceClassMappings"].([]any) {
 		delete(within("resources", "deviceClassMappings", i), "sources")

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -47,6 +48,9 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
 	errs = append(errs, notNegative(c.FailureRecovery.Delay, field.NewPath("failureRecovery", "delay"))...)
 	errs = append(errs, notNegative(c.Preemption.MaxMinRunTime, field.NewPath("preemption", "maxMinRunTime"))...)
+	if s := c.Scheduling; s != nil && s.Backfill != "" && s.Backfill != berthv1alpha1.BackfillEasy {
+		errs = append(errs, field.NotSupported(field.NewPath("scheduling", "backfill"), s.Backfill, []string{berthv1alpha1.BackfillEasy}))
+	}
 	errs = append(errs, validateLocalQueues(c.LocalQueues, field.NewPath("localQueues"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
 	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)

@@ -79,14 +79,15 @@
 //	queue NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE]
 //	      [within=RULE] [reclaim=RULE] [borrow-within=lower[:THRESHOLD]]
 //	      [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing]
-//	      [usage-based] [delayed] [QUOTA ...]
+//	      [usage-based] [backfill] [delayed] [QUOTA ...]
 //
 // is a ClusterQueue. strict is StrictFIFO; closed admits no workload; namespaces are
 // selected by a label. A RULE selects the victims in the own queue (within) or in borrowing
 // queues (reclaim): never, lower, lower-or-newer, any. The three words on flavors are
 // whenCanBorrow=TryNextFlavor, whenCanPreempt=MayStopSearch and
 // preference=PreemptionOverBorrowing. In a usage-based queue the workloads of the LocalQueue of the
-// lowest usage come first. Flavors that the quotas name are created
+// lowest usage come first. With backfill the first blocked workload gets a reserved start, before
+// which others start if they do not move it. Flavors that the quotas name are created
 // without labels, and a LocalQueue of the same name in the namespace default.
 //
 //	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped] [weight=WEIGHT]
@@ -109,13 +110,15 @@
 // # Workloads
 //
 //	submit NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND]
-//	       [owner=UID] [replaces=NAME] [min-run=SECONDS] [gated] [checked] [problem=WHY] [PODS]
+//	       [owner=UID] [replaces=NAME] [min-run=SECONDS] [limit=SECONDS] [gated] [checked] [problem=WHY]
+//	       [PODS]
 //	       [/ NAME [xCOUNT] [PODS] ...]
 //
 // is a workload, or copies of it named NAME-0001 and so on; the name of a
 // finished or deleted workload may be used again. at is its creation, by default now.
 // replaces names the slice of the same owner that it replaces; min-run is how long it runs before it is
-// preempted, unless no others suffice; gated prevents it from
+// preempted, unless no others suffice; limit is how long it runs at most, which the script has to keep;
+// gated prevents it from
 // preempting, problem from being admitted; checked adds checks after its quota reservation.
 // After each / follows a pod set with the number of its pods; the words before the first /
 // are one pod set "main" of one pod. PODS are
@@ -128,7 +131,7 @@
 // pod sets of a group get the same flavors; affinities are alternatives; elastic ones keep their
 // places when a slice replaces another one.
 //
-//	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [min-run=SECONDS] [gated]
+//	edit NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [min-run=SECONDS] [limit=SECONDS] [gated]
 //	     [gate=open|closed] [problem=WHY] [rest=yes|no] [ready=yes|no] [PODS] [/ NAME [xCOUNT] [PODS] ...]
 //
 // changes the named values, and pod sets as a whole. stale is an update that arrives late,
@@ -136,7 +139,7 @@
 // for now; ready is about all pods of a workload.
 //
 //	reserve NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID]
-//	        [min-run=SECONDS] [pending] FLAVOR/RESOURCE=AMOUNT ...
+//	        [min-run=SECONDS] [limit=SECONDS] [pending] FLAVOR/RESOURCE=AMOUNT ...
 //
 // is a workload with a reservation that another controller wrote, since that second or now.
 // It is admitted unless its checks are pending.

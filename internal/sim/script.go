@@ -138,16 +138,16 @@ var commands = map[string]command{
 	"foreign":   {"NODE [RESOURCE=AMOUNT ...]", (*player).foreign, true},
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},
 	"queue": {"NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE] [within=RULE] [reclaim=RULE] " +
-		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [delayed] [QUOTA ...]", (*player).queue, true},
+		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [backfill] [delayed] [QUOTA ...]", (*player).queue, true},
 	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped] [weight=WEIGHT]", (*player).localQueue, true},
 	"sample":     {"", (*player).sample, true},
 	"usage":      {"NAME USAGE [namespace=NAMESPACE]", (*player).usage, true},
 	"delete":     {"workload|queue|cohort|flavor|localqueue|namespace|node NAME [namespace=NAMESPACE]", (*player).delete, true},
 
 	"submit": {"NAME [xCOPIES] [queue=LOCALQUEUE] [namespace=NAMESPACE] [prio=P] [at=SECOND] [owner=UID] [replaces=NAME] " +
-		"[min-run=SECONDS] [gated] [checked] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
-	"reserve": {"NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [min-run=SECONDS] [pending] FLAVOR/RESOURCE=AMOUNT ...", (*player).reserve, false},
-	"edit": {"NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [min-run=SECONDS] [gated] [gate=open|closed] " +
+		"[min-run=SECONDS] [limit=SECONDS] [gated] [checked] [problem=WHY] [PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).submit, false},
+	"reserve": {"NAME queue=QUEUE [prio=P] [at=SECOND] [since=SECOND] [owner=UID] [min-run=SECONDS] [limit=SECONDS] [pending] FLAVOR/RESOURCE=AMOUNT ...", (*player).reserve, false},
+	"edit": {"NAME [stale] [queue=LOCALQUEUE] [prio=P] [owner=UID] [replaces=NAME] [min-run=SECONDS] [limit=SECONDS] [gated] [gate=open|closed] " +
 		"[problem=WHY] [rest=yes|no] [ready=yes|no] " +
 		"[PODS] [/ NAME [xCOUNT] [PODS] ...]", (*player).edit, false},
 	"finish":  {"NAME", (*player).finish, false},

@@ -86,6 +86,7 @@ func (p *player) change(def *state.Workload, a *args, sets []*args) {
 	def.Owner = a.nameOf("owner", def.Owner)
 	def.Replaces = a.nameOf("replaces", def.Replaces)
 	def.MinRun = seconds(a.number("min-run", int64(def.MinRun/second), 0, maxSecond))
+	def.Bound = seconds(a.number("limit", int64(def.Bound/second), 0, maxSecond))
 	def.Gated = a.flag("gated") || def.Gated
 	switch why := a.nameOf("problem", ""); why {
 	case "":
@@ -151,7 +152,7 @@ func (a *args) podSet() state.PodSet {
 	}
 	for _, r := range a.pairs("") {
 		a.checkName(r[0], "/")
-		switch misplaced := []string{"queue", "namespace", "prio", "at", "owner", "replaces", "gate", "problem", "rest", "ready", "min-run"}; {
+		switch misplaced := []string{"queue", "namespace", "prio", "at", "owner", "replaces", "gate", "problem", "rest", "ready", "min-run", "limit"}; {
 		case slices.Contains(misplaced, r[0]):
 			a.fail("%s= belongs before the pod sets, and there only once", r[0])
 		case slices.Contains([]string{"required", "preferred", "group", "min"}, r[0]):
@@ -241,6 +242,7 @@ func (p *player) reserve(a *args) string {
 		Created: p.at(a, "at"), ReservedAt: p.at(a, "since"), Owner: a.nameOf("owner", ""), Reserved: true, Admitted: !a.flag("pending"),
 	}
 	def.Since, def.Queue, def.MinRun = def.Created, def.LocalQueue, seconds(a.number("min-run", 0, 0, maxSecond))
+	def.Bound = seconds(a.number("limit", 0, 0, maxSecond))
 	ps := state.PodSet{Name: "main", Count: 1}
 	var frs []string
 	for _, c := range a.cells(false) {

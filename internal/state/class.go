@@ -26,6 +26,8 @@ type classKey struct {
 	priority  int64
 	gated     bool
 	line      int32 // of its LocalQueue, see localQueue.lineNumber
+	// bound is that of the run, 0 while no queue has Backfill.
+	bound workload.Instant
 }
 
 // shape is the pod sets of any number of classes.
@@ -39,6 +41,9 @@ type shape struct {
 
 func (s *State) classKeyOf(r *record) classKey {
 	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, gated: r.def.Gated, line: r.lq.lineNumber()}
+	if s.backfilling > 0 {
+		k.bound = r.def.Bound
+	}
 	if r.def.Replaces != "" {
 		k.apart = r.def.Replaces + "/" + r.def.Owner // no name has a slash
 	}
@@ -54,6 +59,9 @@ func (k *classKey) hash() uint64 {
 	h.Text(k.apart)
 	h.Number(k.priority)
 	h.Number(int64(k.line))
+	if k.bound > 0 {
+		h.Number(int64(k.bound))
+	}
 	return h.Sum()
 }
 

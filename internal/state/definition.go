@@ -13,6 +13,7 @@ type definition struct {
 	Generation     int64
 	Priority       int64
 	Created, Since workload.Instant
+	Bound          workload.Instant
 	Owner          string
 	r              *record // whose definition it is; only what never changes of it may be read
 	localQueue     *Name   // of its localQueue
@@ -20,7 +21,6 @@ type definition struct {
 	*rare          // never nil
 
 	Gated, Resting, Queueable, Told     bool
-	Divisible                           bool
 	Reserved, Admitted, Evicting, Ready bool
 }
 
@@ -33,6 +33,7 @@ type rare struct {
 	VariantOf  string
 	Rank       int32
 	Holds      bool
+	Divisible  bool
 	Problem    *workload.Problem
 	MinRun     workload.Instant
 	Placed     []PodSetPlacement
@@ -42,9 +43,10 @@ type rare struct {
 	Updates    []PodSetUpdate
 }
 
-// nothing is what is rare of most definitions, and undefined the definition of a blank record.
+// nothing and divisible are what is rare of most definitions, and undefined is the definition of a blank record.
 var (
 	nothing   rare
+	divisible = rare{Divisible: true}
 	undefined = &definition{rare: &nothing}
 )
 
@@ -53,19 +55,21 @@ var (
 func (s *State) definition(r *record, def *Workload, before *shape) *definition {
 	d := &definition{
 		Version: def.Version, Generation: def.Generation, Priority: def.Priority, Created: def.Created, Since: def.Since,
-		Owner: def.Owner, r: r, localQueue: &r.lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
-		Divisible: def.Divisible, Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
+		Bound: def.Bound, Owner: def.Owner, r: r, localQueue: &r.lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
+		Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
 		Reserved: def.Reserved, Admitted: def.Admitted, Evicting: def.Evicting, Ready: def.Ready,
 	}
 	switch {
 	case def.Reserved:
 		d.rare = &rare{
-			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
 		}
 	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil || def.MinRun != 0:
 		d.rare = &rare{
-			Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Problem: def.Problem, MinRun: def.MinRun,
+			Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Divisible: def.Divisible, Problem: def.Problem, MinRun: def.MinRun,
 		}
+	case def.Divisible:
+		d.rare = &divisible
 	}
 	return d
 }
@@ -81,7 +85,7 @@ func (d *definition) workload(resources []string) Workload {
 		UID: d.r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: d.Generation,
 		LocalQueue: d.localQueue.Name, Priority: d.Priority, Created: d.Created, Since: d.Since, PodSets: d.shape.definition(resources),
 		Owner: d.Owner, Replaces: d.Replaces, VariantOf: d.VariantOf, Rank: d.Rank, Holds: d.Holds, Divisible: d.Divisible,
-		Gated: d.Gated, Problem: d.Problem, MinRun: d.MinRun, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
+		Gated: d.Gated, Problem: d.Problem, MinRun: d.MinRun, Bound: d.Bound, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,
 		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Placed: d.Placed, Delayed: d.Delayed,
 		PlaceNow: d.PlaceNow, Unhealthy: d.Unhealthy, Updates: d.Updates,
@@ -98,7 +102,7 @@ func (r *record) samePlace(a *definition) bool {
 	if b.Reserved { // its requests do not matter while it holds quota
 		return follows && b.holdsLike(a)
 	}
-	return a.localQueue == b.localQueue && follows && b.shape == r.class.shape &&
+	return a.localQueue == b.localQueue && follows && b.shape == r.class.shape && a.Bound == b.Bound &&
 		[...]bool{a.Gated, a.Resting, a.Queueable, a.Divisible} == [...]bool{b.Gated, b.Resting, b.Queueable, b.Divisible} && sameProblem(a.Problem, b.Problem)
 }
 

@@ -53,6 +53,11 @@ type Queue struct {
 	DelayFlavors []string `json:",omitempty"`
 	// PlacedElsewhere: pods run in other clusters, and get no places here.
 	PlacedElsewhere bool `json:",omitempty"`
+	// Backfill: its first blocked workload gets a reserved start, before which others start if they do not move it. It has no effect where
+	// UsageBased, Checked or with Variants. Checked: workloads are admitted some time after they got their quota, so no bound of their runs is
+	// known before.
+	Backfill bool `json:",omitempty"`
+	Checked  bool `json:",omitempty"`
 	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
 	UsageBased bool `json:",omitempty"`
 	// Variants: jobs are queued as variants, one for each flavor. A job that runs on one may migrate to those with a Rank below MigratesTo.
@@ -135,6 +140,8 @@ type Workload struct {
 	Gated bool
 	// MinRun is how long it runs at least before it is preempted, unless no other victims suffice; 0 for no time.
 	MinRun workload.Instant `json:",omitempty"`
+	// Bound is how long it runs at most from its reservation on, or will run from one; 0 for no bound.
+	Bound workload.Instant `json:",omitempty"`
 	// Problem is why it cannot be admitted whatever quota is free; nil for none.
 	Problem *workload.Problem
 	// Resting: it is backed off: it will be pending, but not before a time that the caller knows.

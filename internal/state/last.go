@@ -142,7 +142,7 @@ func (l *Last) Attempt() (*trace.Attempt, bool) {
 		return nil, false
 	}
 	attempt.Workload, attempt.UID, attempt.Queue, attempt.Priority = l.wl.Key, l.wl.UID, l.queue.Name, l.wl.Priority
-	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims = l.verdict, l.reason, l.note, l.victims
+	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims, attempt.Start = l.verdict, l.reason, l.note, l.victims, l.start
 	return attempt, true
 }
 

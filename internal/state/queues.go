@@ -258,6 +258,7 @@ func (e SetQueue) apply(s *State) {
 	have.def, have.published.def = def, new(def)
 	keepDefinition(&s.defined.queues, &definedQueue{q.Index, have.published.def}, true, compareIndexes)
 	q.Closed, q.Strict, q.Namespaces, q.UsageBased = s.closed(&def), def.Strict, def.Namespaces, def.UsageBased
+	q.Backfill = s.backfills(&def)
 	q.Policy, q.Preemption, q.Groups = def.Fungibility, def.Preemption, s.groups(def.Groups)
 	q.DelayAll, q.DelayFlavors = def.DelayAll, def.DelayFlavors
 	s.setShares(have)
@@ -271,8 +272,33 @@ func (e SetQueue) apply(s *State) {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
+	s.countBackfilling(!fresh && s.backfills(&before), q.Backfill)
+	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Checked != before.Checked || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
 		s.reroute(s.leadingTo(def.Name))
+	}
+}
+
+// backfills reports whether a queue reserves starts. An order by usage changes with every admission, and checks and variants decide later than
+// the engine what starts.
+func (s *State) backfills(def *Queue) bool {
+	return (def.Backfill || s.options.Backfill) && !def.UsageBased && !def.Checked && !def.Variants
+}
+
+// countBackfilling counts the queues that reserve starts, given whether one is one of them before and after a change. Bounds matter to the classes
+// of workloads while there are any.
+func (s *State) countBackfilling(before, after bool) {
+	was := s.backfilling > 0
+	if before {
+		s.backfilling--
+	}
+	if after {
+		s.backfilling++
+	}
+	if was == (s.backfilling > 0) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+		s.reroute(s.leadingTo(name))
 	}
 }
 
@@ -319,6 +345,7 @@ func (e DeleteQueue) apply(s *State) {
 		}
 	}
 	delete(s.queues, name)
+	s.countBackfilling(have.q.Backfill, false)
 	for _, l := range s.leadingTo(name) {
 		l.ranked = nil
 	}

@@ -52,11 +52,12 @@ type said struct {
 	reason  trace.Reason
 	note    string
 	victims []trace.Victim
+	start   *trace.Start
 }
 
-// plain reports whether two decisions are equal and have no victims; nil equals none.
+// plain reports whether two decisions are equal, without victims and start; nil equals none.
 func (s *said) plain(o *said) bool {
-	return s != nil && s.verdict == o.verdict && s.reason == o.reason && s.note == o.note && len(s.victims)+len(o.victims) == 0
+	return s != nil && s.verdict == o.verdict && s.reason == o.reason && s.note == o.note && len(s.victims)+len(o.victims) == 0 && s.start == nil && o.start == nil
 }
 
 func (e SetWorkload) apply(s *State) {
@@ -84,6 +85,7 @@ func (s *State) setWorkload(def *Workload) {
 	}
 	if s.stays(r, def, before) {
 		r.wl.MinRun = def.MinRun
+		s.world.SetBound(r.wl, s.bound(r, r.in))
 		if p := s.replacedSlice(r); def.Admitted != before.Admitted && p != nil && s.quotaOf(p) == s.quotaOf(r) { // it replaces p now
 			s.charge(r)
 			s.updateRelated(r, nil)
@@ -348,7 +350,7 @@ func (s *State) place(r *record, had *cycle.Queue) {
 	}
 	if q != nil && !r.def.Resting {
 		r.in = q.q
-		r.wl.Queue = q.q.Index
+		r.wl.Queue, r.wl.Bound = q.q.Index, s.bound(r, q.q)
 		s.world.Enqueue(r.wl)
 	}
 	switch {
@@ -400,6 +402,15 @@ func (s *State) notice(r *record, q *queue, attempt trace.Attempt) {
 	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: attempt.Queue, Attempt: &attempt})
 }
 
+// bound returns the upper bound of the run of a record in a queue, nil for none. Before its reservation is written, no end is known of a
+// workload that has to pass checks.
+func (s *State) bound(r *record, q *cycle.Queue) workload.Instant {
+	if q != nil && !r.def.Reserved && s.byIndex[q.Index].def.Checked {
+		return 0
+	}
+	return r.def.Bound
+}
+
 // intern makes the core's value of a record's definition. The progress of its search for
 // flavors is kept if its class is the same.
 func (s *State) intern(r *record) {
@@ -412,7 +423,7 @@ func (s *State) intern(r *record) {
 	*r.wl = workload.Workload{
 		UID: r.first.UID, Key: r.first.Key, Record: r.first.Record, Queue: -1, Priority: def.Priority, Since: def.Since,
 		PodSets: r.class.shape.podSets, Class: r.class.id, Line: r.class.line, Space: r.class.space, Gated: def.Gated, MayReplace: def.Replaces != "",
-		Variant: def.VariantOf != "", Problem: def.Problem, MinRun: def.MinRun,
+		Variant: def.VariantOf != "", Problem: def.Problem, MinRun: def.MinRun, Bound: def.Bound,
 	}
 	if old != nil && was == r.class {
 		r.wl.Scan = old.Scan

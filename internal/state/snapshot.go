@@ -47,6 +47,7 @@ type WorkloadMemory struct {
 	Reason  trace.Reason   `json:",omitempty"`
 	Note    string         `json:",omitempty"`
 	Victims []trace.Victim `json:",omitempty"`
+	Start   *trace.Start   `json:",omitempty"`
 }
 
 // Checkpoint is a State at one moment: copies of what changes, and references to what does not.
@@ -166,7 +167,7 @@ func (c *Checkpoint) memory(w *workloadCheckpoint) WorkloadMemory {
 		}
 	}
 	if w.said != nil {
-		m.Verdict, m.Reason, m.Note, m.Victims = w.said.verdict, w.said.reason, w.said.note, w.said.victims
+		m.Verdict, m.Reason, m.Note, m.Victims, m.Start = w.said.verdict, w.said.reason, w.said.note, w.said.victims, w.said.start
 	}
 	return m
 }
@@ -246,7 +247,7 @@ func (s *State) workload(uid string) *workload.Workload {
 func (s *State) recall(m *WorkloadMemory) error {
 	r := s.newRecord(m.Def.UID, m.Def.Key())
 	if m.Verdict != "" {
-		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims})
+		s.say(r, said{m.Verdict, m.Reason, m.Note, m.Victims, m.Start})
 	}
 	s.define(r, &m.Def)
 	rare := &rareCheckpoint{assumed: m.Assumed, at: m.At, since: m.Since, priority: m.Priority, evicting: m.Evicting}
@@ -271,7 +272,7 @@ func (s *State) recallPlace(r *record, rare *rareCheckpoint, queue func(int32) s
 		return fmt.Errorf("it was admitted to ClusterQueue %s, which is not there", name)
 	}
 	r.wl.Queue, r.wl.ReservedAt, r.wl.Evicting = q.q.Index, rare.at, rare.evicting
-	r.wl.Priority, r.wl.Since = rare.priority, rare.since
+	r.wl.Priority, r.wl.Since, r.wl.Bound = rare.priority, rare.since, s.bound(r, q.q)
 	s.charge(r)
 	s.updateRelated(r, nil)
 	return nil

@@ -45,6 +45,7 @@ type State struct {
 	lastLine    int32
 	notices     []cycle.Decision // reasons known without an evaluation
 	touched     []*seen
+	backfilling int  // the number of queues with Backfill
 	reshare     bool // an edit may have changed any fair share
 	lastSaid    *said
 	accounts    accounts
@@ -114,6 +115,8 @@ type Options struct {
 	Topology *topology.Gates `json:",omitempty"`
 	// Sharing is the rates of admission fair sharing; nil is without. spec: 20 §4.4.
 	Sharing *sharing.Rates `json:",omitempty"`
+	// Backfill: all queues reserve starts, as with Queue.Backfill.
+	Backfill bool `json:",omitempty"`
 	// FailFast evicts a workload whose failed node has no replacement now. spec: 20 §4.9.
 	FailFast bool `json:",omitempty"`
 }
@@ -228,7 +231,7 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		rec := s.byNumber.record(d.Workload.Record)
-		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims})
+		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims, d.Attempt.Start})
 		if d.Attempt.Verdict == trace.Admitted {
 			rec.got = d.Admitted
 		}

@@ -40,6 +40,7 @@ func StateOptions(o *options.Options) state.Options {
 	out.FungibilityOff = !on(feature.FlavorFungibility)
 	out.BlockAdmission = o.PodsReady.Enabled && o.PodsReady.BlockAdmission
 	out.PartialAdmission = on(feature.PartialAdmission)
+	out.Backfill = o.Backfill
 	if on(feature.TopologyAwareScheduling) {
 		out.PlaceAgain = on(feature.TASRecomputeAssignmentWithinSchedulingCycle)
 		gates := topology.DefaultGates()

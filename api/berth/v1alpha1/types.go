@@ -71,6 +71,13 @@ const ExpectedRunSecondsKey = "berth.dev/expected-run-seconds"
 // quota it is preempted last, when no other victims suffice. The configuration bounds it, and is 0 by default: preemption.maxMinRunTime.
 const MinRunSecondsKey = "berth.dev/min-run-seconds"
 
+// BackfillKey is an annotation of a ClusterQueue. With BackfillEasy its first blocked Workload gets a reserved start, and others start before
+// it only if they do not move that.
+const BackfillKey = "berth.dev/backfill"
+
+// BackfillEasy is the value of BackfillKey, and of scheduling.backfill in the configuration.
+const BackfillEasy = "easy"
+
 // ExpectedStart is when a pending Workload is expected to start.
 type ExpectedStart struct {
 	// P10, P50 and P90 are the times before which it starts with a probability of 10, 50 and 90 percent; absent if they are after Until.

@@ -101,6 +101,11 @@ type Configuration struct {
 	// +optional
 	Preemption *Preemption `json:"preemption,omitempty"`
 
+	// Scheduling configures how Workloads are admitted. Not in upstream's
+	// file.
+	// +optional
+	Scheduling *Scheduling `json:"scheduling,omitempty"`
+
 	// VisibilityServer is the listener of the aggregated visibility API.
 	// +optional
 	VisibilityServer *VisibilityServer `json:"visibilityServer,omitempty"`
@@ -113,6 +118,17 @@ type Configuration struct {
 	// file.
 	// +optional
 	Trainer *Trainer `json:"trainer,omitempty"`
+}
+
+// Scheduling configures how Workloads are admitted.
+type Scheduling struct {
+	// Backfill is what the annotation berth.dev/backfill is for one
+	// ClusterQueue, for all: easy reserves a start for the first blocked
+	// Workload of each, and others start before it only if they do not move
+	// that. ClusterQueues with admission checks, admission fair sharing or
+	// concurrent admission are left out. Default: none.
+	// +optional
+	Backfill string `json:"backfill,omitempty"`
 }
 
 // Preemption configures which Workloads are preempted.

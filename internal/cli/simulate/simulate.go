@@ -44,8 +44,8 @@ other objects in it do not matter. --live reads them from the cluster of your ku
 or that replace those of the same name, and settings of the manager (apiVersion config.kueue.x-k8s.io/v1beta2), or one of the two.
 
 A trace is CSV, or the Standard Workload Format if its name ends in .swf. The first line of CSV names the columns: submit and run in seconds
-(submit may be a date); optional are name, queue (as namespace/name), class, priority, pods and owner; every other column is a resource, with
-the request of one pod:
+(submit may be a date); optional are name, queue (as namespace/name), class, priority, pods, owner and limit, the time limit in seconds
+that stops a job; every other column is a resource, with the request of one pod:
 
   submit,run,queue,pods,nvidia.com/gpu
   0,3600,research/research,4,8

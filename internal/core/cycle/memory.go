@@ -44,6 +44,7 @@ type QueueMemory struct {
 	Prioritized     string                 `json:"Sticky,omitempty"`
 	Nomination      *NominationMemory      `json:"Claim,omitempty"`
 	HeadReservation *HeadReservationMemory `json:"Stand,omitempty"`
+	Start           *StartMemory           `json:",omitempty"`
 	// Unevaluated: its tree is touched, and its head was not evaluated since.
 	Unevaluated bool `json:",omitempty"`
 }
@@ -81,6 +82,17 @@ type HeadReservationMemory struct {
 	Level    int
 	ledger.Usage
 	Rest [][]ledger.Item `json:",omitempty"`
+}
+
+// StartMemory is about the reserved start of the first blocked workload of a queue.
+type StartMemory struct {
+	UID string
+	At  workload.Instant `json:",omitempty"`
+	ledger.Usage
+	Rest    [][]ledger.Item `json:",omitempty"`
+	Level   int             `json:",omitempty"`
+	Ends    int             `json:",omitempty"`
+	Overdue bool            `json:",omitempty"`
 }
 
 // ScanMemory is about where a search for flavors resumes.
@@ -200,6 +212,9 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 		if s.replaces != nil && s.replaces.Reserved {
 			m.HeadReservation.Replaces = s.replaces.UID
 		}
+	}
+	if s := q.start; s != nil {
+		m.Start = &StartMemory{s.wl.UID, s.at, s.usage, w.Ledger.Remember(s.usage), s.level, s.ends, s.overdue}
 	}
 	return m
 }
@@ -336,6 +351,10 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	var s *headReservation
 	if m.HeadReservation != nil {
 		s = &headReservation{get(m.HeadReservation.UID), m.HeadReservation.Level, w.Ledger.Recall(m.HeadReservation.Usage, m.HeadReservation.Rest), get(m.HeadReservation.Replaces)}
+	}
+	if b := m.Start; b != nil {
+		q.start = &start{wl: get(b.UID), at: b.At, usage: w.Ledger.Recall(b.Usage, b.Rest), level: b.Level, ends: b.Ends, overdue: b.Overdue}
+		w.starters = append(w.starters, q)
 	}
 	if missing != nil {
 		return missing

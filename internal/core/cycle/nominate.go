@@ -335,6 +335,7 @@ func (w *World) Explain(wl *workload.Workload) *trace.Attempt {
 func (c *round) record(e *entry) *trace.Attempt {
 	l := c.blankRecord(e)
 	c.detail(l, e)
+	l.Start = e.q.startOf(e.wl)
 	return l
 }
 

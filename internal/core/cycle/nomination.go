@@ -45,6 +45,7 @@ type booking struct {
 	q        *Queue
 	usage    ledger.Usage
 	replaces *workload.Workload // no candidate for preemption meanwhile, or nil
+	waits    bool               // for a head that waits for quota, see reserve
 }
 
 func (q *Queue) holdsQuota() bool { return q.nomination != nil || q.headReservation != nil }
@@ -250,6 +251,11 @@ func (c *round) preempt(e *entry) {
 		c.skip(e, why)
 		return
 	}
+	if by, _ := c.heldBy(e); by != nil {
+		c.putBack(e.q)
+		c.holdBack(e, by)
+		return
+	}
 	if c.retract(e); len(e.targets) == 0 {
 		c.startAfterRetraction(e)
 		return
@@ -274,6 +280,7 @@ func (c *round) evict(e *entry) {
 	c.hold(e, e.targets)
 	var evict []preempt.Victim
 	record := c.record(e)
+	record.Start = nil // it starts as soon as they have left
 	record.Victims = make([]trace.Victim, 0, len(e.targets))
 	for _, v := range e.targets {
 		victim := trace.Victim{Key: v.Workload.Key, UID: v.Workload.UID, Queue: c.w.byNode[v.Node].Name, Reason: v.Reason}
@@ -374,6 +381,7 @@ func (c *round) reserve(e *entry) {
 		held = held.Beyond(e.replaces.Usage)
 	}
 	c.book(e.q, held.WithQuota(usage), nil)
+	c.booked[len(c.booked)-1].waits = true
 }
 
 // reservable is how much of u a waiting head may keep: its own quota or, if it borrows, all

@@ -107,6 +107,7 @@ func (w *World) changedSharing() {
 			w.changes++
 			t.version = w.changes
 			w.touch(t)
+			w.wakeStarts(t)
 		}
 	}
 }

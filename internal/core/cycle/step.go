@@ -86,6 +86,9 @@ type entry struct {
 	recomputed Recomputed
 	passedOver bool
 
+	again      bool // a follower of it lost quota that is kept for another head in this cycle only
+	keepsStart bool // it stays the workload for which its queue reserves a start
+
 	evictsMore bool                 // it needs more victims than its nomination has
 	forecast   bool                 // a follower: no decision is made about it in this cycle
 	behind     []*workload.Workload // the followers after it
@@ -105,6 +108,7 @@ type scratch struct {
 	fair       order.Tournament
 	at         *entry // the one being nominated
 	fallback   flavor.Assignment
+	later      flavor.Assignment // at the start of a head
 	first      flavor.Assignment
 	wants      []workload.Want
 	scaled     []workload.PodSet
@@ -140,7 +144,7 @@ func (w *World) entry(q *Queue, wl *workload.Workload) *entry {
 type round struct {
 	w         *World
 	now       workload.Instant
-	decisions []Decision // of this cycle, one for each queue
+	decisions []Decision // of this cycle: one for each queue, and of followers
 	entries   []*entry
 	trees     []*tree // whose nominations are booked
 	victims   []removedVictim
@@ -148,13 +152,14 @@ type round struct {
 	booked    []booking
 	skipped   []skippedHead
 	passing   bool // some quota was kept from others in this cycle only
+	followers int  // how many followers of blocked heads were evaluated
 	ahead     lookahead
 }
 
 // run runs one cycle, and returns its decisions.
 func (c *round) run(queues []*Queue) []Decision {
 	c.decisions = c.w.decided.alloc(len(queues))[:0]
-	c.entries, c.trees, c.skipped, c.passing = c.entries[:0], c.trees[:0], c.skipped[:0], false
+	c.entries, c.trees, c.skipped, c.passing, c.followers = c.entries[:0], c.trees[:0], c.skipped[:0], false, 0
 	for _, q := range queues {
 		q.round = c.w.cycle(q.tree)
 		q.evaluated = q.Pending.Head()
@@ -176,6 +181,7 @@ func (c *round) run(queues []*Queue) []Decision {
 			c.handleHead(e)
 		}
 	}
+	c.admitFollowers()
 	c.undo()
 	c.requeueRetracted()
 	for _, l := range c.skipped {
@@ -193,6 +199,11 @@ func (c *round) run(queues []*Queue) []Decision {
 		}
 		c.w.activate(q) // the line may have a new head
 	}
+	for _, e := range c.entries {
+		if e.again {
+			e.q.evaluated = nil
+		}
+	}
 	c.w.spare = append(c.w.spare, c.entries...)
 	return c.decisions
 }
@@ -204,6 +215,9 @@ func (c *round) handleHead(e *entry) {
 		return
 	}
 	c.process(e)
+	if s := e.q.start; s != nil && s.wl == e.wl && !e.keepsStart {
+		c.w.setStart(e.q, nil)
+	}
 	c.announceChange(e)
 }
 
@@ -280,11 +294,7 @@ func (c *round) process(e *entry) {
 	}
 	switch {
 	case e.got.Mode == flavor.NoFit:
-		if c.searchContinues(e) {
-			c.wait(e, e.got.Reason, "")
-			return
-		}
-		c.setInadmissible(e, e.got.Reason, "")
+		c.waitWithoutFlavors(e)
 	case e.got.Mode == flavor.Fit && e.postponed:
 		c.postpone(e)
 	case e.got.Mode == flavor.Fit:
@@ -299,6 +309,18 @@ func (c *round) process(e *entry) {
 	}
 }
 
+// waitWithoutFlavors refuses a head that no flavors fit.
+func (c *round) waitWithoutFlavors(e *entry) {
+	if c.searchContinues(e) {
+		c.wait(e, e.got.Reason, "")
+		return
+	}
+	if e.got.Reason == trace.TopologyPlacementFailed || e.got.Reason == trace.WaitingForQuota {
+		c.findStart(e)
+	}
+	c.setInadmissible(e, e.got.Reason, "")
+}
+
 // waitWithoutVictims refuses a head that would have to preempt and has no victims.
 func (c *round) waitWithoutVictims(e *entry) {
 	c.w.placeEmpty(e)
@@ -309,7 +331,9 @@ func (c *round) waitWithoutVictims(e *entry) {
 		c.wait(e, e.shortage(), e.note)
 		return
 	}
-	c.reserve(e)
+	if !c.findStart(e) {
+		c.reserve(e)
+	}
 	c.setInadmissible(e, e.shortage(), e.note)
 }
 
@@ -343,7 +367,7 @@ func (c *round) searchContinues(e *entry) bool {
 		return false
 	}
 	e.wl.Scan.Rounds = rounds
-	e.q.evaluated = nil
+	e.q.evaluated, e.keepsStart = nil, true
 	c.w.setHeld(e.q, e.q.nomination, e.hadHeadReservation)
 	return true
 }
@@ -445,6 +469,7 @@ func (c *round) decide(e *entry, d Decision) {
 // evaluated again when the quota that they hold changes.
 func (c *round) skip(e *entry, why skipped) {
 	c.restoreNomination(e)
+	e.keepsStart = true
 	if c.w.KeepScan {
 		c.remember(e)
 	} else {
@@ -479,7 +504,7 @@ type skippedHead struct {
 // setSkippedInadmissible makes a skipped head inadmissible if the quota left is too little for
 // it. Another evaluation would find just that, so the record is completed accordingly.
 func (c *round) setSkippedInadmissible(l skippedHead) bool {
-	if l.q.Strict || l.q.holdsQuota() || l.preempts() {
+	if l.q.Strict || l.q.Backfill || l.q.holdsQuota() || l.preempts() {
 		return false
 	}
 	wants := c.w.wanted(l.entry)
@@ -501,8 +526,13 @@ func (c *round) setSkippedInadmissible(l skippedHead) bool {
 // by a victim.
 func (c *round) admit(e *entry) {
 	fits := func(u ledger.Usage) bool { return c.fits(e.q, u, e.replaces) && c.fitsForReal(e, u) }
-	if !fits(e.got.Usage) && !c.placeAgain(e) {
+	if !fits(e.got.Usage) && !c.fitsWhenDue(e) && !c.placeAgain(e) {
 		c.skip(e, lost(e, fits))
+		return
+	}
+	by, ahead := c.heldInAll(e)
+	if by != nil {
+		c.holdBack(e, by)
 		return
 	}
 	w := c.w
@@ -521,6 +551,9 @@ func (c *round) admit(e *entry) {
 	e.wl.Scan = nil
 	d := Decision{Admitted: e.got.Holding(), Attempt: c.blankRecord(e)}
 	d.Attempt.Verdict, d.Attempt.Refusals, d.Attempt.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
+	if ahead {
+		d.Attempt.Note = c.backfilled(e.wl)
+	}
 	e.wl.Usage, e.wl.ReservedAt, e.wl.Evicting = d.Admitted.Usage, c.now, false
 	if e.replaces != nil && e.replaces.Reserved && !c.isRetracted(e.replaces) {
 		d.Replaced = e.replaces

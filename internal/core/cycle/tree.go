@@ -18,6 +18,7 @@ type tree struct {
 	ran     int      // cycles since the last step that left nothing to do
 	holding int      // how many of its queues hold quota: nominations and head reservations
 	shares  bool     // some of its queues share capacity with other trees
+	ends    *endings // nil if none of its queues reserves starts
 
 	// A run is the cycles until no head has anything new to try.
 	runSince  workload.Instant // the end of the first step that interrupted it; 0 is none
@@ -44,7 +45,7 @@ func (t *tree) remove(q *Queue) {
 
 // consistOf replaces the queues of the tree.
 func (t *tree) consistOf(queues []*Queue) {
-	t.queues, t.name = queues, ""
+	t.queues, t.name, t.ends = queues, "", nil
 	t.findSharing()
 	for i, q := range queues {
 		if i == 0 || q.Name < t.name {
@@ -53,9 +54,20 @@ func (t *tree) consistOf(queues []*Queue) {
 	}
 }
 
-// findSharing recomputes whether the tree shares capacity.
+// findSharing recomputes whether the tree shares capacity, and whether it reserves starts.
 func (t *tree) findSharing() {
 	t.shares = slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Shares })
+	switch starts := slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Backfill }); {
+	case !starts:
+		t.ends = nil
+	case t.ends == nil:
+		t.ends = &endings{}
+	}
+	for _, q := range t.queues {
+		if !q.Backfill {
+			q.start = nil
+		}
+	}
 }
 
 // Edited notes that queues, cohorts or flavors changed. A coming Step evaluates again all
@@ -183,6 +195,9 @@ func (w *World) wakeEdited(now workload.Instant) (next workload.Instant) {
 		w.changes++
 		t.version = w.changes
 		for _, q := range t.queues {
+			if !w.open(q) {
+				q.start = nil
+			}
 			q.Pending.WakeAll()
 			w.activate(q)
 		}

@@ -25,6 +25,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	w.checkNominations()
 	var r Result
 	w.expireNominations(now)
+	w.expireStarts(now)
 	r.Next = w.wakeEdited(now)
 	w.round.now, w.treeCycles, w.work = now, w.treeCycles[:0], 0
 	w.touchSharing()
@@ -40,7 +41,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		w.endCycles()
 		w.sweepMeasures()
 	}
-	r.Next = earlier(r.Next, w.expireNominations(now))
+	r.Next = earlier(earlier(r.Next, w.expireNominations(now)), w.expireStarts(now))
 	w.inOrder(&r)
 	r.Retracted, w.revoked = w.revoked, nil
 	return r
@@ -95,7 +96,7 @@ func (w *World) run(trees *[]*tree, until int) {
 		}
 		visited := w.victims.Visited
 		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
-		w.work += len(queues) + (w.victims.Visited-visited)/candidatesPerUnit
+		w.work += len(queues) + w.round.followers + (w.victims.Visited-visited)/candidatesPerUnit
 	}
 }
 

@@ -65,6 +65,7 @@ type World struct {
 	touched  []*tree  // with something new to try
 	due      []*tree  // edited, and not evaluated since
 	holders  []*Queue // a superset of the queues with nominations that can expire
+	starters []*Queue // a superset of the queues with reserved starts whose time is to come
 	patterns order.Patterns
 	watchers [][]*Queue // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
 	// sweptMeasures is how many measures there were after the last sweep.
@@ -93,6 +94,8 @@ type Queue struct {
 	Closed     string
 	Strict     bool // the head blocks the workloads behind it
 	UsageBased bool // the order is that of the standings of its LocalQueue lines first
+	// Backfill: its first blocked workload gets a reserved start, and others may start before it if they do not move that.
+	Backfill   bool
 	Namespaces []workload.Term
 	Groups     []flavor.Group
 	Policy     flavor.Fungibility
@@ -111,6 +114,7 @@ type Queue struct {
 	now             figures
 	nomination      *nomination
 	headReservation *headReservation
+	start           *start // of its first blocked workload
 
 	round            uint64             // the last cycle in which its head was evaluated
 	evaluated        *workload.Workload // the head at the last evaluation
@@ -154,6 +158,9 @@ func (w *World) RemoveQueue(q *Queue) []*workload.Workload {
 		w.Release(wl)
 	}
 	w.setHeld(q, nil, nil)
+	if q.start != nil {
+		w.setStart(q, nil)
+	}
 	w.Queues[q.Index], w.byNode[q.Node] = nil, nil
 	q.tree.remove(q)
 	w.changed(q)
@@ -187,6 +194,9 @@ func (w *World) Enqueue(wl *workload.Workload) {
 	w.applyEdits()
 	q := w.Queues[wl.Queue]
 	q.Pending.Add(wl, q.Strict || wl.MayReplace)
+	if q.Strict && q.start != nil {
+		q.evaluated = nil // it may be admitted before the head
+	}
 	w.activate(q)
 }
 
@@ -204,6 +214,9 @@ func (w *World) Dequeue(wl *workload.Workload) {
 	if headReservation != nil && headReservation.wl == wl {
 		headReservation = nil
 	}
+	if q.start != nil && q.start.wl == wl {
+		w.setStart(q, nil)
+	}
 	if nomination != q.nomination || headReservation != q.headReservation {
 		w.setHeld(q, nomination, headReservation)
 		w.changed(q)
@@ -219,7 +232,9 @@ func (w *World) Reserve(wl *workload.Workload) {
 	w.countUnready(wl, 1)
 	q.holders.Add(wl)
 	w.Ledger.Charge(q.Node, wl.Usage)
+	q.tree.ends.add(wl)
 	w.changed(q)
+	w.wakeStarts(q.tree)
 	if wl.Usage.Shares() {
 		w.changedSharing() // heads elsewhere that lost a place to it are evaluated again
 	}
@@ -233,10 +248,12 @@ func (w *World) Release(wl *workload.Workload) {
 	w.applyEdits()
 	q := w.Queues[wl.Queue]
 	q.holders.Remove(wl)
+	q.tree.ends.drop(wl)
 	w.countUnready(wl, -1)
 	wl.Reserved = false
 	w.Ledger.Return(q.Node, wl.Usage, q.usages)
 	w.changed(q)
+	w.wakeStarts(q.tree)
 	w.wake(q.tree, wl.Usage)
 	w.wakeSharing(wl.Usage)
 }
@@ -264,8 +281,10 @@ func (w *World) Written(wl *workload.Workload, at workload.Instant) {
 	}
 	q := w.Queues[wl.Queue]
 	q.holders.Remove(wl)
+	q.tree.ends.drop(wl)
 	wl.ReservedAt = at
 	q.holders.Add(wl)
+	q.tree.ends.add(wl)
 }
 
 // Wakes returns how many classes releases have activated, and how many of them in vain, in all queues there are.

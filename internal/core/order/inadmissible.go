@@ -264,6 +264,13 @@ func (p *Pending) WakeNext(now Figures) bool {
 	}
 }
 
+// Wake activates the class of w, which is inadmissible, whether or not its conditions hold.
+func (p *Pending) Wake(w *workload.Workload) {
+	c := p.classes[w.Class]
+	p.withdraw(c)
+	p.activate(c)
+}
+
 // replaceCondition replaces the condition at an index, if its offer still lacks another want,
 // with one on that want, and reports whether it did.
 func (p *Pending) replaceCondition(c *class, at int, wants []workload.Want, now Figures) bool {

@@ -77,6 +77,11 @@ func (l *Attempt) Hash(h *Hash) {
 	for _, fr := range l.WakesOn {
 		h.Number(int64(max(fr, -1))) // the numbers of measures depend on the explanations in between
 	}
+	if s := l.Start; s != nil {
+		h.Number(s.At)
+		h.Number(int64(s.Ends))
+		h.flag(s.Overdue)
+	}
 }
 
 func (r *Refusal) hash(h *Hash) {

@@ -254,8 +254,32 @@ type Attempt struct {
 	Refusals             []Refusal
 	Victims              []Victim
 	WakesOn              []resource.FR       // the FRs whose release causes another evaluation
-	Table                *resource.PairNames `json:"-"` // of the FRs
+	Start                *Start              `json:",omitempty"` // of a waiting workload for which one is reserved; shared
+	Table                *resource.PairNames `json:"-"`          // of the FRs
 }
+
+// Start is the time by which a waiting workload starts, if the running ones end within their time limits.
+type Start struct {
+	At   int64 // nanoseconds since the Unix epoch
+	Ends int   // how many workloads reach their limits up to then
+	// Overdue: the time has passed, and some of them have not stopped yet.
+	Overdue bool `json:",omitempty"`
+}
+
+// String is a clause, without a full stop.
+func (s *Start) String() string {
+	if s.Overdue {
+		return "it starts as soon as the workloads have stopped that reached their time limits by " + Time(s.At)
+	}
+	limits := " have reached their time limits"
+	if s.Ends == 1 {
+		limits = " has reached its time limit"
+	}
+	return "it starts by " + Time(s.At) + ", when " + plural(s.Ends, "workload") + limits
+}
+
+// Time is a time in UTC, of nanoseconds since the Unix epoch, up to a second.
+func Time(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
 // Clone returns a copy in memory of its own, which refers to the same Reach, Placement and Victims.
 func (l *Attempt) Clone() *Attempt {
@@ -281,6 +305,9 @@ func (l *Attempt) Sentence() string {
 	why := l.Note
 	if why == "" {
 		why = l.shortfalls()
+	}
+	if l.Start != nil {
+		why += "; " + l.Start.String()
 	}
 	if l.Reason == ExceedsMaxQuota && len(l.WakesOn) == 0 {
 		return why + "; it can start only if quota is raised or its requests are lowered"
@@ -367,6 +394,9 @@ func (l *Attempt) String() string {
 	b.WriteByte('\n')
 	if l.Note != "" {
 		fmt.Fprintf(&b, "  %s\n", l.Note)
+	}
+	if l.Start != nil {
+		fmt.Fprintf(&b, "  %s\n", l.Start)
 	}
 	for _, ps := range l.PodSets {
 		if ps.Placement != nil {

@@ -38,18 +38,28 @@ type Workload struct {
 	Gated bool
 	// MayReplace: it is a slice of a job that may replace an earlier one.
 	MayReplace bool
-	// Replaces is that earlier slice, during an evaluation: its usage counts as the workload's
-	// own. spec: 20 §4.11.
-	Replaces *Workload
-
 	// Variant: it is one of the variants of a job, of which one is admitted. spec: 20 §4.13.
 	Variant bool
+	// Replaces is the slice that it may replace, during an evaluation: its usage counts as the workload's
+	// own. spec: 20 §4.11.
+	Replaces *Workload
 
 	// Problem is why it cannot be admitted whatever quota is free, nil for none.
 	Problem *Problem
 
 	// MinRun is how long it runs at least before it is preempted, unless no other victims suffice; 0 for no time.
 	MinRun Instant
+
+	// Bound is how long it runs at most from its reservation on, or will run from one; 0 for no bound.
+	Bound Instant
+}
+
+// End is when a workload that holds quota ends at the latest, 0 if that is not known.
+func (w *Workload) End() Instant {
+	if w.Bound == 0 || w.ReservedAt == 0 {
+		return 0
+	}
+	return w.ReservedAt + w.Bound
 }
 
 // Early reports whether a workload that holds quota has run for less than its MinRun at a time. An admission that may still be retracted has

@@ -21,14 +21,14 @@ import (
 )
 
 // columns are the columns of a CSV trace that name no resource.
-var columns = []string{"submit", "run", "name", "queue", "class", "priority", "pods", "owner"}
+var columns = []string{"submit", "run", "name", "queue", "class", "priority", "pods", "owner", "limit"}
 
 // most is the largest time in seconds, a century.
 const most = 100 * 365 * 24 * 3600
 
 // ReadCSV reads a trace with a header: submit and run in seconds, or submit as RFC 3339; optional are name, queue (name or namespace/name),
-// class, priority, pods and owner; every other column is a resource, with the request of one pod as Kubernetes writes it. An error names
-// the line and the column.
+// class, priority, pods, owner and limit, the time limit in seconds that stops a job; every other column is a resource, with the request of
+// one pod as Kubernetes writes it. An error names the line and the column.
 func ReadCSV(source string, from io.Reader) ([]Job, error) {
 	in := csv.NewReader(from)
 	in.ReuseRecord, in.TrimLeadingSpace = true, true
@@ -106,36 +106,46 @@ func (r *csvReader) job(row []string) (j Job, err error) {
 		if value == "" && column != "submit" && column != "run" {
 			continue
 		}
-		switch column {
-		case "submit":
-			j.Submit, err = r.submit(value)
-		case "run":
-			j.Run, err = r.time(column, value)
-		case "name":
-			j.Name = value
-		case "class":
-			j.Class = value
-		case "queue":
-			j.setQueue(value)
-		case "priority":
-			j.Priority, err = r.number(column, value, math.MinInt32, math.MaxInt32)
-		case "pods":
-			var n int64
-			n, err = r.number(column, value, 1, 1_000_000)
-			j.Pods = int32(n)
-		case "owner":
-			j.Owner, err = r.number(column, value, 0, math.MaxInt64)
-		default:
-			err = r.request(&j, column, value)
-		}
-		if err != nil {
+		if err := r.set(&j, column, value); err != nil {
 			return j, err
 		}
+	}
+	if j.Limit > 0 {
+		j.Run = min(j.Run, j.Limit)
 	}
 	if len(j.PerPod) == 0 {
 		return j, fmt.Errorf("%s:%d: the job requests nothing: add a column such as cpu or nvidia.com/gpu", r.source, r.line)
 	}
 	return j, nil
+}
+
+// set sets what a column is about.
+func (r *csvReader) set(j *Job, column, value string) (err error) {
+	switch column {
+	case "submit":
+		j.Submit, err = r.submit(value)
+	case "run":
+		j.Run, err = r.time(column, value)
+	case "limit":
+		j.Limit, err = r.time(column, value)
+	case "name":
+		j.Name = value
+	case "class":
+		j.Class = value
+	case "queue":
+		j.setQueue(value)
+	case "priority":
+		j.Priority, err = r.number(column, value, math.MinInt32, math.MaxInt32)
+	case "pods":
+		var n int64
+		n, err = r.number(column, value, 1, 1_000_000)
+		j.Pods = int32(n)
+	case "owner":
+		j.Owner, err = r.number(column, value, 0, math.MaxInt64)
+	default:
+		err = r.request(j, column, value)
+	}
+	return err
 }
 
 // setQueue takes a name, or namespace/name.

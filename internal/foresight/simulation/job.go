@@ -23,6 +23,7 @@ type Job struct {
 	Priority              int64
 	Submit                workload.Instant // since the beginning
 	Run                   workload.Instant // how long it runs once it is admitted
+	Limit                 workload.Instant // the time limit that it was submitted with, at least Run; 0 for none
 	Pods                  int32
 	PerPod                []state.Request
 	// Owner is the number of the user, group or queue that the trace names, by which a caller may choose the LocalQueue.
@@ -60,7 +61,7 @@ func (j *Job) definition(number int, start workload.Instant) state.Workload {
 	}
 	return state.Workload{
 		UID: uid, Namespace: j.Namespace, Name: uid, Version: 1, Generation: 1, LocalQueue: j.LocalQueue, Priority: j.Priority,
-		Created: start + j.Submit, Since: start + j.Submit, Queueable: true,
+		Created: start + j.Submit, Since: start + j.Submit, Queueable: true, Bound: j.Limit,
 		PodSets: []state.PodSet{{Name: "main", Count: j.Pods, Requests: total, PerPod: j.PerPod, Constraints: &none}},
 	}
 }

@@ -146,8 +146,8 @@ func TestReadSWF(t *testing.T) {
 		t.Fatalf("%d left out, %v", left, err)
 	}
 	want := []Job{
-		{Name: "8", Namespace: "default", Owner: 6, Pods: 2, Submit: 10 * Second, Run: 50 * Second, PerPod: []state.Request{{Resource: "gpu", Amount: 2}}, Line: 4},
-		{Name: "7", Namespace: "default", Owner: 3, Pods: 4, Submit: 30 * Second, Run: 100 * Second, PerPod: []state.Request{{Resource: "gpu", Amount: 2}}, Line: 3},
+		{Name: "8", Namespace: "default", Owner: 6, Pods: 2, Submit: 10 * Second, Run: 50 * Second, Limit: 200 * Second, PerPod: []state.Request{{Resource: "gpu", Amount: 2}}, Line: 4},
+		{Name: "7", Namespace: "default", Owner: 3, Pods: 4, Submit: 30 * Second, Run: 100 * Second, Limit: 200 * Second, PerPod: []state.Request{{Resource: "gpu", Amount: 2}}, Line: 3},
 	}
 	if diff := cmp.Diff(want, jobs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -21,6 +21,7 @@ const (
 	swfRun       = 3
 	swfAllocated = 4
 	swfRequested = 7
+	swfTime      = 8
 	swfUser      = 11
 	swfQueue     = 14
 	swfFields    = 18
@@ -33,7 +34,8 @@ type Processor struct {
 }
 
 // ReadSWF reads a trace in the Standard Workload Format. A job gets a pod for each processor that it requested, or else was allocated. Its
-// owner is its user, or else its queue. Jobs that never ran, which have no run time or no processors, are left out, and counted.
+// owner is its user, or else its queue, and its limit the time that it requested, unless it ran for longer. Jobs that never ran, which have no run time or no
+// processors, are left out, and counted.
 func ReadSWF(source string, from io.Reader, processor Processor) (jobs []Job, left int, err error) {
 	in := bufio.NewScanner(from)
 	in.Buffer(nil, 1<<20)
@@ -85,8 +87,19 @@ func swfJob(text string) (j Job, ran bool, err error) {
 	if processors > 1_000_000 || n[swfRun] > most || n[swfSubmit] > most {
 		return j, false, errors.New("more than a million processors, or a time of more than a century")
 	}
+	run := swfInstant(n[swfRun])
 	return Job{
 		Name: fields[swfNumber], Namespace: "default", Owner: int64(owner), Pods: int32(processors),
-		Submit: workload.Instant(n[swfSubmit] * float64(Second)), Run: workload.Instant(n[swfRun] * float64(Second)),
+		Submit: swfInstant(n[swfSubmit]), Run: run, Limit: swfLimit(n[swfTime], run),
 	}, true, nil
+}
+
+func swfInstant(seconds float64) workload.Instant { return workload.Instant(seconds * float64(Second)) }
+
+// swfLimit is the time limit of a job that requested some seconds, 0 for none. Some systems let a job run on for a while.
+func swfLimit(requested float64, run workload.Instant) workload.Instant {
+	if requested <= 0 || requested > most {
+		return 0
+	}
+	return max(run, swfInstant(requested))
 }

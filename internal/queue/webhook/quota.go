@@ -14,9 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 	"github.com/berth-project/berth/internal/review"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 // Limits of a ClusterQueue over all of its groups, and of one group.
@@ -40,6 +42,7 @@ func (o Options) validateClusterQueue(_ context.Context, _ *admission.Request, o
 		lendAtMostNominal: cq.Annotations[nodequota.Annotation] == "", // a quota that follows nodes may fall below it
 	})
 	errs = append(errs, validateShare(cq.Annotations)...)
+	errs = append(errs, validateBackfill(cq)...)
 	errs = append(errs, validatePolicies(&cq.Spec)...)
 	errs = append(errs, validateWeight(cq.Spec.FairSharing)...)
 	if cq.Spec.NamespaceSelector != nil {
@@ -68,6 +71,32 @@ func validateShare(annotations map[string]string) field.ErrorList {
 		return field.ErrorList{field.Invalid(shareField, annotations[nodequota.Annotation], err.Error())}
 	}
 	return nil
+}
+
+// backfillField is the annotation by which a ClusterQueue reserves starts.
+var backfillField = field.NewPath("metadata", "annotations").Key(berthv1alpha1.BackfillKey)
+
+func validateBackfill(cq *kueue.ClusterQueue) field.ErrorList {
+	value := cq.Annotations[berthv1alpha1.BackfillKey]
+	on, err := convert.Backfill(cq)
+	if err != nil {
+		return field.ErrorList{field.Invalid(backfillField, value, err.Error())}
+	}
+	if !on {
+		return nil
+	}
+	without := func(set bool, name, why string) field.ErrorList {
+		if !set {
+			return nil
+		}
+		return field.ErrorList{field.Invalid(backfillField, value, "must be absent while spec."+name+" is set: "+why)}
+	}
+	checks, scope := cq.Spec.AdmissionChecksStrategy, cq.Spec.AdmissionScope
+	return slices.Concat(
+		without(checks != nil && len(checks.AdmissionChecks) > 0, "admissionChecksStrategy", "no end of a Workload is known that waits for its checks"),
+		without(scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing, "admissionScope", "the order by past usage changes with every admission"),
+		without(cq.Spec.ConcurrentAdmissionPolicy != nil, "concurrentAdmissionPolicy", "the variants of a job have no common start"),
+	)
 }
 
 // limits are the differences between the quotas of a ClusterQueue and of a Cohort.

@@ -190,6 +190,31 @@ func TestQuotaFromNodes(t *testing.T) {
 	}
 }
 
+// TestBackfill: the annotation has one value, and does not go with what makes ends or the order unknown.
+func TestBackfill(t *testing.T) {
+	annotated := func(value, more string) string {
+		return `{"metadata":{"annotations":{"berth.dev/backfill":"` + value + `"}},` + queue(more, group(`{"name":"cpu","nominalQuota":"1"}`))[1:]
+	}
+	const name = "metadata.annotations[berth.dev/backfill]"
+	for name, tc := range map[string]struct {
+		queue string
+		want  []string
+	}{
+		"easy":               {annotated("easy", ""), nil},
+		"not yet":            {annotated("conservative", ""), []string{name}},
+		"empty":              {annotated("", ""), []string{name}},
+		"with checks":        {annotated("easy", `,"admissionChecksStrategy":{"admissionChecks":[{"name":"c"}]}`), []string{name}},
+		"ordered by usage":   {annotated("easy", `,"admissionScope":{"admissionMode":"UsageBasedAdmissionFairSharing"}`), []string{name}},
+		"as several flavors": {annotated("easy", `,"concurrentAdmissionPolicy":{"migration":{"mode":"RetainFirstAdmission"}}`), []string{name}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, reviewtest.Run(t, Options{}.validateClusterQueue, parse[kueue.ClusterQueue](t, tc.queue), nil)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestResourceFlavorRules(t *testing.T) {
 	tests := map[string]struct {
 		spec kueue.ResourceFlavorSpec

@@ -224,6 +224,19 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestQueueBackfill: a value that the webhook has not refused closes the queue, or ends the command that read it.
+func TestQueueBackfill(t *testing.T) {
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/backfill": "easy"}}}
+	if def, err := Queue(cq, nil); err != nil || !def.Backfill {
+		t.Errorf("easy: %v, %v", def.Backfill, err)
+	}
+	cq.Annotations["berth.dev/backfill"] = "conservative"
+	const want = `metadata.annotations[berth.dev/backfill]: must be "easy"; leave the annotation out for none`
+	if _, err := Queue(cq, nil); err == nil || err.Error() != want {
+		t.Errorf("conservative: %v, want %s", err, want)
+	}
+}
+
 func TestProblems(t *testing.T) {
 	flavors := []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot"}, {Name: "gone"}}}}
 	known := Known{

@@ -10,6 +10,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
@@ -113,7 +114,18 @@ func StoppedBy(p kueue.StopPolicy) string {
 	return "(stopPolicy " + string(p) + ")"
 }
 
-// Queue converts a ClusterQueue. Problems close it.
+// Backfill reports whether a ClusterQueue reserves starts by its annotation. The error says which values there are; the caller names the field.
+func Backfill(cq *kueue.ClusterQueue) (bool, error) {
+	switch value, has := cq.Annotations[berthv1alpha1.BackfillKey]; {
+	case !has:
+		return false, nil
+	case value == berthv1alpha1.BackfillEasy:
+		return true, nil
+	}
+	return false, fmt.Errorf("must be %q; leave the annotation out for none", berthv1alpha1.BackfillEasy)
+}
+
+// Queue converts a ClusterQueue. Problems close it. An error names the field.
 func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 	def := state.Queue{
 		Name: cq.Name, Cohort: string(cq.Spec.CohortName), Groups: groups(cq.Spec.ResourceGroups),
@@ -121,7 +133,11 @@ func Queue(cq *kueue.ClusterQueue, problems []Problem) (state.Queue, error) {
 		Weight:     weight(cq.Spec.FairSharing),
 		UsageBased: cq.Spec.AdmissionScope != nil && cq.Spec.AdmissionScope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing,
 	}
+	def.Checked = cq.Spec.AdmissionChecksStrategy != nil && len(cq.Spec.AdmissionChecksStrategy.AdmissionChecks) > 0
 	var err error
+	if def.Backfill, err = Backfill(cq); err != nil {
+		return def, fmt.Errorf("metadata.annotations[%s]: %w", berthv1alpha1.BackfillKey, err)
+	}
 	if def.Namespaces, err = selector(cq.Spec.NamespaceSelector); err != nil {
 		return def, fmt.Errorf("spec.namespaceSelector: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/workload"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // ExpectedRun returns the run time that an annotation of a job or Workload declares, or else a label, 0 for none. The error names the field.
@@ -56,6 +58,20 @@ func (r *Requests) minRun(w *kueue.Workload) workload.Instant {
 	}
 	asked, _ := MinRun(w) // the webhook refuses wrong ones on jobs
 	return min(asked, r.MaxMinRun)
+}
+
+// runBound returns how long a Workload runs at most from its quota reservation on, 0 for no bound. While checks keep it from its admission, no
+// bound is known.
+func runBound(def *state.Workload, w *kueue.Workload) workload.Instant {
+	limit := RunLimit(w)
+	if !def.Reserved || limit == 0 {
+		return limit
+	}
+	if !def.Admitted {
+		return 0
+	}
+	admitted := lifecycle.Condition(w, kueue.WorkloadAdmitted)
+	return max(0, workload.Instant(admitted.LastTransitionTime.UnixNano())-def.ReservedAt) + limit
 }
 
 // RunLimit returns how long a Workload may run yet from its admission on, at least a second, 0 for no limit.

@@ -51,6 +51,38 @@ func TestMinRun(t *testing.T) {
 	}
 }
 
+// TestBound: a run is bounded from its quota reservation on. While checks delay its admission there is no bound, and afterwards their time counts.
+func TestBound(t *testing.T) {
+	const second = workload.Instant(time.Second)
+	at := func(kind string, seconds int64) metav1.Condition {
+		c := condition(kind, metav1.ConditionTrue, kind)
+		c.LastTransitionTime = metav1.Unix(seconds, 0)
+		return c
+	}
+	reserved := at(kueue.WorkloadQuotaReserved, 100)
+	for name, tc := range map[string]struct {
+		limit, past *int32
+		conditions  []metav1.Condition
+		want        workload.Instant
+	}{
+		"no limit":          {conditions: []metav1.Condition{reserved, at(kueue.WorkloadAdmitted, 100)}},
+		"pending":           {limit: new(int32(60)), want: 60 * second},
+		"pending again":     {limit: new(int32(60)), past: new(int32(20)), want: 40 * second},
+		"admitted at once":  {limit: new(int32(60)), conditions: []metav1.Condition{reserved, at(kueue.WorkloadAdmitted, 100)}, want: 60 * second},
+		"admitted later":    {limit: new(int32(60)), conditions: []metav1.Condition{reserved, at(kueue.WorkloadAdmitted, 130)}, want: 90 * second},
+		"waits for a check": {limit: new(int32(60)), conditions: []metav1.Condition{reserved}},
+	} {
+		w := workloadWith(tc.conditions...)
+		w.Spec.MaximumExecutionTimeSeconds, w.Status.AccumulatedPastExecutionTimeSeconds = tc.limit, tc.past
+		if len(tc.conditions) > 0 {
+			w.Status.Admission = &kueue.Admission{ClusterQueue: "cq"}
+		}
+		if got := Workload(w, Requests{}).Bound; got != tc.want {
+			t.Errorf("%s: %s, want %s", name, time.Duration(got), time.Duration(tc.want))
+		}
+	}
+}
+
 // TestMinRunAfterRestart: a state that is built from stored Workloads spares one that has just started, as the condition of its reservation
 // says, and no longer once its minimum is over.
 func TestMinRunAfterRestart(t *testing.T) {

@@ -83,6 +83,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 		}
 	}
 	r.reserve(&def, w)
+	def.Bound = runBound(&def, w)
 	return def
 }
 
