@@ -86,7 +86,7 @@ func TestRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, namespace := range []string{"kueue-system", "jobset-system", "berth-system"} {
-		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
 			t.Fatal(err)
 		}
 	}
