@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/ledger"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -25,12 +26,14 @@ func (c *round) admitFollowers() {
 
 // admitBehind admits followers of a head. What the head keeps from other queues is free for them: its start protects it.
 func (c *round) admitBehind(e *entry) {
-	own := slices.IndexFunc(c.booked, func(b booking) bool { return b.q == e.q && b.waits })
-	if own >= 0 {
-		c.w.Ledger.Release(e.q.Node, c.booked[own].usage)
-		defer c.w.Ledger.Charge(e.q.Node, c.booked[own].usage)
-		c.booked[own].waits = false
-		defer func() { c.booked[own].waits = true }()
+	if own := slices.IndexFunc(c.booked, func(b booking) bool { return b.q == e.q && b.waits }); own >= 0 {
+		kept := c.booked[own].usage
+		c.w.Ledger.Release(e.q.Node, kept)
+		c.booked[own].usage = ledger.Usage{}
+		defer func() {
+			c.w.Ledger.Charge(e.q.Node, kept)
+			c.booked[own].usage = kept
+		}()
 	}
 	var refused []int32 // classes
 	for _, wl := range e.q.Pending.Behind(e.wl, scannedFollowers, nil) {
