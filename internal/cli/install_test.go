@@ -33,6 +33,10 @@ func TestRefusesBesideUpstream(t *testing.T) {
 	if err := c.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
+	d.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1}
+	if err := c.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
 	const want = "kubectl scale -n default deployment/kueue-controller-manager --replicas=0"
 	for _, args := range [][]string{{"install"}, {"manager", "--install", "--zap-log-level", "error"}} {
 		code, _, stderr := berth(t, append(args, "--kubeconfig", kubeconfig)...)

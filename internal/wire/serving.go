@@ -61,7 +61,7 @@ func prepare(ctx context.Context, cfg *Config) error {
 
 // refuse returns an error if another controller of the same APIs runs.
 func (cfg *Config) refuse(ctx context.Context, c client.Reader, o *install.Options) error {
-	s := upstream.Start{Groups: cfg.Groups, Now: time.Now()}
+	s := upstream.Start{Groups: cfg.Groups, Host: upstream.Host(), Now: time.Now()}
 	switch election := &cfg.Options.LeaderElection; {
 	case cfg.Install:
 		s.Installs = o

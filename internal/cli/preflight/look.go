@@ -99,7 +99,7 @@ func (l *looker) controllers(ctx context.Context) (err error) {
 		switch {
 		case d.Berth:
 			l.add(Note, d.String(), "", "", "this is Berth already")
-		case d.Runs():
+		case d.Wants():
 			l.add(Blocks, d.String(), "spec.replicas", d.Stop()+", right before Berth starts", "the controller runs, and would work on the same objects")
 		}
 	}

@@ -56,7 +56,7 @@ func (l *looker) plan() []Step {
 	}
 	stop := Step{Text: "Stop the other controllers. Running jobs run on; new jobs are refused until Berth answers."}
 	for i := range others {
-		if d := &others[i]; d.Runs() {
+		if d := &others[i]; d.Wants() {
 			stop.Commands = append(stop.Commands, d.Stop(),
 				fmt.Sprintf("kubectl wait -n %s --for=delete pod -l %s --timeout=2m", d.Namespace, metav1.FormatLabelSelector(d.Spec.Selector)))
 		}

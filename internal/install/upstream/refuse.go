@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,18 @@ type Start struct {
 	Waits client.ObjectKey
 	// Installs are the manifests that are to be applied, nil if none are.
 	Installs *install.Options
-	Now      time.Time
+	// Host is the name of the machine or pod. The Deployment of our own pod is no other controller's, however it starts the program.
+	Host string
+	Now  time.Time
+}
+
+// Host returns the name of the machine or pod, "" if it has none.
+func Host() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // Refuse returns an error, in one line, if another controller of the same APIs runs, or if one that is stopped has left webhooks that would
@@ -32,6 +44,10 @@ func (s *Start) Refuse(ctx context.Context, c client.Reader) error {
 	deployments, err := Deployments(ctx, c)
 	if err := readable("Deployments", err); err != nil {
 		return err
+	}
+	for i := range deployments {
+		d := &deployments[i]
+		d.Berth = d.Berth || d.owns(s.Host)
 	}
 	leases, err := Leases(ctx, c, s.Now)
 	if err := readable("Leases", err); err != nil {

@@ -75,10 +75,16 @@ type Deployment struct {
 // String returns the object as Kind/namespace/name.
 func (d *Deployment) String() string { return "Deployment/" + d.Namespace + "/" + d.Name }
 
-// Runs reports whether pods of the Deployment run, or are to run.
-func (d *Deployment) Runs() bool {
-	return d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.ReadyReplicas > 0
+// Wants reports whether pods of the Deployment run, or are to run.
+func (d *Deployment) Wants() bool {
+	return d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Runs()
 }
+
+// Runs reports whether pods of the Deployment are ready. One without any may be a manifest that no cluster ever ran.
+func (d *Deployment) Runs() bool { return d.Status.ReadyReplicas > 0 }
+
+// owns reports whether the pod with that host name, "" for none, is one of the Deployment.
+func (d *Deployment) owns(host string) bool { return strings.HasPrefix(host, d.Name+"-") }
 
 // Stop returns the command that stops the controller.
 func (d *Deployment) Stop() string {

@@ -57,6 +57,12 @@ func deploymentOf(namespace, name string, replicas int32, args ...string) *appsv
 	}
 }
 
+// ready is a Deployment with ready pods, as its status says.
+func ready(d *appsv1.Deployment) *appsv1.Deployment {
+	d.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1}
+	return d
+}
+
 func hooksOf(name, namespace, service, group string, policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
 	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -105,16 +111,18 @@ func TestRefuse(t *testing.T) {
 		how     string // "", installs, or the Lease for which the manager waits
 		want    []string
 	}{
-		"nothing runs":             {nil, "", installs, nil},
-		"a Deployment":             {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", "", []string{stop}},
-		"a release of Helm":        {[]client.Object{deploymentOf("kueue-system", "a-jobset-controller-manager", 1)}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
-		"an unrelated Deployment":  {[]client.Object{deploymentOf("kueue-system", "other", 1)}, "", "", nil},
-		"a stopped Deployment":     {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
-		"Berth's own Deployment":   {[]client.Object{deploymentOf("berth-system", "kueue-controller-manager", 1, manager)}, "", installs, nil},
-		"it has another's objects": {[]client.Object{deploymentOf("jobset-system", "jobset-controller-manager", 1)}, noJobSets, "", nil},
-		"a Lease":                  {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
+		"nothing runs":              {nil, "", installs, nil},
+		"a Deployment":              {[]client.Object{ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))}, "", "", []string{stop}},
+		"a release of Helm":         {[]client.Object{ready(deploymentOf("kueue-system", "a-jobset-controller-manager", 1))}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
+		"an unrelated Deployment":   {[]client.Object{ready(deploymentOf("kueue-system", "other", 1))}, "", "", nil},
+		"a Deployment without pods": {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", installs, nil},
+		"the Deployment of its pod": {[]client.Object{ready(deploymentOf("kueue-system", "own-kueue-controller-manager", 1))}, "", installs, nil},
+		"a stopped Deployment":      {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
+		"Berth's own Deployment":    {[]client.Object{ready(deploymentOf("berth-system", "kueue-controller-manager", 1, manager))}, "", installs, nil},
+		"it has another's objects":  {[]client.Object{ready(deploymentOf("jobset-system", "jobset-controller-manager", 1))}, noJobSets, "", nil},
+		"a Lease":                   {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
 		"the Deployment of a Lease": {
-			[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", time.Second), deploymentOf("kueue-system", "kueue-controller-manager", 1)},
+			[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", time.Second), ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))},
 			"", "",
 			[]string{stop},
 		},
@@ -130,7 +138,7 @@ func TestRefuse(t *testing.T) {
 		"Berth holds JobSets'":      {[]client.Object{leaseOf("jobset-system", jobSetLease, "berth/berth-system", time.Second)}, "", installs, nil},
 		"Berth's leader":            {[]client.Object{berths(leaseOf("berth-system", kueueLease, "berth-0_1", time.Second))}, "", installs, nil},
 		"Berth's leader of an older release": {
-			[]client.Object{leaseOf("berth-system", kueueLease, "b_1", time.Second), deploymentOf("berth-system", "kueue-controller-manager", 1, manager)},
+			[]client.Object{leaseOf("berth-system", kueueLease, "b_1", time.Second), ready(deploymentOf("berth-system", "kueue-controller-manager", 1, manager))},
 			"", installs, nil,
 		},
 		"the Lease for which it waits":     {[]client.Object{leaseOf("berth-system", kueueLease, "kueue-0_1", time.Second)}, "", ownLease, nil},
@@ -159,8 +167,15 @@ func TestRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, o := range tc.objects {
+				status := statusOf(o)
 				if err := c.Create(t.Context(), o); err != nil {
 					t.Fatal(err)
+				}
+				if d, is := o.(*appsv1.Deployment); is {
+					d.Status = status
+					if err := c.Status().Update(t.Context(), d); err != nil {
+						t.Fatal(err)
+					}
 				}
 				defer func() {
 					if err := c.Delete(t.Context(), o); err != nil {
@@ -172,7 +187,7 @@ func TestRefuse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := Start{Groups: groups, Now: now}
+			s := Start{Groups: groups, Host: "own-kueue-controller-manager-5d8f-x2x", Now: now}
 			if namespace, lease, waits := strings.Cut(tc.how, "/"); waits {
 				s.Waits = client.ObjectKey{Namespace: namespace, Name: lease}
 			} else if tc.how == installs {
@@ -183,6 +198,14 @@ func TestRefuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// statusOf returns the status of a Deployment, which a creation drops.
+func statusOf(o client.Object) (status appsv1.DeploymentStatus) {
+	if d, is := o.(*appsv1.Deployment); is {
+		status = d.Status
+	}
+	return status
 }
 
 // said demands no error, or one line with some words and nothing else that is named.
