@@ -105,14 +105,16 @@ func TestRefuse(t *testing.T) {
 		how     string // "", installs, or the Lease for which the manager waits
 		want    []string
 	}{
-		"nothing runs":             {nil, "", installs, nil},
-		"a Deployment":             {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", "", []string{stop}},
-		"a release of Helm":        {[]client.Object{deploymentOf("kueue-system", "a-jobset-controller-manager", 1)}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
-		"an unrelated Deployment":  {[]client.Object{deploymentOf("kueue-system", "other", 1)}, "", "", nil},
-		"a stopped Deployment":     {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
-		"Berth's own Deployment":   {[]client.Object{deploymentOf("berth-system", "kueue-controller-manager", 1, manager)}, "", installs, nil},
-		"it has another's objects": {[]client.Object{deploymentOf("jobset-system", "jobset-controller-manager", 1)}, noJobSets, "", nil},
-		"a Lease":                  {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
+		"nothing runs":                {nil, "", installs, nil},
+		"a Deployment":                {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", "", []string{stop}},
+		"a manager without the right": {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "queues", "", nil},
+		"an installation of queues":   {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "queues", installs, []string{stop}},
+		"a release of Helm":           {[]client.Object{deploymentOf("kueue-system", "a-jobset-controller-manager", 1)}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
+		"an unrelated Deployment":     {[]client.Object{deploymentOf("kueue-system", "other", 1)}, "", "", nil},
+		"a stopped Deployment":        {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
+		"Berth's own Deployment":      {[]client.Object{deploymentOf("berth-system", "kueue-controller-manager", 1, manager)}, "", installs, nil},
+		"it has another's objects":    {[]client.Object{deploymentOf("jobset-system", "jobset-controller-manager", 1)}, noJobSets, "", nil},
+		"a Lease":                     {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
 		"the Deployment of a Lease": {
 			[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", time.Second), deploymentOf("kueue-system", "kueue-controller-manager", 1)},
 			"", "",
