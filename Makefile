@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser pictures test-prometheus test-kuberay \
-	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-trainjobs measure-upgrades measure-writes hostile load bench bench-core clean need-go need-cc
+	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-takeover measure-trainjobs measure-upgrades measure-writes hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -129,6 +129,9 @@ measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines
 	@$(GO) test ./test/e2e -run '^TestMeasureJobSets$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/jobset/controller -run '^$$' -bench 'IdleReconcile' -timeout 60m | \
 		awk '/^BenchmarkIdleReconcile/ { split($$1, of, /[\/-]/); printf "jobset.idle_pass_%s_ms: %.3f\n", of[2], $$3 / 1e6 }'
+
+measure-takeover: build ## Berth over 1,000 running and 10,000 waiting Jobs of another controller, as name: value lines; some minutes
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/takeover -run '^TestMeasureTakeover$$' -count 1 -v -measure -timeout 30m | grep -o 'takeover[a-z_.]*: [0-9].*'
 
 measure-trainjobs: build ## 1,000 TrainJobs that a queue starts at once, as name: value lines; ten minutes
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/training -run '^TestMeasureTrainJobs$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'

@@ -62,7 +62,7 @@ func (w *world) jobStates() {
 	w.running("running", "main", 3, byAdmission)
 	w.running("victim", "main", 2, byKueue) // an older release wrote statuses by Update
 	w.evicting()
-	w.waiting()
+	w.waiting("waiting", "main", 4)
 	w.checked()
 	w.inBackoff()
 	w.deactivated()
@@ -89,11 +89,11 @@ func (w *world) running(name, queue string, pods int32, manager string) {
 }
 
 // waiting writes a Job that does not fit.
-func (w *world) waiting() {
+func (w *world) waiting(name, queue string, pods int32) {
 	w.Helper()
-	j := w.job("waiting", "main", 4)
+	j := w.job(name, queue, pods)
 	wl := w.queued(j)
-	wl.Status.ResourceRequests = []kueue.PodSetRequest{{Name: "main", Resources: corev1.ResourceList{"cpu": resource.MustParse("4")}}}
+	wl.Status.ResourceRequests = []kueue.PodSetRequest{{Name: "main", Resources: corev1.ResourceList{"cpu": *resource.NewQuantity(int64(pods), resource.DecimalSI)}}}
 	w.refused(wl, "WaitingForQuota", "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f, 3 more needed")
 }
 

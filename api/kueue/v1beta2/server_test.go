@@ -173,7 +173,7 @@ func (s *server) testFieldManagers(t *testing.T) {
 	}
 	first := with(object{"hostname": "h", "containers": []any{object{"name": "c", "env": []any{object{"name": "A", "value": "b"}}}}})
 	created := s.create(t, "Workload", "managed", first, nil)
-	fields := string(created.GetManagedFields()[0].FieldsV1.Raw)
+	fields := created.GetManagedFields()[0].FieldsV1.GetRawString()
 	if !strings.Contains(fields, `"f:spec":{}`) || !strings.Contains(fields, `"f:a"`) || strings.Contains(fields, "f:containers") {
 		t.Errorf("fields of the pod spec have managers: %s", fields)
 	}

@@ -111,16 +111,18 @@ func TestRefuse(t *testing.T) {
 		how     string // "", installs, or the Lease for which the manager waits
 		want    []string
 	}{
-		"nothing runs":              {nil, "", installs, nil},
-		"a Deployment":              {[]client.Object{ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))}, "", "", []string{stop}},
-		"a release of Helm":         {[]client.Object{ready(deploymentOf("kueue-system", "a-jobset-controller-manager", 1))}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
-		"an unrelated Deployment":   {[]client.Object{ready(deploymentOf("kueue-system", "other", 1))}, "", "", nil},
-		"a Deployment without pods": {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", installs, nil},
-		"the Deployment of its pod": {[]client.Object{ready(deploymentOf("kueue-system", "own-kueue-controller-manager", 1))}, "", installs, nil},
-		"a stopped Deployment":      {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
-		"Berth's own Deployment":    {[]client.Object{ready(deploymentOf("berth-system", "kueue-controller-manager", 1, manager))}, "", installs, nil},
-		"it has another's objects":  {[]client.Object{ready(deploymentOf("jobset-system", "jobset-controller-manager", 1))}, noJobSets, "", nil},
-		"a Lease":                   {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
+		"nothing runs":                {nil, "", installs, nil},
+		"a Deployment":                {[]client.Object{ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))}, "", "", []string{stop}},
+		"a release of Helm":           {[]client.Object{ready(deploymentOf("kueue-system", "a-jobset-controller-manager", 1))}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
+		"an unrelated Deployment":     {[]client.Object{ready(deploymentOf("kueue-system", "other", 1))}, "", "", nil},
+		"a Deployment without pods":   {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", installs, nil},
+		"the Deployment of its pod":   {[]client.Object{ready(deploymentOf("kueue-system", "own-kueue-controller-manager", 1))}, "", installs, nil},
+		"a stopped Deployment":        {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
+		"Berth's own Deployment":      {[]client.Object{ready(deploymentOf("berth-system", "kueue-controller-manager", 1, manager))}, "", installs, nil},
+		"it has another's objects":    {[]client.Object{ready(deploymentOf("jobset-system", "jobset-controller-manager", 1))}, noJobSets, "", nil},
+		"a Lease":                     {[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", 5*time.Second)}, "", "", []string{"Lease/kueue-system/" + kueueLease + ", of kueue-0_1: stop it; if it is stopped already, wait until 12:00:10Z"}},
+		"a manager without the right": {[]client.Object{ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))}, "queues", "", nil},
+		"an installation of queues":   {[]client.Object{ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))}, "queues", installs, []string{stop}},
 		"the Deployment of a Lease": {
 			[]client.Object{leaseOf("kueue-system", kueueLease, "kueue-0_1", time.Second), ready(deploymentOf("kueue-system", "kueue-controller-manager", 1))},
 			"", "",
