@@ -153,7 +153,7 @@ load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)
 
 measure-writes: build ## what a write of a Workload costs the API server by verb, CRD, size and watches, in ms of CPU (ARGS='-variant both -cpuprofile DIR/p'); five minutes
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -writes 1500 $(ARGS)
+	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -writes 600 $(ARGS)
 
 bench: need-go ## benchmarks of the engine
 	$(GO) test -run '^$$' -bench . -benchmem $(ARGS) ./internal/...
