@@ -76,7 +76,7 @@ func TestMeasure(t *testing.T) {
 const everything = `apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1s}
-fairSharing: {}
+fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}
 waitForPodsReady: {timeout: 5m}
 objectRetentionPolicies: {workloads: {afterFinished: 1h}}
 metrics: {enableClusterQueueResources: true}
