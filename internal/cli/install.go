@@ -90,7 +90,7 @@ func refuse(ctx context.Context, cfg *rest.Config, asked *install.Options) error
 	if err != nil {
 		return err
 	}
-	s := upstream.Start{Groups: asked.Groups, Installs: asked, Host: upstream.Host(), Now: time.Now()}
+	s := upstream.Start{Groups: asked.Groups, Installs: asked, Now: time.Now()}
 	return s.Refuse(ctx, c)
 }
 

@@ -61,7 +61,11 @@ func prepare(ctx context.Context, cfg *Config) error {
 
 // refuse returns an error if another controller of the same APIs runs.
 func (cfg *Config) refuse(ctx context.Context, c client.Reader, o *install.Options) error {
-	s := upstream.Start{Groups: cfg.Groups, Host: upstream.Host(), Now: time.Now()}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("the name of this machine or pod: %w", err)
+	}
+	s := upstream.Start{Groups: cfg.Groups, Pod: types.NamespacedName{Namespace: cfg.Options.Namespace, Name: host}, Now: time.Now()}
 	switch election := &cfg.Options.LeaderElection; {
 	case cfg.Install:
 		s.Installs = o

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,18 +22,10 @@ type Start struct {
 	Waits client.ObjectKey
 	// Installs are the manifests that are to be applied, nil if none are.
 	Installs *install.Options
-	// Host is the name of the machine or pod. The Deployment of our own pod is no other controller's, however it starts the program.
-	Host string
-	Now  time.Time
-}
-
-// Host returns the name of the machine or pod, "" if it has none.
-func Host() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return name
+	// Pod is the manager's own, by its namespace and host name: a Deployment of it is no other controller's, however it starts the program.
+	// Zero for an installation from elsewhere.
+	Pod client.ObjectKey
+	Now time.Time
 }
 
 // Refuse returns an error, in one line, if another controller of the same APIs runs, or if one that is stopped has left webhooks that would
@@ -51,7 +42,7 @@ func (s *Start) Refuse(ctx context.Context, c client.Reader) error {
 	}
 	for i := range deployments {
 		d := &deployments[i]
-		d.Berth = d.Berth || d.owns(s.Host)
+		d.Berth = d.Berth || d.owns(s.Pod)
 	}
 	leases, err := Leases(ctx, c, s.Now)
 	if err := readable("Leases", err); err != nil {

@@ -83,8 +83,10 @@ func (d *Deployment) Wants() bool {
 // Runs reports whether pods of the Deployment are ready. One without any may be a manifest that no cluster ever ran.
 func (d *Deployment) Runs() bool { return d.Status.ReadyReplicas > 0 }
 
-// owns reports whether the pod with that host name, "" for none, is one of the Deployment.
-func (d *Deployment) owns(host string) bool { return strings.HasPrefix(host, d.Name+"-") }
+// owns reports whether a pod, zero for none, is one of the Deployment.
+func (d *Deployment) owns(pod client.ObjectKey) bool {
+	return d.Namespace == pod.Namespace && strings.HasPrefix(pod.Name, d.Name+"-")
+}
 
 // Stop returns the command that stops the controller.
 func (d *Deployment) Stop() string {

@@ -116,7 +116,8 @@ func TestRefuse(t *testing.T) {
 		"a release of Helm":           {[]client.Object{ready(deploymentOf("kueue-system", "a-jobset-controller-manager", 1))}, "", "", []string{"deployment/a-jobset-controller-manager", "--controllers=-jobset"}},
 		"an unrelated Deployment":     {[]client.Object{ready(deploymentOf("kueue-system", "other", 1))}, "", "", nil},
 		"a Deployment without pods":   {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 1)}, "", installs, nil},
-		"the Deployment of its pod":   {[]client.Object{ready(deploymentOf("kueue-system", "own-kueue-controller-manager", 1))}, "", installs, nil},
+		"the Deployment of its pod":   {[]client.Object{ready(deploymentOf("berth-system", "own-kueue-controller-manager", 1))}, "", installs, nil},
+		"of that name elsewhere":      {[]client.Object{ready(deploymentOf("kueue-system", "own-kueue-controller-manager", 1))}, "", "", []string{"deployment/own-kueue-controller-manager"}},
 		"a stopped Deployment":        {[]client.Object{deploymentOf("kueue-system", "kueue-controller-manager", 0)}, "", "", nil},
 		"Berth's own Deployment":      {[]client.Object{ready(deploymentOf("berth-system", "kueue-controller-manager", 1, manager))}, "", installs, nil},
 		"it has another's objects":    {[]client.Object{ready(deploymentOf("jobset-system", "jobset-controller-manager", 1))}, noJobSets, "", nil},
@@ -189,7 +190,7 @@ func TestRefuse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := Start{Groups: groups, Host: "own-kueue-controller-manager-5d8f-x2x", Now: now}
+			s := Start{Groups: groups, Pod: client.ObjectKey{Namespace: "berth-system", Name: "own-kueue-controller-manager-5d8f-x2x"}, Now: now}
 			if namespace, lease, waits := strings.Cut(tc.how, "/"); waits {
 				s.Waits = client.ObjectKey{Namespace: namespace, Name: lease}
 			} else if tc.how == installs {
