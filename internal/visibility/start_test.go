@@ -5,10 +5,14 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
+	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
@@ -64,7 +68,33 @@ func TestStartOf(t *testing.T) {
 			if got := StartOf(forecasts{}, model, w, convert.Requests{}); (got != nil) != tc.starts {
 				t.Errorf("%+v", got)
 			}
+			if _, _, known := PositionOf(model, w, convert.Requests{}); known != tc.starts {
+				t.Errorf("a position in line: %v", known)
+			}
 		})
+	}
+}
+
+// Positions count the Workloads before one in the line of its ClusterQueue.
+func TestPositionOf(t *testing.T) {
+	st := state.New(state.Options{Options: cycle.Defaults()})
+	st.Apply(state.SetNamespace{Name: "red"})
+	st.Apply(state.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}}))
+	st.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: "red", Name: "q", Queue: "cq"}))
+	created := metav1.Unix(1, 0)
+	for uid, priority := range map[string]int64{"last": 0, "first": 2, "second": 1} {
+		at := workload.Instant(created.UnixNano())
+		st.Apply(state.SetWorkload(state.Workload{UID: uid, Namespace: "red", Name: uid, Version: 1, LocalQueue: "q", Priority: priority, Created: at, Since: at, Queueable: true}))
+	}
+	model := st.Publish()
+	for i, uid := range []string{"first", "second", "last"} {
+		w := &kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: uid, UID: types.UID(uid), CreationTimestamp: created},
+			Spec:       kueue.WorkloadSpec{QueueName: "q", Priority: new(int32(2 - i))},
+		}
+		if queue, before, known := PositionOf(model, w, convert.Requests{}); queue != "cq" || before != i || !known {
+			t.Errorf("%s is behind %d in %s, known: %v", uid, before, queue, known)
+		}
 	}
 }
 

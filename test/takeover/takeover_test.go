@@ -56,22 +56,30 @@ func populate(t *testing.T, version string) *world {
 	return w
 }
 
+// takenOver is a world that was taken over: it is as before, and lives on.
+func takenOver(t *testing.T, version string, takeOver func(*berth)) *berth {
+	t.Helper()
+	w := populate(t, version)
+	before, conditions := w.inventory(), w.remember()
+	if w.isOld() {
+		w.inNewWords(conditions)
+	}
+	b := newBerth(w, version)
+	takeOver(b)
+	b.unchanged(before)
+	b.adopted(conditions)
+	b.liveOn()
+	return b
+}
+
 // TestTakeover installs Berth over jobs in every state of their lives, stored by an older and by a present release, and lets them live on.
 // Then the other system takes the cluster back.
 func TestTakeover(t *testing.T) {
 	for _, version := range []string{"v1beta1", "v1beta2"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			w := populate(t, version)
-			before, conditions := w.inventory(), w.remember()
-			if w.isOld() {
-				w.inNewWords(conditions)
-			}
-			b := newBerth(w, version)
-			m := b.takeOver()
-			b.unchanged(before)
-			b.adopted(conditions)
-			b.liveOn()
+			var m *manager
+			b := takenOver(t, version, func(b *berth) { m = b.takeOver() })
 			b.giveBack(m)
 		})
 	}
@@ -82,16 +90,7 @@ func TestTakeoverKilled(t *testing.T) {
 	for _, version := range embeddedtest.Sample(t, 1, []string{"v1beta1", "v1beta2"}) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			w := populate(t, version)
-			before, conditions := w.inventory(), w.remember()
-			if w.isOld() {
-				w.inNewWords(conditions)
-			}
-			b := newBerth(w, version)
-			b.takeOverKilled()
-			b.unchanged(before)
-			b.adopted(conditions)
-			b.liveOn()
+			takenOver(t, version, (*berth).takeOverKilled)
 		})
 	}
 }
