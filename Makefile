@@ -119,35 +119,37 @@ storm: build ## every write of every life interrupted, on one cluster and on thr
 hostile: build ## one tenant attacks the manager for two minutes, while the jobs of another one have to start (ARGS='-lasts 10m -seed 7')
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/hostile -count 1 -v -timeout 60m -lasts 2m -bounds $(ARGS)
 
+MEASURE := BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' tools/measure
+
 measure: build ## memory, processor time and API writes of a running manager, as name: value lines
-	@$(GO) test ./test/e2e -run '^TestMeasure$$' -count 1 -v -measure | grep '^[a-z_.]*.*: [0-9]'
+	@$(MEASURE) ./test/e2e -run '^TestMeasure$$' -measure
 
 measure-burst: build ## 5,000 suspended Jobs at once, room for 500, as name: value lines; five minutes
-	@$(GO) test ./test/e2e -run '^TestMeasureBurst$$' -count 1 -v -measure -timeout 30m | grep '^[a-z_.]*.*: [0-9]'
+	@$(MEASURE) ./test/e2e -run '^TestMeasureBurst$$' -measure
 
 measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines; a quarter of an hour
-	@$(GO) test ./test/e2e -run '^TestMeasureJobSets$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/jobset/controller -run '^$$' -bench 'IdleReconcile' -timeout 60m | \
-		awk '/^BenchmarkIdleReconcile/ { split($$1, of, /[\/-]/); printf "jobset.idle_pass_%s_ms: %.3f\n", of[2], $$3 / 1e6 }'
+	@$(MEASURE) ./test/e2e -run '^TestMeasureJobSets$$' -measure
+	@FIGURES='/^BenchmarkIdleReconcile/ { split($$1, of, /[\/-]/); printf "jobset.idle_pass_%s_ms: %.3f\n", of[2], $$3 / 1e6 }' \
+		$(MEASURE) ./internal/jobset/controller -run '^$$' -bench 'IdleReconcile'
 
 measure-takeover: build ## Berth over 1,000 running and 10,000 waiting Jobs of another controller, as name: value lines; some minutes
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/takeover -run '^TestMeasureTakeover$$' -count 1 -v -measure -timeout 30m | grep -o 'takeover[a-z_.]*: [0-9].*'
+	@$(MEASURE) ./test/takeover -run '^TestMeasureTakeover$$' -measure
 
 measure-trainjobs: build ## 1,000 TrainJobs that a queue starts at once, as name: value lines; ten minutes
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/training -run '^TestMeasureTrainJobs$$' -count 1 -v -measure -timeout 60m | grep '^[a-z_.]*.*: [0-9]'
+	@$(MEASURE) ./test/training -run '^TestMeasureTrainJobs$$' -measure
 
 measure-clusters: build ## 1,000 Jobs (ARGS='-jobs 200') from one manager to two workers, as name: value lines; ten minutes
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasure$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.]*.*: [0-9]'
+	@$(MEASURE) ./test/multicluster -run '^TestMeasure$$' -measure $(ARGS)
 
 measure-black-hole: build ## how long Jobs take to three workers while one of them never answers (ARGS='-dispatches 50 -rounds 1'); five minutes
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasureBlackHole$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.0-9]*.*: [0-9]'
+	@$(MEASURE) ./test/multicluster -run '^TestMeasureBlackHole$$' -measure $(ARGS)
 
 measure-copies: build ## memory of a manager with 5,000 copies on two workers (ARGS='-objects 500'); ten minutes
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/multicluster -run '^TestMeasureMemory$$' -count 1 -v -measure -timeout 60m $(ARGS) | grep '^[a-z_.]*.*: [0-9]'
+	@$(MEASURE) ./test/multicluster -run '^TestMeasureMemory$$' -measure $(ARGS)
 
 measure-upgrades: build ## how soon after its admission the second cluster of a RayService starts, as name: value lines; a minute
-	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./internal/job/jobtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x | \
-		awk '/^BenchmarkGateOpens/ { for (i = 5; i < NF; i += 2) { split($$(i + 1), of, "/"); printf "rayservice.gate_%s_ms: %s\n", of[2], $$i } }'
+	@FIGURES='/^BenchmarkGateOpens/ { for (i = 5; i < NF; i += 2) { split($$(i + 1), of, "/"); printf "rayservice.gate_%s_ms: %s\n", of[2], $$i } }' \
+		$(MEASURE) ./internal/job/jobtest/kuberay -run '^$$' -bench GateOpens -benchtime 20x
 
 load: build ## a manager under load, with SHAPE=one-cohort|five-cohorts|thousand-queues|deep|topology|gangs (ARGS='-scale 0.1 -draw FILE.svg', -help for more)
 	@BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) run ./test/load -shape '$(or $(SHAPE),one-cohort)' $(ARGS)

@@ -55,6 +55,8 @@
 //     count before the next one.
 //   - Filed: inadmissible, and its wake conditions count.
 //   - Activate: make an inadmissible class active.
+//   - Late head: the head of an inadmissible class whose wake conditions hold, in a cycle that
+//     activates it only when its turn comes. It is lost if other heads took its quota by then.
 //   - Candidate: a workload with a reservation that a preemption policy allows to evict for
 //     another one (preempt.Policy).
 //   - Victim: a workload to evict so that another one fits.

@@ -201,7 +201,7 @@ type refused struct{ text string }
 
 func (r *refused) Error() string { return r.text }
 
-// resource is a kind of objects: its plural in URLs, and its name, which cached objects lack.
+// resource is a kind of objects: its plural in URLs, with its subresource if it is one, and its name, which cached objects lack.
 type resource struct {
 	schema.GroupVersionResource
 	kind string
@@ -234,8 +234,9 @@ func (a *access) may(ctx context.Context, who caller, what resource, namespace, 
 	// The answer is cached, so it is useful even after the caller has left.
 	ctx, stop := context.WithTimeout(inflight.For(context.WithoutCancel(ctx), who.name()), patience)
 	defer stop()
+	plural, sub, _ := strings.Cut(what.Resource, "/")
 	decision, _, err := a.authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-		User: who.info, Verb: verb, APIGroup: what.Group, APIVersion: what.Version, Resource: what.Resource,
+		User: who.info, Verb: verb, APIGroup: what.Group, APIVersion: what.Version, Resource: plural, Subresource: sub,
 		Namespace: namespace, Name: name, ResourceRequest: true,
 	})
 	if err != nil {

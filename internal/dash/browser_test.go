@@ -90,6 +90,37 @@ func (b *browser) picture(name string) {
 	}
 }
 
+// login opens a page with a token, by the form.
+func (b *browser) login(w *world, path, token string) {
+	b.Helper()
+	b.do(chromedp.Navigate("http://" + w.url + path))
+	b.shows("Log in")
+	b.do(chromedp.SetValue("#token", token), chromedp.Click("form button"))
+}
+
+// narrow makes the window as wide as that of a phone, and wide makes it as it was.
+func (b *browser) narrow() { b.Helper(); b.resize(420) }
+func (b *browser) wide()   { b.Helper(); b.resize(1200) }
+
+func (b *browser) resize(width int64) {
+	b.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
+		return err
+	}))
+	if wider := find[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wider > 0 {
+		b.Errorf("at a width of %d the page is %d wider than that", width, wider)
+	}
+}
+
+// harmless fails if a text has become part of the page, or a script of it has run.
+func (b *browser) harmless() {
+	b.Helper()
+	if got := find[string](b, `String(window.hacked) + document.querySelectorAll("main img, main script, main iframe").length`); got != "undefined0" {
+		b.Errorf("a text has run: %s", got)
+	}
+}
+
 // find evaluates a JavaScript expression in the page.
 func find[T any](b *browser, expression string) T {
 	b.Helper()
@@ -104,7 +135,7 @@ func find[T any](b *browser, expression string) T {
 func (b *browser) shows(texts ...string) {
 	b.Helper()
 	wait.Until(b, "the page shows "+strings.Join(texts, ", "), func() error {
-		page := find[string](b, "document.body.innerText")
+		page := find[string](b, `document.body?.innerText ?? ""`) // a page that is being loaded has no body yet
 		for _, text := range texts {
 			if !strings.Contains(page, text) {
 				return errors.New(text + " is not in: " + page)

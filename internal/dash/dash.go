@@ -21,6 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/state"
 )
 
 //go:embed web
@@ -41,6 +42,19 @@ const (
 // Starts returns when a pending Workload is expected to start, nil for others. It is nil without forecasts.
 type Starts func(*kueue.Workload) *berthv1alpha1.ExpectedStart
 
+// Sources are what views contain beside API objects. Each may be nil.
+type Sources struct {
+	Places   *occupancy.Map // of topologies
+	Rates    *sharing.Rates // of admission fair sharing
+	Starts   Starts
+	Position Position
+	End      End
+	Explain  Explain
+	// Model returns the read model of the engine.
+	Model  func() *state.Model
+	WhatIf WhatIf
+}
+
 // Server is the handler of all requests.
 type Server struct {
 	options  options.Dashboard
@@ -53,6 +67,13 @@ type Server struct {
 	rates    *sharing.Rates // of admission fair sharing, nil without
 	starts   Starts
 	position Position // nil without
+	end      End
+	explain  Explain
+	model    func() *state.Model
+	whatIf   WhatIf
+	lookUp   func(namespace, name string) *kueue.Workload // in the cache, without a copy; nil if there is none
+	history  *history
+	usage    *usage
 
 	hub    *hub
 	owners *owners
@@ -60,12 +81,13 @@ type Server struct {
 	mux    *http.ServeMux
 	// connections bounds the open connections, turns the views and objects that are built at once. Both share fairly between callers.
 	connections, turns *inflight.Limiter
+	questions          *inflight.Limiter // what-ifs
 
 	// pace holds intervals and timeouts; tests shorten them.
 	pace pace
 }
 
-type pace struct{ debounce, write, ping, recheck, places time.Duration }
+type pace struct{ debounce, write, ping, recheck, places, samples, whatIf, progress time.Duration }
 
 // route registers the handlers.
 func (s *Server) route() {
@@ -73,6 +95,7 @@ func (s *Server) route() {
 	s.mux.HandleFunc("GET "+statusPath, s.authStatus)
 	s.mux.HandleFunc("GET /api/{kind}/{name}", s.object)
 	s.streams()
+	s.mux.HandleFunc("GET /ws/what-if/answer", s.answerWhatIf)
 	s.site()
 }
 
@@ -147,12 +170,12 @@ func (s *Server) site() {
 		}
 	}
 	for _, path := range []string{
-		"/{$}", "/login", "/workloads", "/local-queues", "/cluster-queues", "/cohorts", "/resource-flavors", "/topologies", "/workload/{ns}/{name}",
+		"/{$}", "/login", "/workloads", "/local-queues", "/cluster-queues", "/cohorts", "/resource-flavors", "/topologies", "/what-if", "/workload/{ns}/{name}", "/workload/{ns}/{name}/explanation",
 		"/local-queue/{ns}/{name}", "/cluster-queue/{name}", "/cohort/{name}", "/resource-flavor/{name}", "/topology/{name}",
 	} {
 		s.mux.HandleFunc("GET "+path, serve("berth.html"))
 	}
-	for _, name := range []string{"berth.js", "topology.js", "berth.css"} {
+	for _, name := range []string{"berth.js", "topology.js", "explain.js", "charts.js", "whatif.js", "berth.css"} {
 		s.mux.HandleFunc("GET /assets/"+name, serve(name))
 	}
 }

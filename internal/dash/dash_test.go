@@ -59,6 +59,7 @@ func TestOneNamespace(t *testing.T) {
 		"/ws/workload/" + w.blue + "/secret", "/ws/workload/" + w.blue + "/secret/events", "/ws/local-queue/" + w.blue + "/main",
 		"/ws/local-queue/" + w.blue + "/main/workloads", "/ws/workload/" + w.blue + "/none", "/ws/cluster-queues", "/ws/cluster-queue/" + w.red,
 		"/ws/cohorts", "/ws/cohort/" + w.red, "/ws/resource-flavors", "/ws/resource-flavor/" + w.red,
+		"/ws/cluster-queue/" + w.red + "/timeline", "/ws/cluster-queue/" + w.red + "/usage", "/ws/usage", "/ws/workload/" + w.blue + "/secret/explanation",
 	} {
 		if code, why := w.dial(viewer, path).closed(); code != websocket.ClosePolicyViolation || !strings.Contains(why, "viewer may not") {
 			t.Errorf("%s: closed with %d %q", path, code, why)
@@ -158,6 +159,9 @@ func TestEndpoints(t *testing.T) {
 			return holdsNames(d.at("flavors"), w.red) + holdsNames(d.at("clusterQueues"), w.red) + holdsNames(d.at("queues"), w.red+"/main") +
 				holdsNames(d.at("workloads"), w.red+"/train", w.red+"/wait") + isText(d.at("workloads_by_uid", string(train.UID)), w.red+"/train") +
 				isText(keysOf(d), "clusterQueues flavors queues summary workloads workloads_by_uid")
+		},
+		"/ws/workloads/dashboard?limit=1&namespace=" + w.red: func(d document) string {
+			return holdsNames(d.at("workloads"), w.red+"/train") + isText(keysOf(d.at("workloads_by_uid").(map[string]any)), string(train.UID))
 		},
 		"/ws/workload/" + w.red + "/train": func(d document) string {
 			return isText(d.at("kind"), "Workload") + isText(d.at("apiVersion"), "kueue.x-k8s.io/v1beta2") + isText(d.at("preemption", "preempted"), true) +

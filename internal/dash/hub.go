@@ -26,7 +26,8 @@ const (
 	pods
 	events
 	topologies
-	places // of nodes, and of workloads on them
+	places  // of nodes, and of workloads on them
+	samples // of the use of quotas
 )
 
 // hub notifies views of changes. A notification does not say which object changed: views read again.
@@ -138,6 +139,30 @@ func (s *Server) follow(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", f.object, err)
 		}
+	}
+	return s.followRuns(ctx)
+}
+
+// followRuns tells the history of all changes of Workloads.
+func (s *Server) followRuns(ctx context.Context) error {
+	informer, err := s.cache.GetInformer(ctx, &kueue.Workload{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching Workloads: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { s.history.observe(nil, o.(*kueue.Workload)) },
+		UpdateFunc: func(before, after any) { s.history.observe(before.(*kueue.Workload), after.(*kueue.Workload)) },
+		DeleteFunc: func(o any) {
+			if gone, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
+				o = gone.Obj
+			}
+			if w, ok := o.(*kueue.Workload); ok {
+				s.history.observe(w, nil)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching Workloads: %w", err)
 	}
 	return nil
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/inflight"
-	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // Requests of the dashboard to the API server, in a second and at once. This separate limit keeps them from delaying controllers.
@@ -27,9 +27,8 @@ const (
 	tokensQPS, tokensBurst = 50, 100
 )
 
-// Setup makes the dashboard of a manager, which must call Run. places is nil without topologies, and rates without admission
-// fair sharing.
-func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *occupancy.Map, rates *sharing.Rates, starts Starts, position Position, log logr.Logger) (*Server, error) {
+// Setup makes the dashboard of a manager, which must call Run.
+func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, from Sources, log logr.Logger) (*Server, error) {
 	account := rest.CopyConfig(mgr.GetConfig())
 	account.QPS, account.Burst, account.RateLimiter = requestQPS, requestBurst, nil
 	live, err := client.New(account, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
@@ -45,10 +44,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, places *o
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	s := &Server{
-		options: o, places: places, rates: rates, starts: starts, position: position, cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log, hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), mux: http.NewServeMux(),
-		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery},
+		options: o, places: from.Places, rates: from.Rates, starts: from.Starts, position: from.Position, end: from.End, explain: from.Explain, model: from.Model, whatIf: from.WhatIf,
+		history: newHistory(time.Now), usage: newUsage(), cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log,
+		hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), questions: newQuestions(), mux: http.NewServeMux(),
+		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery, samples: sampleEvery, whatIf: whatIfLimit, progress: progressEvery},
 	}
 	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })
+	if s.lookUp, err = reconcile.WorkloadStore(ctx, mgr.GetCache()); err != nil {
+		return nil, fmt.Errorf("the dashboard: %w", err)
+	}
 	if err := s.follow(ctx); err != nil {
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
@@ -67,6 +71,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}()
 	if s.places != nil {
 		go s.followPlaces(ctx)
+	}
+	if s.model != nil {
+		go s.sampleUsage(ctx)
 	}
 	s.owners.run(ctx)
 	return <-ended

@@ -83,7 +83,7 @@ func TestStartsPage(t *testing.T) {
 	b.do(chromedp.Navigate(page + "/local-queue/" + w.red + "/main"))
 	b.shows(texts...)
 	b.do(chromedp.Navigate(page + "/"))
-	b.shows(texts...)
+	b.shows(texts[:3]...) // what starts next; the rest may be behind the Workloads of other tests
 	b.picture("starts")
 	b.do(chromedp.Navigate(page + "/workload/" + w.red + "/never"))
 	b.shows("When it starts is unknown: run times are unknown")

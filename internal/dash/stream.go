@@ -100,14 +100,8 @@ func (s *Server) stream(v view) http.HandlerFunc {
 			refuse(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		who, ok := s.identify(w, r)
-		if !ok {
-			return
-		}
-		key := s.callerKey(who, r)
-		hangUp, err := s.connections.Acquire(r.Context(), key, 1)
-		if err != nil {
-			busy(w, "there are too many connections")
+		who, key, hangUp := s.connect(w, r)
+		if hangUp == nil {
 			return
 		}
 		defer hangUp()
@@ -130,6 +124,21 @@ func (s *Server) stream(v view) http.HandlerFunc {
 			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, short(why)), time.Now().Add(s.pace.write))
 		}
 	}
+}
+
+// connect identifies the caller of a WebSocket within the limits of connections. hangUp is nil if the request was refused, and answered.
+func (s *Server) connect(w http.ResponseWriter, r *http.Request) (who caller, key string, hangUp func()) {
+	who, ok := s.identify(w, r)
+	if !ok {
+		return who, "", nil
+	}
+	key = s.callerKey(who, r)
+	hangUp, err := s.connections.Acquire(r.Context(), key, 1)
+	if err != nil {
+		busy(w, "there are too many connections")
+		return who, key, nil
+	}
+	return who, key, hangUp
 }
 
 // callerKey identifies callers in limits: by their names, or without authentication by their addresses.
@@ -215,7 +224,7 @@ func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why 
 			waiting = false
 			began := time.Now()
 			err = c.send(ctx)
-			pause = max(c.pace.debounce, 4*time.Since(began)) // expensive views are sent less often
+			pause = max(c.pace.debounce, 19*time.Since(began)) // expensive views are sent less often
 		case <-ping.C:
 			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.pace.write)) != nil {
 				err = errUnsent

@@ -172,7 +172,7 @@ type overview struct {
 	ClusterQueues *list `json:"clusterQueues"`
 	Queues        *list `json:"queues"`
 	Workloads     *list `json:"workloads"`
-	// WorkloadsByUID maps all Workloads, also those outside of the page, to names such as red/train: messages of conditions name UIDs.
+	// WorkloadsByUID maps the Workloads of the page to names such as red/train: messages of conditions name UIDs. Without a limit these are all.
 	WorkloadsByUID map[types.UID]string `json:"workloads_by_uid"`
 	Summary        summary              `json:"summary"`
 }
@@ -201,7 +201,7 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 		return nil, err
 	}
 	byUID := map[types.UID]string{}
-	for _, w := range found {
+	for _, w := range cut(&a.query, found) { // in the order of the page
 		byUID[w.UID] = w.Namespace + "/" + w.Name
 	}
 	return overview{

@@ -79,7 +79,7 @@ func newWorld(t testing.TB, change func(*Server)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := options.DefaultDashboard()
 	o.Origins = []string{origin}
-	w.server, err = Setup(ctx, mgr, o, nil, &sharing.Rates{}, nil, nil, testr.NewWithInterface(t, testr.Options{}))
+	w.server, err = Setup(ctx, mgr, o, Sources{Rates: &sharing.Rates{}}, testr.NewWithInterface(t, testr.Options{}))
 	w.must(err)
 	change(w.server)
 	ended := make(chan error, 2)

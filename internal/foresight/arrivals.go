@@ -72,11 +72,18 @@ type Recent struct {
 	all      []arrival
 }
 
+// arriving is a workload to come, and the prediction of its run time.
+type arriving struct {
+	at  workload.Instant
+	def state.Workload
+	of  *Prediction
+}
+
 // draw draws the arrivals until a time: for one block after another the arrivals of a random time of the same length. Their UIDs are new.
-func (r *Recent) draw(random *draws, now, end workload.Instant, coming func(at workload.Instant, def state.Workload, of *Prediction)) {
+func (r *Recent) draw(random *draws, now, end workload.Instant) (coming []arriving) {
 	length := min(block, r.to-r.from)
 	if length <= 0 || len(r.all) == 0 {
-		return
+		return nil
 	}
 	n := 0
 	for begin := now; begin < end; begin += length {
@@ -96,7 +103,8 @@ func (r *Recent) draw(random *draws, now, end workload.Instant, coming func(at w
 			def := *x.def
 			def.UID = fmt.Sprintf("%s~%d", def.UID, n)
 			def.Name, def.Created, def.Since = def.UID, at, at
-			coming(at, def, x.of)
+			coming = append(coming, arriving{at, def, x.of})
 		}
 	}
+	return coming
 }

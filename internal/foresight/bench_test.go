@@ -58,16 +58,15 @@ func BenchmarkForesee(b *testing.B) {
 	for _, root := range []string{"", "root"} {
 		b.Run("root="+root, func(b *testing.B) {
 			s, run := busy(root, 100_000)
-			at := s.Checkpoint()
+			parts := Parts(s.Checkpoint(), nil)
 			scope := Scope{Now: second, Horizon: 120 * minute, Grace: second, Grid: minute, First: 1000}
 			b.ReportAllocs()
 			began := 0
 			for b.Loop() {
-				fork, err := at.Fork()
+				r, err := Foresee(parts, scope, func(*state.Workload) *Prediction { return run }, 1)
 				if err != nil {
 					b.Fatal(err)
 				}
-				r := Foresee(fork, scope, func(*state.Workload) *Prediction { return run }, 1)
 				began = 0
 				for _, at := range r.starts {
 					if at != Never {

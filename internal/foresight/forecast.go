@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
@@ -33,76 +34,127 @@ type Run struct {
 	endless map[string]int     // by the name of a queue: workloads of its cohort tree that ran, and whose run times are unknown
 }
 
-// Foresee runs a State forward, and changes it. predict returns the prediction of a workload's run time. The same number of a run draws
-// the same.
-func Foresee(s *state.State, scope Scope, predict func(*state.Workload) *Prediction, number uint64) *Run {
+// partSize is how many workloads the parts of a world have at least: their data stay in the processor's cache, and what each part costs in
+// addition is little beside.
+const partSize = 1000
+
+// Parts divides a checkpoint and a change of its State into parts that are run forward one after another.
+func Parts(at *state.Checkpoint, change []state.Event) []*state.Checkpoint {
+	return at.Parts(partSize, change)
+}
+
+// Foresee runs the parts of a checkpoint forward. predict returns the prediction of a workload's run time. The same number of a run draws
+// the same. The error is that of a fork.
+func Foresee(parts []*state.Checkpoint, scope Scope, predict func(*state.Workload) *Prediction, number uint64) (*Run, error) {
 	r := &Run{Scope: scope, endless: map[string]int{}}
-	queues := s.Queues()
-	lines := make([][]string, len(queues))
-	for i, q := range queues {
-		lines[i] = s.FirstInLine(q, scope.First)
-		r.uids = append(r.uids, lines[i]...)
-	}
-	slices.Sort(r.uids)
-	for range r.uids {
-		r.starts = append(r.starts, Never)
-	}
-	end := scope.Now + scope.Horizon
 	random := newDraws(scope.Seed, number)
-	trees := map[string]int{}
-	root := func(queue string) string { return rootOf(s.Path(queue)) }
-	arrived, lengths := map[string]*Prediction{}, map[string]workload.Instant{}
-	runs := func(w *state.Workload) workload.Instant {
-		p := arrived[w.UID]
-		if p == nil {
-			p = predict(w)
-		}
-		if p.Source == Unknown {
-			trees[root(w.Queue)]++
-			return Never
-		}
-		length, drawn := lengths[w.UID]
-		if !drawn { // one that is preempted runs as long when it starts again
-			length = p.length(random, max(0, scope.Now-w.ReservedAt))
-			lengths[w.UID] = length
-		}
-		if length > end-min(end, w.ReservedAt) {
-			return Never // an end after the horizon needs no event
-		}
-		return scope.onGrid(w.ReservedAt+length) - w.ReservedAt
+	var coming []arriving
+	if scope.Recent != nil {
+		coming = scope.Recent.draw(random, scope.Now, scope.Now+scope.Horizon)
 	}
-	f := New(s, scope.Now, Rules{Runs: runs, Grace: scope.onGrid(scope.Now+scope.Grace) - scope.Now}, func(m Moment) {
+	var all []expected
+	for _, of := range parts {
+		s, err := of.Fork()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r.follow(s, coming, predict, random)...)
+	}
+	slices.SortFunc(all, func(a, b expected) int { return strings.Compare(a.uid, b.uid) })
+	r.uids, r.starts, r.unknown = make([]string, len(all)), make([]workload.Instant, len(all)), make([]bool, len(all))
+	for i, x := range all {
+		r.uids[i], r.starts[i], r.unknown[i] = x.uid, x.start, x.unknown
+	}
+	return r, nil
+}
+
+// expected is a pending workload in one run, see Run.
+type expected struct {
+	uid     string
+	start   workload.Instant
+	unknown bool
+}
+
+// follow runs a State forward, and changes it. It returns its pending workloads. coming are the arrivals, of which it takes its own.
+func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Workload) *Prediction, random *draws) (all []expected) {
+	scope := &r.Scope
+	queues := s.Queues()
+	first := make([]int, 0, len(queues)+1) // the number of the first workload of each queue
+	numbers := map[string]int{}
+	for _, q := range queues {
+		first = append(first, len(all))
+		for _, uid := range s.FirstInLine(q, scope.First) {
+			numbers[uid] = len(all)
+			all = append(all, expected{uid: uid, start: Never})
+		}
+	}
+	first = append(first, len(all))
+	p := &part{Scope: scope, s: s, predict: predict, random: random, trees: map[string]int{}, arrived: map[string]*Prediction{}, lengths: map[string]workload.Instant{}}
+	f := New(s, scope.Now, Rules{Runs: p.runTime, Grace: scope.onGrid(scope.Now+scope.Grace) - scope.Now}, func(m Moment) {
 		if m.Kind != Started {
 			return
 		}
-		if i, noted := slices.BinarySearch(r.uids, m.Def.UID); noted && r.starts[i] == Never {
-			r.starts[i] = m.At
+		if i, noted := numbers[m.Def.UID]; noted && all[i].start == Never {
+			all[i].start = m.At
 		}
 	})
-	if scope.Recent != nil {
-		scope.Recent.draw(random, scope.Now, end, func(at workload.Instant, def state.Workload, of *Prediction) {
-			f.Advance(scope.onGrid(at))
-			f.Apply(state.SetWorkload(def))
-			arrived[def.UID] = of
-		})
-	}
-	f.Advance(end)
-	r.unknown = make([]bool, len(r.uids))
-	for i, q := range queues {
-		n := 0
-		if len(trees) > 0 {
-			n = trees[root(q)]
+	for _, a := range coming {
+		if s.HasLocalQueue(a.def.Namespace, a.def.LocalQueue) {
+			f.Advance(scope.onGrid(a.at))
+			f.Apply(state.SetWorkload(a.def))
+			p.arrived[a.def.UID] = a.of
 		}
+	}
+	f.Advance(r.Now + r.Horizon)
+	if len(p.trees) == 0 {
+		return all
+	}
+	for i, q := range queues {
+		n := p.trees[p.root(q)]
 		if n == 0 {
 			continue
 		}
 		r.endless[q] = n
-		for _, uid := range lines[i] {
-			at, _ := slices.BinarySearch(r.uids, uid)
-			r.unknown[at] = r.starts[at] == Never
+		for k := range all[first[i]:first[i+1]] {
+			x := &all[first[i]+k]
+			x.unknown = x.start == Never
 		}
 	}
-	return r
+	return all
+}
+
+// part is a part of the world in one run.
+type part struct {
+	*Scope
+	s       *state.State
+	predict func(*state.Workload) *Prediction
+	random  *draws
+	trees   map[string]int         // see Run.endless, by the root of the tree
+	arrived map[string]*Prediction // by UID, of workloads that came after the beginning
+	lengths map[string]workload.Instant
+}
+
+func (p *part) root(queue string) string { return rootOf(p.s.Path(queue)) }
+
+// runTime draws the run time of a workload.
+func (p *part) runTime(w *state.Workload) workload.Instant {
+	predicted := p.arrived[w.UID]
+	if predicted == nil {
+		predicted = p.predict(w)
+	}
+	if predicted.Source == Unknown {
+		p.trees[p.root(w.Queue)]++
+		return Never
+	}
+	length, drawn := p.lengths[w.UID]
+	if !drawn { // one that is preempted runs as long when it starts again
+		length = predicted.length(p.random, max(0, p.Now-w.ReservedAt))
+		p.lengths[w.UID] = length
+	}
+	if end := p.Now + p.Horizon; length > end-min(end, w.ReservedAt) {
+		return Never // an end after the horizon needs no event
+	}
+	return p.onGrid(w.ReservedAt+length) - w.ReservedAt
 }
 
 // onGrid returns the first moment of the grid that is not before a time.

@@ -38,13 +38,13 @@ func line(n int) *state.State {
 func forecastOf(t *testing.T, s *state.State, predict func(*state.Workload) *Prediction, runs int) *Forecast {
 	t.Helper()
 	var all []*Run
-	at := s.Checkpoint()
+	parts := Parts(s.Checkpoint(), nil)
 	for i := range runs {
-		fork, err := at.Fork()
+		run, err := Foresee(parts, Scope{Now: second, Horizon: 60 * minute, Grace: second, Grid: second, First: 1000}, predict, uint64(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, Foresee(fork, Scope{Now: second, Horizon: 60 * minute, Grace: second, Grid: second, First: 1000}, predict, uint64(i)))
+		all = append(all, run)
 	}
 	return Summarize(all)
 }
@@ -135,11 +135,11 @@ func TestReproducible(t *testing.T) {
 		scope.Recent = came.Recent(scope.Now, NewLearner().Predict)
 		var runs []*Run
 		for range 2 {
-			fork, err := s.Checkpoint().Fork()
+			run, err := Foresee(Parts(s.Checkpoint(), nil), scope, predict, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			runs = append(runs, Foresee(fork, scope, predict, 1))
+			runs = append(runs, run)
 		}
 		if diff := cmp.Diff(runs[0].starts, runs[1].starts); diff != "" {
 			t.Errorf("the second run differs:\n%s", diff)
@@ -148,6 +148,53 @@ func TestReproducible(t *testing.T) {
 			t.Errorf("looking ahead changed the world:\n%s", cmp.Diff(before, after))
 		}
 	})
+}
+
+// TestForeseeParts: the smallest parts foresee what the whole does, if run times are not drawn.
+func TestForeseeParts(t *testing.T) {
+	parted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		s, runs := drawWorldOf(t, "", "c", "d")
+		s.Step(30*second, 1000)
+		came := NewArrivals(31*second - 4*leastBlocks*block)
+		for i := range rapid.IntRange(0, 9).Draw(t, "arrivals") {
+			came.Add(&state.Workload{
+				UID: fmt.Sprint("a", i), Namespace: "n", LocalQueue: fmt.Sprint("q", i%5), Generation: 1, Version: 1, Queueable: true, Created: -workload.Instant(i) * 10 * minute,
+				PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpus(1), Constraints: &workload.Constraints{}}},
+			}, &Job{})
+		}
+		scope := Scope{
+			Now: 31 * second, Horizon: 10 * minute, Grace: second, Grid: second, First: 5, Seed: rapid.Uint64().Draw(t, "seed"),
+			Recent: came.Recent(31*second, func(*Job) *Prediction { return fixed(20 * second) }),
+		}
+		predict := func(w *state.Workload) *Prediction { return fixed(runs[w.UID]) }
+		at := s.Checkpoint()
+		want, err := Foresee([]*state.Checkpoint{at}, scope, predict, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := at.Parts(1, nil)
+		got, err := Foresee(parts, scope, predict, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Recent, got.Recent = nil, nil
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Run{})); diff != "" {
+			t.Errorf("(-whole +parts):\n%s", diff)
+		}
+		parted += len(parts) - 1
+	})
+	if parted == 0 {
+		t.Error("no world was divided")
+	}
+}
+
+// fixed is the prediction of a run time that is known, or that has no end.
+func fixed(length workload.Instant) *Prediction {
+	if length == Never {
+		return &Prediction{Estimate: Estimate{Source: Unknown}}
+	}
+	return &Prediction{Estimate: Estimate{Source: Bounded, Limit: length}, ran: length}
 }
 
 // TestArrivalsBounds: only the last arrivals are kept, and it is known from when on they are all there.

@@ -44,6 +44,8 @@ type Rules struct {
 	// Grace is how long the pods of a preempted workload take to end, above 0: queues whose rules let them preempt each other would go on
 	// for ever otherwise, without any time passing.
 	Grace workload.Instant
+	// Stop, unless nil, is asked before each step. Once it returns true, what is under way returns soon, and the Future is of no more use.
+	Stop func(now workload.Instant) bool
 }
 
 // Future is a State and its workloads, which end after their run times. Apart from its Rules, what happens takes no time: decisions are
@@ -56,6 +58,7 @@ type Future struct {
 
 	running map[string]*run // by UID
 	due     dues
+	stopped bool
 	look    workload.Instant // the due at which the engine wants to look again; it counts if it is to come
 	count   uint64
 }
@@ -131,6 +134,9 @@ func (f *Future) Apply(e state.Event) { f.s.Apply(e) }
 func (f *Future) Advance(to workload.Instant) {
 	for {
 		f.DecideAll()
+		if f.stopped {
+			return
+		}
 		if len(f.due) == 0 || f.due[0].at > to {
 			f.now = max(f.now, to)
 			return
@@ -159,6 +165,9 @@ const stepBudget = 1 << 20
 // DecideAll decides at the current time until nothing is left to decide.
 func (f *Future) DecideAll() {
 	for {
+		if f.stopped = f.stopped || f.Stop != nil && f.Stop(f.now); f.stopped {
+			return
+		}
 		r := f.s.Step(f.now, stepBudget)
 		for i := range r.Decisions {
 			f.carryOut(&r.Decisions[i])

@@ -30,7 +30,10 @@ func cpus(n int) []state.Request {
 }
 
 // drawWorld draws queues of one cohort, and workloads of which some run already.
-func drawWorld(t *rapid.T) (*state.State, map[string]workload.Instant) {
+func drawWorld(t *rapid.T) (*state.State, map[string]workload.Instant) { return drawWorldOf(t, "c") }
+
+// drawWorldOf is drawWorld with several cohorts.
+func drawWorldOf(t *rapid.T, cohorts ...string) (*state.State, map[string]workload.Instant) {
 	o := state.Options{Options: cycle.Defaults()}
 	if rapid.Bool().Draw(t, "fair") {
 		o.Fair = &preempt.Fair{Strategies: []preempt.Strategy{preempt.LessThanOrEqualToFinalShare, preempt.LessThanInitialShare}, WithinNominal: true}
@@ -45,7 +48,7 @@ func drawWorld(t *rapid.T) (*state.State, map[string]workload.Instant) {
 		name := fmt.Sprint("q", i)
 		quota := resource.Amount(rapid.IntRange(1, 8).Draw(t, "quota"))
 		s.Apply(state.SetQueue{
-			Name: name, Cohort: "c", Namespaces: []workload.Term{{}}, Strict: rapid.Bool().Draw(t, "strict"),
+			Name: name, Cohort: rapid.SampledFrom(cohorts).Draw(t, "cohort"), Namespaces: []workload.Term{{}}, Strict: rapid.Bool().Draw(t, "strict"),
 			Groups: []state.Group{{Resources: []string{"cpu"}, Flavors: []state.FlavorQuota{{
 				Flavor: "f", Resources: []state.Quota{{Resource: "cpu", Nominal: quota}},
 			}}}},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -45,6 +46,7 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	}
 	var crds []string
 	counts := map[string]int{}
+	var kept []string // training runtimes
 	waited := false
 	for _, u := range objects {
 		if custom(u) && !waited {
@@ -53,14 +55,13 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 			}
 			waited = true
 		}
-		current, err := supersede(ctx, c, u)
+		changed, err := put(ctx, c, u)
 		if err != nil {
-			return fmt.Errorf("replacing %s %s: %w", u.GetKind(), u.GetName(), err)
+			return err
 		}
-		if !current {
-			if err := apply(ctx, c, u); err != nil {
-				return fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
-			}
+		if changed {
+			kept = append(kept, u.GetName())
+			continue
 		}
 		counts[group(u)]++
 		if u.GetKind() == "CustomResourceDefinition" {
@@ -72,21 +73,42 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 			return err
 		}
 	}
-	tellInstalled(progress, counts)
+	tellInstalled(progress, counts, kept)
 	return withdraw(ctx, c, objects, &o)
+}
+
+// put applies one object in the place of leftovers. It reports a training runtime that others have changed, which it leaves.
+func put(ctx context.Context, c client.Client, u *unstructured.Unstructured) (changed bool, err error) {
+	current, err := supersede(ctx, c, u)
+	if err != nil {
+		return false, fmt.Errorf("replacing %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	if current {
+		return false, nil
+	}
+	if err = apply(ctx, c, u); custom(u) && apierrors.IsConflict(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("applying %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return false, nil
 }
 
 // tries is how often an apply is tried that the API server is too busy for, and the pauses between.
 var tries = wait.Backoff{Steps: 5, Duration: time.Second, Factor: 2}
 
-// apply applies one object, again if the API server is too busy: storing a large CRD may time out on a slow machine.
+// apply applies one object, again if the API server is too busy: storing a large CRD may time out on a slow machine. What others have set in a
+// training runtime is not overwritten: that is a conflict.
 func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured) error {
 	busy := func(err error) bool {
 		return ctx.Err() == nil && (apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err))
 	}
-	return retry.OnError(tries, busy, func() error {
-		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), installer, client.ForceOwnership)
-	})
+	how := []client.ApplyOption{installer}
+	if !custom(u) {
+		how = append(how, client.ForceOwnership)
+	}
+	return retry.OnError(tries, busy, func() error { return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), how...) })
 }
 
 // connect returns a client for Apply.
@@ -102,8 +124,8 @@ func connect(cfg *rest.Config) (client.Client, error) {
 	return c, nil
 }
 
-// tellInstalled writes how many objects of each group were applied.
-func tellInstalled(progress io.Writer, counts map[string]int) {
+// tellInstalled writes how many objects of each group were applied, and which training runtimes were kept.
+func tellInstalled(progress io.Writer, counts map[string]int, kept []string) {
 	for _, g := range []string{
 		"custom resource definitions", "namespace and access rules", "training runtimes", "aggregated APIs and services", "parts of the manager",
 		"webhook configurations", "admission policies and their bindings",
@@ -111,6 +133,9 @@ func tellInstalled(progress io.Writer, counts map[string]int) {
 		if counts[g] > 0 {
 			fmt.Fprintf(progress, "installed %d %s\n", counts[g], g)
 		}
+	}
+	if len(kept) > 0 {
+		fmt.Fprintf(progress, "kept training runtimes that were changed: %s; to get one as it comes with Berth, delete it and install again\n", strings.Join(kept, ", "))
 	}
 }
 

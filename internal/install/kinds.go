@@ -8,7 +8,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/options/declare"
 )
@@ -34,9 +33,9 @@ func kindRights() []kindRight {
 		}
 		out = append(out, kindRight{clusterRole(frameworkPrefix+strings.ToLower(d.GVK.Kind)+roleSuffix, d.ManagerRules()...), d.Framework})
 	}
-	rules := []rbacv1.PolicyRule{job.Allow("apps", []string{"replicasets"}, "get")} // between Deployments and their pods
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"get"}}} // between Deployments and their pods
 	for _, group := range slices.Sorted(maps.Keys(readable)) {
-		rules = append(rules, job.Allow(group, readable[group], viewVerbs...))
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: readable[group], Verbs: viewVerbs})
 	}
 	return append(out, kindRight{role: clusterRole(managerPrefix+"integrations"+roleSuffix, rules...)})
 }

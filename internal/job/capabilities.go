@@ -22,8 +22,12 @@ func (d *Descriptor) IsStopping(o Object) bool {
 	return d.Stops != nil && d.Stops.Begun != nil && d.Stops.Begun(o)
 }
 
-// StartErrors classifies the errors of a start. Without it an error is retried, and a lasting one is final.
-type StartErrors struct {
+// Planned describes a kind whose controller plans the pods of a job before it starts, refuses starts that it cannot plan, and does not
+// change the pods of a job that runs. Without it an error of a start is retried, and a lasting one is final.
+type Planned struct {
+	// Runs returns the pod sets with which a job runs, nil if it does not run. A Workload that holds quota for them describes the job,
+	// although another version of the controller planned them, so that PodSets differ.
+	Runs func(job Object, in *Setting) []kueue.PodSet
 	// Refused reports whether the API server will always refuse the start.
 	Refused func(error) bool
 	// Passes reports whether the error is temporary, however long it lasts.

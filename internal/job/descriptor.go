@@ -85,7 +85,7 @@ type Descriptor struct {
 	OwnManager   string
 
 	Stops           *Stops           // a stop takes several writes
-	StartErrors     *StartErrors     // errors of a start that the kind knows
+	Planned         *Planned         // the kind's controller plans the pods, and may refuse a start
 	States          *States          // states that override the suspend field
 	Once            *Once            // an object runs once, and is marked at creation
 	Declared        *Declared        // the configuration declares the kind

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	configtrainer "github.com/berth-project/berth/api/config/trainer/v1alpha1"
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
@@ -81,8 +80,8 @@ type Options struct {
 	// MaxMinRunTime is the longest time that a job may ask to run before it is preempted; 0 ignores what jobs ask for.
 	MaxMinRunTime time.Duration
 
-	// Backfill: ClusterQueues reserve a start for their first blocked Workload.
-	Backfill bool
+	// Backfill is a value of the annotation BackfillKey, for ClusterQueues without it; "" for none.
+	Backfill string
 
 	// RecoveryDelay is how long after the end of its grace period a pod that hangs on an unreachable node is deleted by force.
 	RecoveryDelay time.Duration
@@ -378,7 +377,9 @@ func resolveScheduling(o *Options, c *configv1beta2.Configuration, gates feature
 		}
 	}
 	o.RecoveryDelay = c.FailureRecovery.Delay.Duration
-	o.Backfill = c.Scheduling != nil && c.Scheduling.Backfill == berthv1alpha1.BackfillEasy
+	if c.Scheduling != nil {
+		o.Backfill = c.Scheduling.Backfill
+	}
 	o.MaxMinRunTime = c.Preemption.MaxMinRunTime.Duration
 	if c.FairSharing != nil {
 		o.FairSharing = FairSharing{Enabled: true, Strategies: slices.Clone(c.FairSharing.PreemptionStrategies)}

@@ -48,8 +48,8 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateRetention(c.ObjectRetentionPolicies, field.NewPath("objectRetentionPolicies", "workloads"))...)
 	errs = append(errs, notNegative(c.FailureRecovery.Delay, field.NewPath("failureRecovery", "delay"))...)
 	errs = append(errs, notNegative(c.Preemption.MaxMinRunTime, field.NewPath("preemption", "maxMinRunTime"))...)
-	if s := c.Scheduling; s != nil && s.Backfill != "" && s.Backfill != berthv1alpha1.BackfillEasy {
-		errs = append(errs, field.NotSupported(field.NewPath("scheduling", "backfill"), s.Backfill, []string{berthv1alpha1.BackfillEasy}))
+	if s := c.Scheduling; s != nil && s.Backfill != "" && !slices.Contains(berthv1alpha1.Backfills, s.Backfill) {
+		errs = append(errs, field.NotSupported(field.NewPath("scheduling", "backfill"), s.Backfill, berthv1alpha1.Backfills))
 	}
 	errs = append(errs, validateLocalQueues(c.LocalQueues, field.NewPath("localQueues"))...)
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)

@@ -218,11 +218,12 @@ func TestValidateScheduling(t *testing.T) {
 				"c.yaml:5: waitForPodsReady.requeuingStrategy.backoffMaxSeconds: Invalid value: -3",
 			},
 		},
-		"backfill, not built": {
-			body: "scheduling: {backfill: conservative}",
-			want: []string{`c.yaml:3: scheduling.backfill: Unsupported value: "conservative": supported values: "easy"`},
+		"backfill of another kind": {
+			body: "scheduling: {backfill: eager}",
+			want: []string{`c.yaml:3: scheduling.backfill: Unsupported value: "eager": supported values: "easy", "conservative"`},
 		},
-		"backfill": {body: "scheduling: {backfill: easy}"},
+		"backfill":              {body: "scheduling: {backfill: easy}"},
+		"conservative backfill": {body: "scheduling: {backfill: conservative}"},
 		"fair sharing, other order": { // example 8
 			body: "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
 			want: []string{`c.yaml:3: fairSharing.preemptionStrategies: Unsupported value: "[LessThanInitialShare, LessThanOrEqualToFinalShare]": supported values: "[LessThanOrEqualToFinalShare]", "[LessThanInitialShare]", "[LessThanOrEqualToFinalShare, LessThanInitialShare]"`},

@@ -88,8 +88,8 @@ type Late struct {
 	// Watch adds the watch.
 	Watch func() error
 
-	mu    sync.Mutex
-	added bool
+	mu            sync.Mutex
+	added, synced bool
 }
 
 // Ready fills the cache and adds the watch, on the first call, and waits until the cache is filled.
@@ -105,9 +105,10 @@ func (l *Late) Ready(ctx context.Context) error {
 		}
 		l.added = true
 	}
-	if !l.Pods.WaitForCacheSync(ctx) {
+	if !l.synced && !l.Pods.WaitForCacheSync(ctx) {
 		return fmt.Errorf("the cache of pods is not filled yet: %w", context.Cause(ctx))
 	}
+	l.synced = true
 	return nil
 }
 

@@ -79,15 +79,15 @@
 //	queue NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE]
 //	      [within=RULE] [reclaim=RULE] [borrow-within=lower[:THRESHOLD]]
 //	      [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing]
-//	      [usage-based] [backfill] [delayed] [QUOTA ...]
+//	      [usage-based] [backfill=easy|conservative] [delayed] [QUOTA ...]
 //
 // is a ClusterQueue. strict is StrictFIFO; closed admits no workload; namespaces are
 // selected by a label. A RULE selects the victims in the own queue (within) or in borrowing
 // queues (reclaim): never, lower, lower-or-newer, any. The three words on flavors are
 // whenCanBorrow=TryNextFlavor, whenCanPreempt=MayStopSearch and
 // preference=PreemptionOverBorrowing. In a usage-based queue the workloads of the LocalQueue of the
-// lowest usage come first. With backfill the first blocked workload gets a reserved start, before
-// which others start if they do not move it. Flavors that the quotas name are created
+// lowest usage come first. With backfill=easy the first blocked workload gets a reserved start,
+// before which others start if they do not move it, with backfill=conservative the first 16. Flavors that the quotas name are created
 // without labels, and a LocalQueue of the same name in the namespace default.
 //
 //	localqueue NAME queue=QUEUE [namespace=NAMESPACE] [stopped] [weight=WEIGHT]

@@ -138,7 +138,7 @@ var commands = map[string]command{
 	"foreign":   {"NODE [RESOURCE=AMOUNT ...]", (*player).foreign, true},
 	"cohort":    {"NAME [parent=COHORT] [weight=W] [QUOTA ...]", (*player).cohort, true},
 	"queue": {"NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE] [within=RULE] [reclaim=RULE] " +
-		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [backfill] [delayed] [QUOTA ...]", (*player).queue, true},
+		"[borrow-within=lower[:THRESHOLD]] [try-when-borrowing] [stop-when-preempting] [preemption-over-borrowing] [usage-based] [backfill=easy|conservative] [delayed] [QUOTA ...]", (*player).queue, true},
 	"localqueue": {"NAME queue=QUEUE [namespace=NAMESPACE] [stopped] [weight=WEIGHT]", (*player).localQueue, true},
 	"sample":     {"", (*player).sample, true},
 	"usage":      {"NAME USAGE [namespace=NAMESPACE]", (*player).usage, true},

@@ -178,7 +178,7 @@ func (a *args) queue() state.Queue {
 		PreemptionOverBorrowing: a.flag("preemption-over-borrowing"),
 	}
 	def.UsageBased = a.flag("usage-based")
-	def.Backfill = a.flag("backfill")
+	def.Backfill = oneOf(a, "backfill", cycle.NoBackfill, map[string]cycle.Backfill{"easy": cycle.Easy, "conservative": cycle.Conservative})
 	def.DelayAll = a.flag("delayed")
 	def.Groups = a.groups()
 	return def

@@ -276,6 +276,29 @@ func BenchmarkEdit(b *testing.B) {
 // BenchmarkSampleUsage is a sample of 10,000 LocalQueues of 100 ClusterQueues, with the read model: once an interval. Each has an
 // admitted workload, or none has used anything.
 func BenchmarkSampleUsage(b *testing.B) {
+	benchmarkUsage(b, func(b *testing.B, s *State, now workload.Instant) {
+		for b.Loop() {
+			s.Apply(SampleUsage{Now: now, Max: math.MaxInt})
+			s.Publish()
+			s.Touched()
+			now += workload.Instant(time.Second)
+		}
+	})
+}
+
+// BenchmarkBeginCheckpointUsage is the longest piece of a checkpoint of that world.
+func BenchmarkBeginCheckpointUsage(b *testing.B) {
+	benchmarkUsage(b, func(b *testing.B, s *State, _ workload.Instant) {
+		for b.Loop() {
+			s.BeginCheckpoint()
+			b.StopTimer()
+			s.ContinueCheckpoint(math.MaxInt)
+			b.StartTimer()
+		}
+	})
+}
+
+func benchmarkUsage(b *testing.B, run func(b *testing.B, s *State, now workload.Instant)) {
 	for name, busy := range map[string]bool{"busy": true, "idle": false} {
 		b.Run(name, func(b *testing.B) {
 			const queues, each = 100, 100
@@ -306,12 +329,7 @@ func BenchmarkSampleUsage(b *testing.B) {
 				now += workload.Instant(time.Second)
 			}
 			s.Publish()
-			for b.Loop() {
-				s.Apply(SampleUsage{Now: now, Max: math.MaxInt})
-				s.Publish()
-				s.Touched()
-				now += workload.Instant(time.Second)
-			}
+			run(b, s, now)
 		})
 	}
 }

@@ -79,6 +79,12 @@ func (s *State) QueueDefinitions() (out []Queue) {
 // UIDs returns the UIDs of all workloads, sorted.
 func (s *State) UIDs() []string { return slices.Sorted(maps.Keys(s.records)) }
 
+// HasLocalQueue reports whether a LocalQueue exists.
+func (s *State) HasLocalQueue(namespace, name string) bool {
+	l := s.localQueues[Name{namespace, name}]
+	return l != nil && l.exists
+}
+
 // Queues returns the names of all ClusterQueues, sorted.
 func (s *State) Queues() []string { return slices.Sorted(maps.Keys(s.queues)) }
 

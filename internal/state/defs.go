@@ -1,6 +1,7 @@
 package state
 
 import (
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -53,11 +54,11 @@ type Queue struct {
 	DelayFlavors []string `json:",omitempty"`
 	// PlacedElsewhere: pods run in other clusters, and get no places here.
 	PlacedElsewhere bool `json:",omitempty"`
-	// Backfill: its first blocked workload gets a reserved start, before which others start if they do not move it. It has no effect where
+	// Backfill: its first blocked workloads get reserved starts, before which others start if they do not move those. It has no effect where
 	// UsageBased, Checked or with Variants. Checked: workloads are admitted some time after they got their quota, so no bound of their runs is
 	// known before.
-	Backfill bool `json:",omitempty"`
-	Checked  bool `json:",omitempty"`
+	Backfill cycle.Backfill `json:",omitempty"`
+	Checked  bool           `json:",omitempty"`
 	// UsageBased: its workloads are in the order of the standings of their LocalQueues first. spec: 20 §4.4.
 	UsageBased bool `json:",omitempty"`
 	// Variants: jobs are queued as variants, one for each flavor. A job that runs on one may migrate to those with a Rank below MigratesTo.

@@ -11,21 +11,21 @@ import (
 // entry is what a workload adds to the figures of its queues. It is immutable; of wl only the fields that State.intern sets are read
 // by others than the engine.
 type entry struct {
-	wl       *workload.Workload
-	lq       *localQueue // others read its name only
-	created  workload.Instant
-	held     *holding  // its reservation, nil for none
-	occupied *occupied // its places, nil for none
-	said     *said     // the last decision about it while it is in line, or nil
-	waits    int32     // the queue of its place in line; noQueue for none
+	wl      *workload.Workload
+	lq      *localQueue // others read its name only
+	created workload.Instant
+	held    *holding // its reservation, nil for none
+	said    *said    // the last decision about it while it is in line, or nil
+	waits   int32    // the queue of its place in line; noQueue for none
 	flags
 }
 
 // holding is a reservation in an entry.
 type holding struct {
-	queue int32
-	usage resource.Vector
-	held  []Held // as it was written, nil until then
+	queue     int32
+	usage     resource.Vector
+	held      []Held // as it was written, nil until then
+	*occupied        // its places, nil for none
 }
 
 const noQueue = -1
@@ -36,6 +36,14 @@ func (e *entry) holds() int32 {
 		return noQueue
 	}
 	return e.held.queue
+}
+
+// places returns the places of its pods, nil for none.
+func (e *entry) places() *occupied {
+	if e == nil || e.held == nil {
+		return nil
+	}
+	return e.held.occupied
 }
 
 type flags uint8
@@ -108,8 +116,7 @@ func (s *State) entryOf(r *record) entry {
 		to = s.queues[r.lq.def.Queue]
 	}
 	here := to != nil && r.in == to.q
-	e.hold(r, here)
-	e.occupied = s.occupiedBy(r)
+	s.hold(&e, r, here)
 	if to != nil && !r.lq.def.Stopped && r.def.rests() {
 		e.waits, e.flags = to.q.Index, e.flags|resting
 		if r.in == nil {
@@ -139,12 +146,12 @@ func (e *entry) queue(r *record, to *queue) {
 	}
 }
 
-// hold sets what the entry adds to the figures of the queue of its reservation, if there is one. here: its LocalQueue leads to that queue.
-func (e *entry) hold(r *record, here bool) {
+// hold sets what an entry adds to the figures of the queue of its reservation, if there is one. here: its LocalQueue leads to that queue.
+func (s *State) hold(e *entry, r *record, here bool) {
 	if r.in == nil || !r.wl.Reserved {
 		return
 	}
-	e.held = &holding{queue: r.in.Index, usage: r.wl.Usage.Quota} // that of a workload is replaced
+	e.held = &holding{queue: r.in.Index, usage: r.wl.Usage.Quota, occupied: s.occupiedBy(r)} // that of a workload is replaced
 	if r.def.Reserved && !r.assumed() {
 		e.held.held = r.def.Held
 	}
@@ -159,14 +166,12 @@ func (e *entry) hold(r *record, here bool) {
 // same reports whether two entries add the same to the figures, given that the second is newer.
 func (e *entry) same(o *entry) bool {
 	plain := *o
-	if e.occupied.same(o.occupied) {
-		plain.occupied = e.occupied
-	}
 	if e.held == nil || o.held == nil {
 		return *e == plain
 	}
 	plain.held = e.held
-	return *e == plain && e.held.queue == o.held.queue && slices.Equal(e.held.usage, o.held.usage) && slices.Equal(e.held.held, o.held.held)
+	return *e == plain && e.held.queue == o.held.queue && slices.Equal(e.held.usage, o.held.usage) && slices.Equal(e.held.held, o.held.held) &&
+		e.held.occupied.same(o.held.occupied)
 }
 
 // updateEntry replaces the entry of a record number, which may have no record or another one now.

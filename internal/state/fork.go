@@ -11,7 +11,7 @@ type fork struct {
 	from    *Checkpoint
 	s       *State
 	shapes  map[*shape]*shape
-	records []*record // by the number of the record in the State of the checkpoint
+	records map[int32]*record // by the number of the record in the State of the checkpoint
 
 	blankRecords     []record
 	blankDefinitions []definition
@@ -20,9 +20,16 @@ type fork struct {
 // Fork returns a State of its own that decides as the State of the checkpoint would. It may be called in any goroutine.
 func (c *Checkpoint) Fork() (*State, error) {
 	from := c.withoutWorkloads()
-	f := &fork{from: c, s: newRestored(from, c.number), shapes: make(map[*shape]*shape, c.shapes), records: make([]*record, len(c.workloads)*pageLen)}
+	f := &fork{from: c, s: newRestored(from, c.number), shapes: make(map[*shape]*shape, c.shapes), records: make(map[int32]*record, c.number)}
+	if c.lines != nil && c.bounded {
+		f.s.backfilling++ // maybe in another part: bounds belong to classes there as well
+	}
 	f.s.shapes, f.s.classes = make(map[uint64]*shape, c.shapes), make(map[uint64]*class, c.classes)
-	for _, of := range c.byLocalQueue() {
+	lines := c.lines
+	if lines == nil {
+		lines = c.byLocalQueue()
+	}
+	for _, of := range lines {
 		l := f.s.localQueueNamed(*of[0].def.localQueue)
 		for _, w := range of {
 			if err := f.add(w, l); err != nil {
@@ -32,8 +39,9 @@ func (c *Checkpoint) Fork() (*State, error) {
 	}
 	f.s.restored()
 	for _, d := range c.notices {
-		d.Workload = f.equal(d.Workload)
-		f.s.notices = append(f.s.notices, d)
+		if d.Workload = f.equal(d.Workload); d.Workload != nil { // else it is in another part
+			f.s.notices = append(f.s.notices, d)
+		}
 	}
 	return f.s, f.s.world.RecallCheckpoint(c.world, c.scans(), f.s.workload, f.equal)
 }

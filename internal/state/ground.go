@@ -86,9 +86,9 @@ func (o *occupied) same(p *occupied) bool {
 	return o == p || o != nil && p != nil && o.of == p.of && samePlaced(o.placed, p.placed) && (o.uses == p.uses || o.uses.Equal(p.uses))
 }
 
-// occupiedBy returns the places of a record that holds quota, nil for none.
+// occupiedBy returns the places of a record that holds quota, nil if it has none.
 func (s *State) occupiedBy(r *record) *occupied {
-	if s.places == nil || r.in == nil || !r.wl.Reserved {
+	if s.places == nil {
 		return nil
 	}
 	uses := r.wl.Usage.Part(s.places.Key)
@@ -161,15 +161,15 @@ func (m *Model) occupantsSince(before *Model, change func(Event, ledger.Part)) {
 		}
 		differences(from, to, compareEntries, func(old, e *entry) {
 			switch {
-			case e != nil && e.occupied != nil:
+			case e.places() != nil:
 				occupants = append(occupants, occupant{e, is.Name})
-			case old != nil && old.occupied != nil:
+			case old.places() != nil:
 				change(DeleteWorkload(old.wl.UID), nil)
 			}
 		})
 	})
 	for _, o := range occupants {
-		change(SetWorkload(m.occupant(o.entry, o.queue)), o.occupied.uses)
+		change(SetWorkload(m.occupant(o.entry, o.queue)), o.places().uses)
 	}
 }
 
@@ -178,7 +178,7 @@ func (m *Model) occupant(e *entry, queue string) Workload {
 	namespace, name := e.wl.Split()
 	return Workload{
 		UID: e.wl.UID, Namespace: namespace, Name: name, LocalQueue: e.lq.name.Name, Reserved: true, Queue: queue,
-		PodSets: e.occupied.of.definition(*m.resources), Placed: e.occupied.placed,
+		PodSets: e.places().of.definition(*m.resources), Placed: e.places().placed,
 	}
 }
 

@@ -137,13 +137,20 @@ func (l *Last) Attempt() (*trace.Attempt, bool) {
 		if attempt = l.model.trace(l.queue.index, l.of); attempt == nil || attempt.Reason != l.reason || attempt.Note != l.note {
 			return nil, false
 		}
-		attempt = new(*attempt)
 	} else if l.reason == trace.PendingEvaluation {
 		return nil, false
 	}
-	attempt.Workload, attempt.UID, attempt.Queue, attempt.Priority = l.wl.Key, l.wl.UID, l.queue.Name, l.wl.Priority
-	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims, attempt.Start = l.verdict, l.reason, l.note, l.victims, l.start
-	return attempt, true
+	out := l.Outcome()
+	out.PodSets, out.Refusals, out.WakesOn, out.Table = attempt.PodSets, attempt.Refusals, attempt.WakesOn, attempt.Table
+	return out, true
+}
+
+// Outcome returns the decision without the trace of its evaluation.
+func (l *Last) Outcome() *trace.Attempt {
+	return &trace.Attempt{
+		Workload: l.wl.Key, UID: l.wl.UID, Queue: l.queue.Name, Priority: l.wl.Priority, Verdict: l.verdict, Reason: l.reason, Note: l.note,
+		Victims: l.victims, Start: l.start,
+	}
 }
 
 // Unqueued returns why the workloads of a LocalQueue are in no line, "" if they are in one. name is "" for workloads without a LocalQueue.

@@ -26,60 +26,65 @@ import (
 func TestMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(rt)
-		rt.Repeat(map[string]func(*rapid.T){
-			"":                 m.check,
-			"submit":           m.submit,
-			"submit more":      m.submit,
-			"submit yet more":  m.submit,
-			"step":             m.step,
-			"step again":       m.step,
-			"step once more":   m.step,
-			"interrupted":      m.interrupted,
-			"written":          m.written,
-			"checks passed":    m.passed,
-			"more is written":  m.written,
-			"all is written":   m.allWritten,
-			"write fails":      m.writeFails,
-			"evict written":    m.evictWritten,
-			"evict fails":      m.evictFails,
-			"evicted":          m.evicted,
-			"may stay":         m.mayStay,
-			"finish":           m.finish,
-			"delete":           m.delete,
-			"reserved outside": m.reservedOutside,
-			"evicted outside":  m.evictedOutside,
-			"edit workload":    m.editWorkload,
-			"stale":            m.stale,
-			"edit queue":       func(t *rapid.T) { m.editQueue(t) },
-			"delete queue":     m.deleteQueue,
-			"edit cohort":      m.editCohort,
-			"delete cohort":    m.deleteCohort,
-			"edit flavor":      m.editFlavor,
-			"edit localqueue":  m.editLocalQueue,
-			"usage":            m.setUsage,
-			"other usage":      m.setUsage,
-			"edit namespace":   m.editNamespace,
-			"gate":             m.gate,
-			"rest":             m.rest,
-			"problem":          m.problem,
-			"ready":            m.ready,
-			"ready again":      m.ready,
-			"slice":            m.slice,
-			"copy":             m.copy,
-			"checkpoint":       m.checkpoint,
-			"fork":             m.forkBetween,
-			"edit node":        m.editNode,
-			"edit other node":  m.editNode,
-			"delete node":      m.deleteNode,
-			"foreign":          m.setForeign,
-			"divide":           m.divide,
-			"divide more":      m.divide,
-			"follow job":       m.followJob,
-			"job changes":      m.followJob,
-		})
+		rt.Repeat(m.actions())
 		m.step(rt)
 		m.replay(rt)
 	})
+}
+
+// actions are what may happen, by name. The one without a name follows each of them.
+func (m *machine) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":                 m.check,
+		"submit":           m.submit,
+		"submit more":      m.submit,
+		"submit yet more":  m.submit,
+		"step":             m.step,
+		"step again":       m.step,
+		"step once more":   m.step,
+		"interrupted":      m.interrupted,
+		"written":          m.written,
+		"checks passed":    m.passed,
+		"more is written":  m.written,
+		"all is written":   m.allWritten,
+		"write fails":      m.writeFails,
+		"evict written":    m.evictWritten,
+		"evict fails":      m.evictFails,
+		"evicted":          m.evicted,
+		"may stay":         m.mayStay,
+		"finish":           m.finish,
+		"delete":           m.delete,
+		"reserved outside": m.reservedOutside,
+		"evicted outside":  m.evictedOutside,
+		"edit workload":    m.editWorkload,
+		"stale":            m.stale,
+		"edit queue":       func(t *rapid.T) { m.editQueue(t) },
+		"delete queue":     m.deleteQueue,
+		"edit cohort":      m.editCohort,
+		"delete cohort":    m.deleteCohort,
+		"edit flavor":      m.editFlavor,
+		"edit localqueue":  m.editLocalQueue,
+		"usage":            m.setUsage,
+		"other usage":      m.setUsage,
+		"edit namespace":   m.editNamespace,
+		"gate":             m.gate,
+		"rest":             m.rest,
+		"problem":          m.problem,
+		"ready":            m.ready,
+		"ready again":      m.ready,
+		"slice":            m.slice,
+		"copy":             m.copy,
+		"checkpoint":       m.checkpoint,
+		"fork":             m.forkBetween,
+		"edit node":        m.editNode,
+		"edit other node":  m.editNode,
+		"delete node":      m.deleteNode,
+		"foreign":          m.setForeign,
+		"divide":           m.divide,
+		"divide more":      m.divide,
+		"follow job":       m.followJob,
+		"job changes":      m.followJob,
+	}
 }
 
 // drawOptions draws the settings of a world.
@@ -149,13 +154,15 @@ type object struct {
 	checked   bool // it has checks to pass once it holds quota
 }
 
-func newMachine(t *rapid.T) *machine {
+func newMachine(t *rapid.T) *machine { return newMachineOf(t, drawOptions(t)) }
+
+func newMachineOf(t *rapid.T, options Options) *machine {
 	m := &machine{
 		preempting: rapid.IntRange(0, 3).Draw(t, "preempting") > 0, cpu: rapid.Bool().Draw(t, "two resources"),
 		flavors: map[string]flavor.Flavor{}, cohorts: map[string]Cohort{}, queues: map[string]Queue{}, lqs: map[string]LocalQueue{}, usages: map[string]order.Standing{},
 		namespaces: map[string]map[string]string{}, objects: map[string]*object{},
 	}
-	m.options, m.partial = drawOptions(t), rapid.IntRange(0, 3).Draw(t, "partial") == 3
+	m.options, m.partial = options, rapid.IntRange(0, 3).Draw(t, "partial") == 3
 	m.usageBased = rapid.IntRange(0, 2).Draw(t, "usage based") == 2
 	m.variants = rapid.IntRange(0, 2).Draw(t, "variants") == 2
 	m.backfill = rapid.IntRange(0, 2).Draw(t, "backfill") == 2
@@ -316,7 +323,9 @@ func (m *machine) editQueue(t *rapid.T) (name string) {
 		def.Closed = "stopped"
 	}
 	m.drawPolicy(t, &def)
-	def.Backfill = m.backfill && rapid.IntRange(0, 3).Draw(t, "reserves starts") > 0
+	if m.backfill {
+		def.Backfill = rapid.SampledFrom([]cycle.Backfill{cycle.NoBackfill, cycle.Easy, cycle.Conservative, cycle.Conservative}).Draw(t, "reserves starts")
+	}
 	def.UsageBased = m.usageBased && rapid.IntRange(0, 4).Draw(t, "by usage") > 0
 	if m.preempting {
 		rules := []preempt.Rule{preempt.LowerPriority, preempt.LowerOrNewerEqualPriority, preempt.Never}
@@ -654,6 +663,9 @@ func (m *machine) step(t *rapid.T) { m.stepAnd(t, func() {}) }
 // stepAnd is step, with a call before the checks, which may leave measures behind.
 func (m *machine) stepAnd(t *rapid.T, stepped func()) {
 	bound := 20 + 6*(len(m.objects)+len(m.queues))
+	if m.backfill {
+		bound *= 20 // an evaluation may find up to 16 starts
+	}
 	told := map[string]bool{}
 	for uid, r := range m.s.records {
 		told[uid] = r.wl.Evicting
@@ -941,7 +953,7 @@ func plainDump(s *State) []string {
 // a fresh state admits no workload.
 func (m *machine) checkNothingMissed(t *rapid.T, fresh *State) {
 	for _, q := range m.s.queues {
-		if q.q.Backfill {
+		if q.q.Backfill != cycle.NoBackfill {
 			return // its starts depend on the order of evaluations: the twin of package cycle is about them
 		}
 		if q.q.Preemptor() != nil || q.q.Pending.Prioritized() != nil {

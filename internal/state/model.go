@@ -69,6 +69,7 @@ type localQueueView struct {
 type cohortView struct {
 	name, parent, root string // parent is "" for none; root is "" below a cycle
 	defined            bool
+	def                *Cohort // nil if only named by others; immutable
 	subtree            *[]Held
 	share              quota.Share
 }

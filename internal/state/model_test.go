@@ -57,6 +57,7 @@ func (m *machine) checkModel(t *rapid.T) {
 	}
 	m.checkGround(t, got)
 	m.checkReasons(t, got)
+	m.checkTrees(t, got)
 	if again := m.s.Publish(); again != got {
 		t.Fatal("without an event the model is another one")
 	}

@@ -99,9 +99,16 @@ func (s *State) copyRecords() pages {
 	return p
 }
 
-// records returns the checkpoints of the records that exist, by number.
+// records returns the checkpoints of the records that exist: by number, in a part by LocalQueue.
 func (c *Checkpoint) records() iter.Seq[*workloadCheckpoint] {
 	return func(yield func(*workloadCheckpoint) bool) {
+		for _, line := range c.lines {
+			for _, w := range line {
+				if !yield(w) {
+					return
+				}
+			}
+		}
 		for _, p := range c.workloads {
 			for i := range p {
 				if p[i].def != nil && !yield(&p[i]) {

@@ -80,11 +80,12 @@ func (m *machine) forkBetween(t *rapid.T) {
 }
 
 // withoutTried is a snapshot without the differences of a copy: it has chosen the wake conditions of its classes anew, and so a release may
-// have filed other ones. The checks of a step of the machine explain workloads, which numbers measures that no workload waits for.
+// have filed other ones, and may be noted for a queue where no condition of the copy holds. The checks of a step of the machine explain workloads, which numbers measures that no workload waits for.
 func withoutTried(c *Checkpoint) *Snapshot {
 	s := c.Snapshot()
 	s.Memory.Measures, s.Measured = nil, nil
 	for i := range s.Memory.Queues {
+		s.Memory.Queues[i].Released = nil
 		for j := range s.Memory.Queues[i].Inadmissible {
 			s.Memory.Queues[i].Inadmissible[j].Tried = false
 		}

@@ -145,3 +145,18 @@ func (s *State) AttemptNow(uid string) (attempt *trace.Attempt, place int) {
 	attempt.Verdict, attempt.Reason, attempt.Note, attempt.Victims = last.verdict, last.reason, last.note, last.victims
 	return attempt, place
 }
+
+// Holders returns the workloads with a reservation in a ClusterQueue, the most urgent and oldest first.
+func (m *Model) Holders(queue string) iter.Seq[PendingWorkload] {
+	return func(yield func(PendingWorkload) bool) {
+		q := m.queue(queue)
+		if q == nil {
+			return
+		}
+		for e := range q.held.all() {
+			if !yield(PendingWorkload{e}) {
+				return
+			}
+		}
+	}
+}

@@ -1,11 +1,13 @@
 package state
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -97,6 +99,26 @@ func (s *State) setShares(q *queue) {
 	q.q.Shares = s.places != nil && slices.ContainsFunc(q.q.Groups, func(g flavor.Group) bool {
 		return slices.ContainsFunc(g.Offers, func(o flavor.Offer) bool { return len(o.Flavor.Levels) > 0 })
 	})
+}
+
+// Topologies returns the flavors that have a topology, sorted, with its levels, the broadest first.
+func (s *State) Topologies() iter.Seq2[string, []string] {
+	return func(yield func(flavor string, levels []string) bool) {
+		if s.places == nil {
+			return
+		}
+		for _, f := range s.places.Flavors() {
+			if def, _ := s.places.Tree(f); !yield(f, def.Levels) {
+				return
+			}
+		}
+	}
+}
+
+// Leaves calls visit with the lowest domains of a flavor's topology in the order of their paths, with capacity and usage of a
+// resource. visit may not keep its argument.
+func (s *State) Leaves(flavor, of string, visit func(*topology.Leaf)) {
+	s.places.Leaves(flavor, []resource.ID{s.world.Table.ID(of)}, visit)
 }
 
 // placedUsage adds the places of the pod sets of a record to a usage. They count in full, whatever is reclaimed. spec: 20 §4.5.

@@ -334,7 +334,7 @@ func (s *State) publishCohort(m *Model, name string, edited bool) {
 		v = *old
 	}
 	if edited || old == nil {
-		v.defined, v.parent, v.root, v.subtree = c.def != nil, c.parent(), s.root(c.node), nil
+		v.defined, v.def, v.parent, v.root, v.subtree = c.def != nil, c.def, c.parent(), s.root(c.node), nil
 		if v.root != "" {
 			v.subtree = new(s.subtreeOf(c.node))
 		}

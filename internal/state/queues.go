@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -272,16 +273,19 @@ func (e SetQueue) apply(s *State) {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
-	s.countBackfilling(!fresh && s.backfills(&before), q.Backfill)
+	s.countBackfilling(!fresh && s.backfills(&before) != cycle.NoBackfill, q.Backfill != cycle.NoBackfill)
 	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Checked != before.Checked || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
 		s.reroute(s.leadingTo(def.Name))
 	}
 }
 
-// backfills reports whether a queue reserves starts. An order by usage changes with every admission, and checks and variants decide later than
+// backfills returns how many starts a queue reserves. An order by usage changes with every admission, and checks and variants decide later than
 // the engine what starts.
-func (s *State) backfills(def *Queue) bool {
-	return (def.Backfill || s.options.Backfill) && !def.UsageBased && !def.Checked && !def.Variants
+func (s *State) backfills(def *Queue) cycle.Backfill {
+	if def.UsageBased || def.Checked || def.Variants {
+		return cycle.NoBackfill
+	}
+	return cmp.Or(def.Backfill, s.options.Backfill)
 }
 
 // countBackfilling counts the queues that reserve starts, given whether one is one of them before and after a change. Bounds matter to the classes
@@ -345,7 +349,7 @@ func (e DeleteQueue) apply(s *State) {
 		}
 	}
 	delete(s.queues, name)
-	s.countBackfilling(have.q.Backfill, false)
+	s.countBackfilling(have.q.Backfill != cycle.NoBackfill, false)
 	for _, l := range s.leadingTo(name) {
 		l.ranked = nil
 	}

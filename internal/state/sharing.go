@@ -318,20 +318,44 @@ func (s *State) usageMemory() sharing.Memory {
 	if s.options.Sharing == nil {
 		m.Clock = 0 // it has no effect
 	}
-	all := slices.Clone(s.accounts.due)
 	rest := s.matchingLocalQueues(func(l *localQueue) bool {
 		a := &l.account
 		return l.exists && !a.queued && (a.At != 0 || len(a.Consumed) > 0 || a.Penalties() > 0)
 	})
-	slices.SortFunc(rest, func(a, b *localQueue) int { return a.name.compare(b.name) })
-	for _, l := range append(all, rest...) {
-		a := &l.account
-		out := sharing.AccountMemory{Namespace: l.name.Namespace, Name: l.name.Name, At: a.At, Last: a.last, Queued: a.queued, Seeded: a.seeded, Consumed: a.Consumed}
-		for _, uid := range a.Debtors() {
-			out.Penalties = append(out.Penalties, sharing.PenaltyMemory{UID: uid, Requests: a.Penalty(uid)})
-		}
-		m.Accounts = append(m.Accounts, out)
+	if len(s.accounts.due)+len(rest) == 0 {
+		return m
 	}
+	m.Accounts = make([]sharing.AccountMemory, 0, len(s.accounts.due)+len(rest))
+	for _, some := range [][]*localQueue{s.accounts.due, rest} {
+		for _, l := range some {
+			m.Accounts = append(m.Accounts, l.account.memory(l.name))
+		}
+	}
+	return m
+}
+
+func (a *account) memory(of Name) sharing.AccountMemory {
+	out := sharing.AccountMemory{Namespace: of.Namespace, Name: of.Name, At: a.At, Last: a.last, Queued: a.queued, Seeded: a.seeded, Consumed: a.Consumed}
+	if a.Penalties() == 0 {
+		return out
+	}
+	for _, uid := range a.Debtors() {
+		out.Penalties = append(out.Penalties, sharing.PenaltyMemory{UID: uid, Requests: a.Penalty(uid)})
+	}
+	return out
+}
+
+// usageInOrder returns the accounts of a checkpoint: those in line first, the others by name.
+func (c *Checkpoint) usageInOrder() sharing.Memory {
+	m := c.usage
+	m.Accounts = slices.Clone(m.Accounts)
+	rest := m.Accounts
+	for len(rest) > 0 && rest[0].Queued {
+		rest = rest[1:]
+	}
+	slices.SortFunc(rest, func(a, b sharing.AccountMemory) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
 	return m
 }
 

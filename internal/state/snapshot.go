@@ -58,9 +58,13 @@ type Checkpoint struct {
 	defined   catalog
 	usage     sharing.Memory
 	workloads []*page
-	number    int // of workloads
-	shapes    int // their number, about
-	classes   int // likewise
+	lines     [][]*workloadCheckpoint // of a part, in place of workloads: by LocalQueue
+	number    int                     // of workloads
+	shapes    int                     // their number, about
+	classes   int                     // likewise
+	bounded   bool                    // some queue reserves starts
+	change    []Event                 // of a part, see Parts
+	ground    *NodesMemory            // of a part, for all its forks; else nil
 	notices   []cycle.Decision
 	world     *cycle.Checkpoint
 	nodes     topology.Nodes
@@ -92,7 +96,7 @@ func (s *State) BeginCheckpoint() *Checkpoint {
 	s.ContinueCheckpoint(math.MaxInt)
 	c := &Checkpoint{
 		options: s.options, defined: s.defined, world: s.world.Checkpoint(), resources: s.world.Table.Names(), pairs: s.world.Table.Pairs(),
-		usage: s.usageMemory(), number: len(s.records), shapes: len(s.shapes), classes: len(s.classes),
+		usage: s.usageMemory(), number: len(s.records), shapes: len(s.shapes), classes: len(s.classes), bounded: s.backfilling > 0,
 	}
 	s.begun = c
 	if s.places != nil {
@@ -131,8 +135,15 @@ func (c *Checkpoint) withoutWorkloads() *Snapshot {
 	return &Snapshot{
 		Options: c.options, Resources: slices.Clone(c.resources), Pairs: slices.Clone(c.pairs), Queues: queues,
 		Namespaces: definitions(c.defined.namespaces), Flavors: definitions(c.defined.flavors), Cohorts: definitions(c.defined.cohorts),
-		LocalQueues: definitions(c.defined.localQueues), NodesMemory: rememberNodes(c.nodes, c.measured, c.second, c.resources), Usage: c.usage,
+		LocalQueues: definitions(c.defined.localQueues), NodesMemory: c.nodesMemory(), Usage: c.usageInOrder(),
 	}
+}
+
+func (c *Checkpoint) nodesMemory() NodesMemory {
+	if c.ground != nil {
+		return *c.ground
+	}
+	return rememberNodes(c.nodes, c.measured, c.second, c.resources)
 }
 
 // scans returns where the searches for flavors resume, by UID: numbers of records are not the same in copies.
@@ -198,17 +209,20 @@ func newRestored(from *Snapshot, n int) *State {
 	for _, n := range from.Namespaces {
 		s.Apply(SetNamespace(n))
 	}
-	for _, f := range from.Flavors {
-		s.Apply(SetFlavor(f))
+	if s.places != nil {
+		s.places.Reserve(len(from.Nodes))
 	}
-	for _, c := range from.Cohorts {
-		s.Apply(SetCohort(c))
+	for _, f := range from.Foreign {
+		s.Apply(f)
 	}
 	for _, n := range from.Nodes {
 		s.Apply(n)
 	}
-	for _, f := range from.Foreign {
-		s.Apply(f)
+	for _, f := range from.Flavors { // after the nodes: a tree of all its nodes at once costs half
+		s.Apply(SetFlavor(f))
+	}
+	for _, c := range from.Cohorts {
+		s.Apply(SetCohort(c))
 	}
 	if s.places != nil {
 		s.places.RestoreMeasures(from.Measured)

@@ -115,8 +115,8 @@ type Options struct {
 	Topology *topology.Gates `json:",omitempty"`
 	// Sharing is the rates of admission fair sharing; nil is without. spec: 20 §4.4.
 	Sharing *sharing.Rates `json:",omitempty"`
-	// Backfill: all queues reserve starts, as with Queue.Backfill.
-	Backfill bool `json:",omitempty"`
+	// Backfill is that of all queues that have none of their own.
+	Backfill cycle.Backfill `json:",omitempty"`
 	// FailFast evicts a workload whose failed node has no replacement now. spec: 20 §4.9.
 	FailFast bool `json:",omitempty"`
 }
@@ -179,6 +179,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		}
 		r.Cycles += part.Cycles
 		r.Work += part.Work
+		r.Heads += part.Heads
 		r.Admitting += part.Admitting
 		r.More, r.Next = part.More, part.Next
 	}

@@ -19,6 +19,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/state"
@@ -36,24 +37,44 @@ func explanation(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
 	if err != nil {
 		return nil, err
 	}
+	return s.compose(w, found, func(namespaces []string) []string { return s.readable(ctx, a.caller, namespaces) }), nil
+}
+
+// Explain returns the decision trace of a Workload as far as the read model has it: the engine is not asked. Without figures, traced is
+// false, and the reason is that of the last decision or of its condition. readable selects the namespaces in which the caller may list
+// Workloads.
+func (s *Server) Explain(w *kueue.Workload, readable func(namespaces []string) []string) (e *berthv1alpha1.Explanation, traced bool) {
+	found, traced := s.published(w)
+	if found != nil && !traced {
+		e = s.compose(w, found, readable)
+		if c := waits(w); c != nil {
+			e.Reason, e.Message = c.Reason, c.Message
+		}
+		return e, false
+	}
+	return s.compose(w, found, readable), traced
+}
+
+// compose makes the explanation of a Workload from the last decision about it, nil for none.
+func (s *Server) compose(w *kueue.Workload, found *told, readable func(namespaces []string) []string) *berthv1alpha1.Explanation {
 	out := &berthv1alpha1.Explanation{LocalQueue: string(w.Spec.QueueName)}
 	if found != nil {
-		out = new(s.explain(ctx, a, found, string(w.Spec.QueueName)))
+		out = new(s.explain(w.Namespace, found, string(w.Spec.QueueName), readable))
 		out.LocalQueue = string(w.Spec.QueueName)
 	} else if w.Spec.Priority != nil {
 		out.Priority = int64(*w.Spec.Priority)
 	}
-	out.ObjectMeta = metav1.ObjectMeta{Namespace: a.namespace, Name: a.name, UID: w.UID, CreationTimestamp: w.CreationTimestamp}
+	out.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: w.CreationTimestamp}
 	switch told := waits(w); {
 	case found == nil:
 		out.Reason, out.Message = nowhere(w, s.Requests.Gated)
-		out.Text = a.namespace + "/" + a.name + ": in no queue\n  " + out.Message + "\n"
+		out.Text = w.Namespace + "/" + w.Name + ": in no queue\n  " + out.Message + "\n"
 	case out.Reason == string(trace.PendingEvaluation) && told != nil:
 		// Another replica has evaluated it and written the condition.
 		out.Reason, out.Message = told.Reason, told.Message
 		out.Text += "  its condition says " + told.Reason + ": " + told.Message + "\n"
 	}
-	return out, nil
+	return out
 }
 
 // told is the last decision about a Workload.
@@ -65,19 +86,11 @@ type told struct {
 // told returns the last decision about a Workload, nil if the engine does not know it. It is the published one if its trace is kept; if not,
 // the engine evaluates the Workload now.
 func (s *Server) told(ctx context.Context, w *kueue.Workload) (*told, error) {
-	model := s.Model()
-	queue, _ := model.PointsTo(w.Namespace, string(w.Spec.QueueName))
-	if w.Status.Admission != nil {
-		queue = string(w.Status.Admission.ClusterQueue)
-	}
 	if due := s.Unwritten[string(w.UID)]; due != nil {
-		return s.unwritten(model, due), nil
+		return s.unwritten(s.Model(), due), nil
 	}
-	priority, since := s.Requests.InLine(w)
-	if last, place, found := model.Find(queue, string(w.UID), priority, since); found {
-		if attempt, kept := last.Attempt(); kept {
-			return &told{attempt, place}, nil
-		}
+	if found, traced := s.published(w); traced {
+		return found, nil
 	}
 	return question(ctx, s, func(st *state.State) *told {
 		attempt, place := st.AttemptNow(string(w.UID))
@@ -86,6 +99,26 @@ func (s *Server) told(ctx context.Context, w *kueue.Workload) (*told, error) {
 		}
 		return &told{attempt, place}
 	})
+}
+
+// published returns the last decision about a Workload in the read model, nil for none. Without its trace, traced is false, and it has no
+// figures.
+func (s *Server) published(w *kueue.Workload) (found *told, traced bool) {
+	model := s.Model()
+	queue, _ := model.PointsTo(w.Namespace, string(w.Spec.QueueName))
+	if w.Status.Admission != nil {
+		queue = string(w.Status.Admission.ClusterQueue)
+	}
+	priority, since := s.Requests.InLine(w)
+	last, place, known := model.Find(queue, string(w.UID), priority, since)
+	if !known {
+		return nil, false
+	}
+	attempt, traced := last.Attempt()
+	if !traced {
+		attempt = last.Outcome()
+	}
+	return &told{attempt, place}, traced
 }
 
 // unwritten is a decision that no manager is there to write: the Workload waits for one.
@@ -104,11 +137,11 @@ func (s *Server) unwritten(model *state.Model, due *trace.Attempt) *told {
 
 // explain converts a decision to the API's form. Callers that may list Workloads in the namespace of a victim, or of a LocalQueue that
 // comes first by past usage, get its name.
-func (s *Server) explain(ctx context.Context, a *ask, t *told, localQueue string) (out berthv1alpha1.Explanation) {
+func (s *Server) explain(own string, t *told, localQueue string, readable func(namespaces []string) []string) (out berthv1alpha1.Explanation) {
 	m := s.Model()
 	var others []string // namespaces, but the own one
 	see := func(namespace string) {
-		if namespace != a.namespace && !slices.Contains(others, namespace) {
+		if namespace != own && !slices.Contains(others, namespace) {
 			others = append(others, namespace)
 		}
 	}
@@ -118,22 +151,25 @@ func (s *Server) explain(ctx context.Context, a *ask, t *told, localQueue string
 	}
 	var before []state.Name
 	if t.place >= 0 {
-		if before = m.BehindByUsage(t.attempt.Queue, a.namespace, localQueue); len(before) > 0 {
+		if before = m.BehindByUsage(t.attempt.Queue, own, localQueue); len(before) > 0 {
 			see(before[0].Namespace)
 		}
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
-		others = s.readable(ctx, a.caller, others)
+		others = readable(others)
 	}
-	visible := func(namespace string) bool { return namespace == a.namespace || slices.Contains(others, namespace) }
+	visible := func(namespace string) bool { return namespace == own || slices.Contains(others, namespace) }
 	describe(&out, t.attempt.Naming(visible))
 	if len(before) > 0 {
-		out.Text += behind(m, before, state.Name{Namespace: a.namespace, Name: localQueue}, visible)
+		out.Text += behind(m, before, state.Name{Namespace: own, Name: localQueue}, visible)
 	}
 	if t.place >= 0 {
 		out.PositionInClusterQueue = new(int32(t.place))
 		out.Start = startOf(s.Starts, t.attempt.UID, t.attempt.Queue, out.Reason)
+		if reserved := t.attempt.Start; reserved != nil && !reserved.Overdue && out.Start != nil {
+			out.Start.By = at(workload.Instant(reserved.At))
+		}
 	}
 	if s.Starts != nil {
 		if runTime := s.Starts.RunTime(t.attempt.UID); runTime.Source != foresight.Unknown {

@@ -52,6 +52,25 @@ func PositionOf(model *state.Model, w *kueue.Workload, requests convert.Requests
 	return queue, before, known && before >= 0
 }
 
+// EndOf returns when a Workload that holds quota is expected to end, zero if that is unknown. One that runs longer than 9 of 10 like it is
+// expected to end now.
+func EndOf(starts Starts, w *kueue.Workload, now time.Time) time.Time {
+	c := lifecycle.Condition(w, kueue.WorkloadQuotaReserved)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+	of := starts.RunTime(string(w.UID))
+	if of.Source == foresight.Unknown {
+		return time.Time{}
+	}
+	for _, length := range []workload.Instant{of.P50, of.P90} {
+		if end := c.LastTransitionTime.Add(time.Duration(length)); end.After(now) {
+			return end
+		}
+	}
+	return now
+}
+
 // startOf returns when a workload in the line of a ClusterQueue starts, nil without forecasts. reason is why it waits.
 func startOf(starts Starts, uid, queue, reason string) *berthv1alpha1.ExpectedStart {
 	if starts == nil {

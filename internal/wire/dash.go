@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -20,16 +21,23 @@ func addDashboard(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, follo
 	if !o.Served() {
 		return nil
 	}
-	var starts dash.Starts
+	from := dash.Sources{
+		Places: cfg.places, Rates: StateOptions(&cfg.Options).Sharing, Model: e.Model,
+		Position: func(w *kueue.Workload) (queue string, before int, known bool) {
+			return visibility.PositionOf(e.Model(), w, follow.Requests)
+		},
+	}
+	from.WhatIf = dash.WhatIf{Checkpoint: e.Checkpoint, Ready: func() error { return follow.Check(nil) }, Settings: ChangeSettings(&cfg.Options)}
+	explains := visibility.Server{Model: e.Model, Requests: follow.Requests}
 	if forecast := cfg.forecast; forecast != nil {
-		starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
+		explains.Starts = forecast
+		from.Starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
 			return visibility.StartOf(forecast, e.Model(), w, follow.Requests)
 		}
+		from.End = func(w *kueue.Workload) time.Time { return visibility.EndOf(forecast, w, time.Now()) }
 	}
-	position := func(w *kueue.Workload) (queue string, before int, known bool) {
-		return visibility.PositionOf(e.Model(), w, follow.Requests)
-	}
-	server, err := dash.Setup(ctx, mgr, o, cfg.places, StateOptions(&cfg.Options).Sharing, starts, position, log)
+	from.Explain = explains.Explain
+	server, err := dash.Setup(ctx, mgr, o, from, log)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,4 +79,37 @@ func TestDashboard(t *testing.T) {
 		}
 		return nil
 	})
+	wait.Until(t, "it answers what-ifs", func() error {
+		conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), "ws://"+o.Dashboard.Address+"/ws/what-if/answer", header)
+		if response != nil {
+			defer response.Body.Close()
+		}
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(wait.Patience))
+		question := `{"quotas": [{"queue": "small", "resource": "cpu", "amount": "+2"}], "submit": {"namespace": "red", "queue": "main", "pods": "1", "requests": "cpu=1"}}`
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(question)); err != nil {
+			return err
+		}
+		var text []byte
+		var reply struct{ Answer struct{ Summary string } }
+		for progress := true; progress; progress = strings.HasPrefix(string(text), `{"done"`) || strings.HasPrefix(string(text), `{"waiting"`) {
+			if _, text, err = conn.ReadMessage(); err != nil {
+				return err
+			}
+		}
+		if err := json.Unmarshal(text, &reply); err != nil {
+			return err
+		}
+		if want := "Within 2h00m, of the workloads: 1 is new, 1 starts that would not. Starts: 1 (0 without the change); waiting at the end: 1 (1)."; reply.Answer.Summary != want {
+			return fmt.Errorf("%s", text)
+		}
+		return nil
+	})
+	var form struct{ ClusterQueues []struct{ Name string } }
+	if err := first("/ws/what-if", &form); err != nil || len(form.ClusterQueues) != 1 || form.ClusterQueues[0].Name != "small" {
+		t.Errorf("the form of what-ifs: %v %v", form, err)
+	}
 }

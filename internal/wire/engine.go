@@ -7,6 +7,9 @@ import (
 	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
+	whatifchange "github.com/berth-project/berth/internal/foresight/offline/change"
+	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/state"
@@ -27,6 +30,11 @@ func Requests(o *options.Options) convert.Requests {
 	}
 }
 
+// ChangeSettings returns the settings for what-ifs.
+func ChangeSettings(o *options.Options) whatifchange.Settings {
+	return whatifchange.Settings{Requests: Requests(o), Kinds: all.DescriptorsWith(o), Jobs: lookup.NewConfig(o), IgnoreUndeclared: o.Resources.IgnoreUndeclared}
+}
+
 // StateOptions returns the settings of the engine for options of the manager.
 func StateOptions(o *options.Options) state.Options {
 	on := o.Gates.On
@@ -40,7 +48,7 @@ func StateOptions(o *options.Options) state.Options {
 	out.FungibilityOff = !on(feature.FlavorFungibility)
 	out.BlockAdmission = o.PodsReady.Enabled && o.PodsReady.BlockAdmission
 	out.PartialAdmission = on(feature.PartialAdmission)
-	out.Backfill = o.Backfill
+	out.Backfill = cycle.Backfill(o.Backfill)
 	if on(feature.TopologyAwareScheduling) {
 		out.PlaceAgain = on(feature.TASRecomputeAssignmentWithinSchedulingCycle)
 		gates := topology.DefaultGates()

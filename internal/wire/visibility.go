@@ -3,16 +3,14 @@ package wire
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 
-	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/engine/feed"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/listen"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/visibility"
 )
 
@@ -30,7 +28,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		log.Error(err, "The visibility API is not served: there is no certificate for it")
 		return nil
 	}
-	workloads, err := workloadStore(ctx, mgr)
+	workloads, err := reconcile.WorkloadStore(ctx, mgr.GetCache())
 	if err != nil {
 		return err
 	}
@@ -59,21 +57,4 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		What: "the visibility API", Setting: "visibilityServer.bindPort", Address: cfg.Options.VisibilityAddress, Shared: cfg.Reserved[cfg.Options.VisibilityAddress],
 		TLS: config, Server: server.HTTP(), Log: log,
 	})
-}
-
-// workloadStore returns a lookup of Workloads in the cache without copies: a page may have 100,000.
-func workloadStore(ctx context.Context, mgr ctrl.Manager) (func(namespace, name string) *kueue.Workload, error) {
-	informer, err := mgr.GetCache().GetInformer(ctx, &kueue.Workload{})
-	if err != nil {
-		return nil, fmt.Errorf("watching Workloads: %w", err)
-	}
-	shared, ok := informer.(cache.SharedIndexInformer)
-	if !ok {
-		return nil, fmt.Errorf("the cache of Workloads is a %T, which gives out only copies", informer)
-	}
-	return func(namespace, name string) *kueue.Workload {
-		object, _, _ := shared.GetIndexer().GetByKey(namespace + "/" + name)
-		w, _ := object.(*kueue.Workload)
-		return w
-	}, nil
 }

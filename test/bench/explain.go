@@ -100,13 +100,10 @@ func answering(s *state.State, now workload.Instant) (*visibility.Server, error)
 		w.Spec.QueueName, w.Spec.Priority = kueue.LocalQueueName(def.LocalQueue), new(int32(def.Priority))
 		of[def.Key()] = w
 	}
-	fork, err := s.Checkpoint().Fork()
+	run, err := foresee(s.Checkpoint(), now, time.Hour, 0)
 	if err != nil {
 		return nil, err
 	}
-	hour := workload.Instant(time.Hour)
-	predicted := foresight.NewLearner().Predict(&foresight.Job{Expected: hour})
-	run := foresight.Foresee(fork, foresight.Scope{Now: now, Horizon: hour, Grid: hour / 60, Grace: hour / 120, First: 1000}, func(*state.Workload) *foresight.Prediction { return predicted }, 0)
 	model := s.Publish()
 	return visibility.New(visibility.Server{
 		Model:    func() *state.Model { return model },
@@ -122,6 +119,14 @@ func answering(s *state.State, now workload.Instant) (*visibility.Server, error)
 		},
 		Log: logr.Discard(),
 	}), nil
+}
+
+// foresee runs a State forward in which workloads are expected to run for about an hour.
+func foresee(at *state.Checkpoint, now workload.Instant, horizon time.Duration, number uint64) (*foresight.Run, error) {
+	hour := workload.Instant(time.Hour)
+	predicted := foresight.NewLearner().Predict(&foresight.Job{Expected: hour})
+	return foresight.Foresee(foresight.Parts(at, nil), foresight.Scope{Now: now, Horizon: workload.Instant(horizon), Grid: hour / 60, Grace: hour / 120, First: 1000},
+		func(*state.Workload) *foresight.Prediction { return predicted }, number)
 }
 
 type allowed struct{}

@@ -1,6 +1,7 @@
 // Command bench measures the engine alone, on one core and in memory, and prints `name: value` lines: `make bench-core`. Each figure has
-// a world of its own, described where it is built. A decision is one entry of cycle.Result.Decisions: an evaluation of a workload with
-// its verdict. Times are processor time, of the engine and of the generator's small part; allocations are the engine's alone.
+// a world of its own, described where it is built. A decision is the outcome of one head of a cycle (cycle.Result.Heads): a look, which is
+// an evaluation of a workload with its verdict, or that others took its quota before its turn. Times are processor time, of the engine
+// and of the generator's small part; allocations are the engine's alone.
 package main
 
 import (
@@ -42,6 +43,7 @@ var groups = []group{
 	{name: "tas", run: (*bench).places},
 	{name: "scaling", run: (*bench).scaling},
 	{name: "turn", run: (*bench).turns},
+	{name: "forecast", run: (*bench).forecasts},
 	{name: "copies", run: (*bench).copies},
 	{name: "whatif", run: (*bench).whatIf},
 	{name: "explain", run: (*bench).explain},

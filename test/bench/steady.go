@@ -72,11 +72,12 @@ func (b *bench) keepBusy(name string, o cycle.Options, p preempt.Policy, queues 
 	}
 	b.say("%s: %d run, %d wait", name, len(y.running), len(y.jobs)-len(y.running))
 	figure := func(what string, of func(round) float64) { b.figure(name+"."+what, medianOf(all, of)) }
-	figure("decisions_per_s", func(r round) float64 { return r.looks / r.took.Seconds() })
-	figure("allocs_per_decision", func(r round) float64 { return r.news / r.looks })
+	figure("decisions_per_s", func(r round) float64 { return r.heads / r.took.Seconds() })
+	figure("allocs_per_decision", func(r round) float64 { return r.news / r.heads })
 	figure("allocs_per_event", func(r round) float64 { return r.news / r.events })
 	figure("events_per_s", func(r round) float64 { return r.events / r.took.Seconds() })
 	figure("ns_per_event", func(r round) float64 { return float64(r.took) / r.events })
+	figure("decisions_per_event", func(r round) float64 { return r.heads / r.events })
 	figure("looks_per_event", func(r round) float64 { return r.looks / r.events })
 	figure("admissions_per_s", func(r round) float64 { return r.admissions / r.took.Seconds() })
 	figure("wakes_per_event", func(r round) float64 { return float64(r.wakes.All) / r.events })
@@ -126,7 +127,7 @@ func (b *bench) scaling() error {
 		}
 	}
 	for i, size := range sizes {
-		perDecision[size.name] = medianOf(all[i], func(r round) float64 { return float64(r.took) / r.looks })
+		perDecision[size.name] = medianOf(all[i], func(r round) float64 { return float64(r.took) / r.heads })
 		perEvent[size.name] = medianOf(all[i], func(r round) float64 { return float64(r.took) / r.events })
 	}
 	b.figure("scaling.ratio", perDecision["large"]/perDecision["small"])
@@ -135,7 +136,7 @@ func (b *bench) scaling() error {
 	for i, size := range sizes {
 		b.figure("scaling."+size.name+"_ns_per_decision", perDecision[size.name])
 		b.figure("scaling."+size.name+"_ns_per_event", perEvent[size.name])
-		b.figure("scaling."+size.name+"_looks_per_event", medianOf(all[i], func(r round) float64 { return r.looks / r.events }))
+		b.figure("scaling."+size.name+"_decisions_per_event", medianOf(all[i], func(r round) float64 { return r.heads / r.events }))
 	}
 	return nil
 }

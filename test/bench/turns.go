@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -14,13 +15,18 @@ import (
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/state"
 )
 
 // turns: the world of steady behind an engine, whose decisions are written at once. 20,000 running workloads finish one after another,
 // each followed by an arrival; in the middle 100,000 workloads arrive at once. A turn is what an event may have to wait for.
-func (b *bench) turns() error {
+func (b *bench) turns() error { return b.turnsBeside("turn", nil) }
+
+// turnsBeside measures turns as figures of a group. What runs beside, unless nil, is in a goroutine of its own until its context ends, and gets
+// a time after all events.
+func (b *bench) turnsBeside(group string, beside func(context.Context, *engine.Engine, workload.Instant) error) error {
 	const events, finishes = 20_000, 4 // workloads that finish at a time
 	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)
 	if err != nil {
@@ -50,6 +56,13 @@ func (b *bench) turns() error {
 		runtime.LockOSThread()
 		ended <- e.Run(ctx)
 	}()
+	other := make(chan error, 1)
+	if beside != nil {
+		after := y.now + workload.Instant(time.Hour)
+		go func() { other <- beside(ctx, e, after) }()
+	} else {
+		other <- nil
+	}
 	idle := func() error { return e.Ask(ctx, func(*state.State) {}) }
 	for i := range events / finishes {
 		var next []state.Event
@@ -69,17 +82,48 @@ func (b *bench) turns() error {
 		}
 	}
 	cancel()
-	if err := <-ended; err != nil {
+	if err := errors.Join(<-other, <-ended); err != nil {
 		return err
 	}
 	if w.written < events/2 {
 		return fmt.Errorf("only %d workloads were admitted", w.written)
 	}
 	b.sayLongest(turns)
-	b.figure("turn.p50_ms", percentile(took, 50))
-	b.figure("turn.p99_ms", percentile(took, 99))
-	b.figure("turn.p999_ms", percentile(took, 99.9))
-	b.figure("turn.max_ms", percentile(took, 100))
+	b.figure(group+".p50_ms", percentile(took, 50))
+	b.figure(group+".p99_ms", percentile(took, 99))
+	b.figure(group+".p999_ms", percentile(took, 99.9))
+	b.figure(group+".max_ms", percentile(took, 100))
+	return nil
+}
+
+// forecasts: the turns of turns while a run of the forecast follows the other, without a pause; a manager makes one in a twentieth of the time.
+// forecast.seconds is the processor time of a run, with its fork, over 2 hours.
+func (b *bench) forecasts() error {
+	var took []float64
+	err := b.turnsBeside("forecast.turn", func(ctx context.Context, e *engine.Engine, now workload.Instant) error {
+		runtime.LockOSThread()
+		for n := uint64(0); ; n++ {
+			at, err := e.Checkpoint(ctx)
+			select {
+			case <-ctx.Done():
+				return nil
+			default:
+			}
+			if err != nil {
+				return err
+			}
+			from := spentByThread()
+			if _, err := foresee(at, now, 2*time.Hour, n); err != nil {
+				return err
+			}
+			took = append(took, (spentByThread() - from).Seconds())
+		}
+	})
+	if err != nil {
+		return err
+	}
+	b.say("%d forecasts", len(took))
+	b.figure("forecast.seconds", percentile(took, 50))
 	return nil
 }
 

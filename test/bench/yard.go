@@ -37,7 +37,7 @@ type yard struct {
 	// The identities of the next arrivals, made beforehand.
 	uids, names []string
 
-	looks, admissions, evictions int
+	heads, looks, admissions, evictions int
 }
 
 // job is a workload of the generator, and the same one again after it finished.
@@ -130,7 +130,7 @@ func (y *yard) runToEnd() {
 		evicted = false
 		y.now += millis
 		r := y.s.Step(y.now, math.MaxInt)
-		y.looks += len(r.Decisions)
+		y.heads, y.looks = y.heads+r.Heads, y.looks+len(r.Decisions)
 		for i := range r.Decisions {
 			d := &r.Decisions[i]
 			if d.Attempt.Verdict == trace.Admitted {
@@ -208,9 +208,9 @@ func (y *yard) prepare(events int) {
 
 // round is the result of one round of events.
 type round struct {
-	took                                       time.Duration
-	events, looks, admissions, evictions, news float64
-	wakes                                      order.Wakes
+	took                                              time.Duration
+	events, heads, looks, admissions, evictions, news float64
+	wakes                                             order.Wakes
 }
 
 // play runs events for some time, at most some number.
@@ -222,7 +222,7 @@ func (y *yard) play(b *bench, most int, length time.Duration) (r round, err erro
 		return r, err
 	}
 	y.prepare(most)
-	y.looks, y.admissions, y.evictions = 0, 0, 0
+	y.heads, y.looks, y.admissions, y.evictions = 0, 0, 0, 0
 	if err := b.measuring(); err != nil {
 		return r, err
 	}
@@ -234,7 +234,8 @@ func (y *yard) play(b *bench, most int, length time.Duration) (r round, err erro
 	}
 	r.took = spent() - began
 	r.news = float64(mallocs() - before)
-	r.events, r.looks, r.admissions, r.evictions = float64(events), float64(y.looks), float64(y.admissions), float64(y.evictions)
+	r.events, r.heads, r.looks = float64(events), float64(y.heads), float64(y.looks)
+	r.admissions, r.evictions = float64(y.admissions), float64(y.evictions)
 	r.wakes = y.s.Wakes()
 	r.wakes.All -= wakes.All
 	r.wakes.Vain -= wakes.Vain

@@ -40,6 +40,22 @@ func (c *cluster) scale(t *testing.T, j *batchv1.Job, n int32) {
 	})
 }
 
+// pruned waits until the Job controller has deleted the pods that a Job does not want any more. One that is enlarged before keeps them, and
+// they run above its quota until the larger slice is admitted.
+func (c *cluster) pruned(t *testing.T, j *batchv1.Job) {
+	t.Helper()
+	wait.Until(t, "surplus pods of "+j.Name+" are gone", func() error {
+		if err := c.get(t, j); err != nil {
+			return err
+		}
+		running, gated, err := c.running(t.Context(), j)
+		if err == nil && running+gated > *j.Spec.Parallelism {
+			err = fmt.Errorf("%d run and %d are gated of %d", running, gated, *j.Spec.Parallelism)
+		}
+		return err
+	})
+}
+
 // slices returns the live Workloads of a Job, and the reasons why the others ended.
 func (c *cluster) slices(j *batchv1.Job) (live []*kueue.Workload, ended []string, err error) {
 	var list kueue.WorkloadList
@@ -216,7 +232,9 @@ func TestElasticCrash(t *testing.T) {
 	go func() { wrong <- c.audit(watching, jobs, quota) }()
 
 	for round := range rounds {
-		c.scale(t, jobs[random.IntN(len(jobs))], int32(1+random.IntN(4)))
+		j := jobs[random.IntN(len(jobs))]
+		c.pruned(t, j)
+		c.scale(t, j, int32(1+random.IntN(4)))
 		if random.IntN(6) == 0 {
 			first := job("red", fmt.Sprintf("first%d", round), "main", int32(1+random.IntN(4)), "0.3")
 			first.Labels[kueue.PriorityClassLabel] = "high"
@@ -241,6 +259,16 @@ func TestElasticCrash(t *testing.T) {
 	}
 }
 
+// trueOf returns the conditions that are true.
+func trueOf(w *kueue.Workload) (types []string) {
+	for _, c := range w.Status.Conditions {
+		if c.Status == metav1.ConditionTrue {
+			types = append(types, c.Type)
+		}
+	}
+	return types
+}
+
 // audit counts until ctx ends, and returns violations that lasted for more than a moment, and many looks: a slow machine may be late between
 // two of them. Pods that the Job controller has yet to delete do not count, however long it takes.
 func (c *cluster) audit(ctx context.Context, jobs []*batchv1.Job, quota int32) string {
@@ -252,7 +280,7 @@ func (c *cluster) audit(ctx context.Context, jobs []*batchv1.Job, quota int32) s
 	found := map[string]violation{}
 	for ctx.Err() == nil {
 		total := int32(0)
-		bad := map[string]bool{}
+		bad, seen := map[string]bool{}, map[string]string{}
 		for _, j := range jobs {
 			running, _, err := c.running(ctx, j)
 			live, _, err2 := c.slices(j)
@@ -268,7 +296,12 @@ func (c *cluster) audit(ctx context.Context, jobs []*batchv1.Job, quota int32) s
 					granted = max(granted, w.Spec.PodSets[0].Count)
 				}
 			}
-			bad[fmt.Sprintf("more pods of %s run than are admitted", j.Name)] = running > granted
+			what := fmt.Sprintf("more pods of %s run than are admitted", j.Name)
+			bad[what] = running > granted
+			seen[what] = fmt.Sprintf("%d run, of %d, suspended %v, status %+v:", running, *now.Spec.Parallelism, *now.Spec.Suspend, now.Status)
+			for _, w := range live {
+				seen[what] += fmt.Sprintf(" %s of %d pods %v", w.Name, w.Spec.PodSets[0].Count, trueOf(w))
+			}
 		}
 		bad["more pods run than there is quota for"] = total > quota
 		for what, is := range bad {
@@ -281,7 +314,7 @@ func (c *cluster) audit(ctx context.Context, jobs []*batchv1.Job, quota int32) s
 				v.since = time.Now()
 			}
 			if found[what] = v; v.seen > looks && time.Since(v.since) > moment {
-				return what
+				return what + ": " + seen[what]
 			}
 		}
 		time.Sleep(20 * time.Millisecond)

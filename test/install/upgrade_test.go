@@ -21,12 +21,51 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
+
+// keepsRuntime: a shipped training runtime that its users changed stays as they left it, and comes back once they delete it.
+func keepsRuntime(t *testing.T, c client.Client, apply func() string) {
+	t.Helper()
+	ctx, key := t.Context(), client.ObjectKey{Name: "torch-distributed"}
+	nodes := func() int32 {
+		t.Helper()
+		var r trainerv1alpha1.ClusterTrainingRuntime
+		if err := c.Get(ctx, key, &r); err != nil {
+			t.Fatal(err)
+		}
+		return *r.Spec.MLPolicy.NumNodes
+	}
+	shipped := nodes()
+	var r trainerv1alpha1.ClusterTrainingRuntime
+	if err := c.Get(ctx, key, &r); err != nil {
+		t.Fatal(err)
+	}
+	r.Spec.MLPolicy.NumNodes = new(shipped + 6)
+	if err := c.Update(ctx, &r); err != nil {
+		t.Fatal(err)
+	}
+	if told := apply(); nodes() != shipped+6 || !strings.Contains(told, "kept training runtimes that were changed: torch-distributed; ") {
+		t.Errorf("a changed runtime has %d nodes, was given %d:\n%s", nodes(), shipped+6, told)
+	}
+	if err := c.Delete(ctx, &r); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, "the runtime is gone", func() error {
+		if err := c.Get(ctx, key, &r); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is read with: %w", err)
+		}
+		return nil
+	})
+	if told := apply(); nodes() != shipped || strings.Contains(told, "kept") {
+		t.Errorf("a deleted runtime comes back with %d nodes, want %d:\n%s", nodes(), shipped, told)
+	}
+}
 
 // Another installation exists, with objects stored as v1beta1, its own Service behind the webhooks and one webhook that Berth does not
 // have. Installing over it, twice, loses no object, and the manager reads the stored objects.
@@ -118,9 +157,13 @@ func TestInstallOverAnother(t *testing.T) {
 		return nil
 	})
 	asked.OnlyV1beta2 = true
-	if err := install.Apply(ctx, cfg, asked, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	keepsRuntime(t, c, func() string {
+		var told strings.Builder
+		if err := install.Apply(ctx, cfg, asked, &told); err != nil {
+			t.Fatal(err)
+		}
+		return told.String()
+	})
 	for version, served := range map[string]bool{"v1beta1": false, "v1beta2": true} {
 		wait.Until(t, fmt.Sprintf("%s is served: %v", version, served), func() error {
 			read := old.DeepCopy()

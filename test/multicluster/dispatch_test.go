@@ -327,6 +327,7 @@ func TestDispatch(t *testing.T) {
 		w1.empty()
 	})
 	t.Run("devices are charged on each side by its own template", func(t *testing.T) { chargesDevices(t, hub, w1, w2) })
+	t.Run("places are given by the worker alone", func(t *testing.T) { placesPods(t, hub, w1, w2) })
 	t.Run("a JobSet", func(t *testing.T) {
 		js := jobSet("set", "2")
 		hub.create(js)

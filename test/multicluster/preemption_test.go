@@ -9,6 +9,8 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,7 +31,7 @@ func TestOrchestratedPreemption(t *testing.T) {
 	t.Parallel()
 	all := start(t, []string{"hub", "w1", "w2"}, map[string]string{
 		"hub": frameworks + "featureGates: {MultiKueueOrchestratedPreemption: true}\nmultiKueue: {singleClusterPreemptionTimeout: " + gateTime.String() + "}\n",
-		"w1":  frameworks, "w2": frameworks,
+		"w1":  frameworks, "w2": frameworks + "featureGates: {ConcurrentAdmission: true}\n",
 	})
 	hub, w1, w2 := all[0], all[1], all[2]
 	workers := map[string]*cluster{"w1": w1, "w2": w2}
@@ -112,6 +114,46 @@ func TestOrchestratedPreemption(t *testing.T) {
 		}
 		w1.empty()
 		w2.empty()
+	})
+	t.Run("the gate of a job that a worker tries on several flavors", func(t *testing.T) { // spec: 20 §4.13
+		const queue = "tried" // w1 does not have it
+		flavors := []kueue.FlavorQuotas{
+			{Name: "default", Resources: []kueue.ResourceQuota{{Name: corev1.ResourceCPU, NominalQuota: resource.MustParse("4")}}},
+			{Name: "small", Resources: []kueue.ResourceQuota{{Name: corev1.ResourceCPU, NominalQuota: resource.MustParse("1")}}},
+		}
+		w2.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "small"}}, &kueue.ClusterQueue{
+			ObjectMeta: metav1.ObjectMeta{Name: queue}, Spec: kueue.ClusterQueueSpec{
+				NamespaceSelector: &metav1.LabelSelector{}, Preemption: &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionLowerPriority},
+				ResourceGroups:            []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{corev1.ResourceCPU}, Flavors: flavors}},
+				ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{Migration: kueue.ConcurrentAdmissionMigration{Mode: kueue.RetainFirstAdmission}},
+			},
+		})
+		for c, name := range map[*cluster]kueue.ClusterQueueReference{hub: "team", w2: queue} {
+			c.create(&kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: queue}, Spec: kueue.LocalQueueSpec{ClusterQueue: name}})
+		}
+		here, there := job("here", "3", "3600"), job("third", "4", endless)
+		here.Labels[kueue.QueueNameLabel], there.Labels[kueue.QueueNameLabel], there.Labels[kueue.PriorityClassLabel] = queue, queue, "urgent"
+		w2.create(here)
+		w2.runs(here)
+		hub.create(there)
+		hub.opened(w2, there)
+		if at := hub.on(there); at != "w2" {
+			t.Errorf("it runs on %s", at)
+		}
+		w, err := hub.workload(there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w2.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil || !lifecycle.IsParent(w) {
+			t.Errorf("its copy has the labels %v: %v", w.Labels, err)
+		}
+		hub.finish(there, w1, w2)
+		if n := w2.evictions(here); n != 1 {
+			t.Errorf("w2 evicted %d times", n)
+		}
+		w1.empty()
+		w2.empty()
+		w2.runs(here)
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
@@ -67,6 +68,7 @@ func (b *berth) giveBack(m *manager) {
 		j.Spec.Suspend = new(true)
 		b.write(byKueue, j)
 	}
+	b.giveTrainingBack()
 	// It finishes another one, and takes its finalizer off.
 	_, wl := b.read("deactivated")
 	wl.Status.Conditions = append(wl.Status.Conditions, b.condition(wl, kueue.WorkloadFinished, metav1.ConditionTrue, "Succeeded", "done"))
@@ -134,6 +136,7 @@ func (b *berth) hasKnownFinalizers() {
 	b.Helper()
 	for _, gvk := range []schema.GroupVersionKind{
 		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), jobsetv1alpha2.GroupVersion.WithKind("JobSet"),
+		trainerv1alpha1.GroupVersion.WithKind("TrainJob"), trainerv1alpha1.GroupVersion.WithKind("ClusterTrainingRuntime"),
 		kueue.GroupVersion.WithKind("Workload"), kueue.GroupVersion.WithKind("ClusterQueue"), kueue.GroupVersion.WithKind("LocalQueue"),
 		kueue.GroupVersion.WithKind("ResourceFlavor"), kueue.GroupVersion.WithKind("AdmissionCheck"),
 	} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,13 +33,93 @@ const (
 
 var rayCluster = schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayCluster"}
 
-// kinds writes an admitted object of other kinds each. In the queue "kinds" they hold 6 cpus, and in "elastic" 1.
+// kinds writes an admitted object of other kinds each. In the queue "kinds" they hold 6 cpus, in "elastic" 1, and in
+// "kubeflow" 12.
 func (w *world) kinds() {
 	w.Helper()
 	w.jobSet()
 	w.podGroup()
 	w.ray()
 	w.elastic()
+	for i := range kubeflow {
+		w.kubeflow(&kubeflow[i])
+	}
+}
+
+// older is a kind of the training operator or the MPI operator: the field of its replicas and the roles in it. spec: 30 §4.9.
+type older struct {
+	kind, version, replicas string
+	roles                   []string
+}
+
+var kubeflow = []older{
+	{"PyTorchJob", "v1", "pytorchReplicaSpecs", []string{"Master", "Worker"}},
+	{"TFJob", "v1", "tfReplicaSpecs", []string{"Chief", "PS", "Worker"}},
+	{"XGBoostJob", "v1", "xgbReplicaSpecs", []string{"Master", "Worker"}},
+	{"PaddleJob", "v1", "paddleReplicaSpecs", []string{"Master", "Worker"}},
+	{"JAXJob", "v1", "jaxReplicaSpecs", []string{"Worker"}},
+	{"MPIJob", "v2beta1", "mpiReplicaSpecs", []string{"Launcher", "Worker"}},
+}
+
+func (k *older) gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "kubeflow.org", Version: k.version, Kind: k.kind}
+}
+
+// object is the job of the kind in the world, without fields.
+func (k *older) object() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(k.gvk())
+	u.SetNamespace(team)
+	u.SetName("of-" + strings.ToLower(k.kind))
+	return u
+}
+
+// kubeflow writes a running job with a pod in each role. Together they hold 12 cpus of the queue "kubeflow".
+func (w *world) kubeflow(k *older) {
+	w.Helper()
+	j := k.object()
+	j.SetLabels(map[string]string{kueue.QueueNameLabel: "kubeflow"})
+	replicas, statuses := map[string]any{}, map[string]any{}
+	var sets []kueue.PodSet
+	for _, role := range k.roles {
+		template := podsFor("1")
+		replicas[role] = map[string]any{"replicas": int64(1), "template": w.tree(&template)}
+		statuses[role] = map[string]any{"active": int64(1)}
+		sets = append(sets, kueue.PodSet{Name: kueue.PodSetReference(strings.ToLower(role)), Count: 1, Template: template, TopologyRequest: &kueue.PodSetTopologyRequest{
+			PodIndexLabel: new("training.kubeflow.org/replica-index"),
+		}})
+	}
+	policy := map[string]any{"suspend": true}
+	j.Object["spec"] = map[string]any{"runPolicy": policy, k.replicas: replicas}
+	w.try(w.Create(w.Context(), j, client.FieldOwner(byUser)))
+	wl := w.workloadOf(j, "kubeflow", sets)
+	w.admit(wl, "kubeflow")
+	for _, role := range k.roles {
+		template := podsFor("1")
+		inject(&template, strings.ToLower(role), wl)
+		replicas[role] = map[string]any{"replicas": int64(1), "template": w.tree(&template)}
+	}
+	policy["suspend"] = false
+	j.Object["spec"] = map[string]any{"runPolicy": policy, k.replicas: replicas}
+	w.try(w.Update(w.Context(), j, client.FieldOwner(byKueue)))
+	j.Object["status"] = map[string]any{"replicaStatuses": statuses, "conditions": []any{olderCondition("Running", "True")}}
+	w.try(w.Status().Update(w.Context(), j, client.FieldOwner("training-operator")))
+	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+func olderCondition(kind, status string) map[string]any {
+	return map[string]any{"type": kind, "status": status, "reason": kind, "message": "of the job"}
+}
+
+// tree is a pod template as an unstructured job has it.
+func (w *world) tree(template *corev1.PodTemplateSpec) map[string]any {
+	w.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(template)
+	w.try(err)
+	if meta, ok := content["metadata"].(map[string]any); ok {
+		delete(meta, "creationTimestamp")
+	}
+	return content
 }
 
 // admit writes the Workload of a job that is admitted to a queue.
@@ -79,10 +160,22 @@ func (w *world) jobSet() {
 	js.Spec.Suspend = new(false)
 	inject(&rj.Template.Spec.Template, "worker", wl)
 	w.write(byKueue, js)
-	for i := range 2 {
-		j := childOf(js, rj, i)
-		w.write(byJobSets, j)
+	for _, j := range w.children(js) {
 		w.runs(j, 1, 1)
+	}
+	js.Status.ReplicatedJobsStatus = []jobsetv1alpha2.ReplicatedJobStatus{{Name: "worker", Ready: 2, Active: 2}}
+	w.writeStatus(byJobSets, js)
+	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+// children writes the Jobs of a JobSet and its Service, as the controller of JobSets creates them.
+func (w *world) children(js *jobsetv1alpha2.JobSet) (out []*batchv1.Job) {
+	w.Helper()
+	for i := range js.Spec.ReplicatedJobs {
+		for n := range int(*js.Spec.ReplicatedJobs[i].Replicas) {
+			out = append(out, childOf(js, &js.Spec.ReplicatedJobs[i], len(out), n))
+			w.write(byJobSets, out[len(out)-1])
+		}
 	}
 	w.write(byJobSets, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: js.Name, OwnerReferences: []metav1.OwnerReference{*ownedBy(js)}},
@@ -90,28 +183,30 @@ func (w *world) jobSet() {
 			ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{jobsetv1alpha2.JobSetNameKey: js.Name},
 		},
 	})
-	js.Status.ReplicatedJobsStatus = []jobsetv1alpha2.ReplicatedJobStatus{{Name: "worker", Ready: 2, Active: 2}}
-	w.writeStatus(byJobSets, js)
-	w.ready(wl, metav1.ConditionTrue, "Started")
+	return out
 }
 
 func ownedBy(js *jobsetv1alpha2.JobSet) *metav1.OwnerReference {
 	return metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))
 }
 
-// childOf is a Job of a JobSet as the controller of JobSets creates it.
-func childOf(js *jobsetv1alpha2.JobSet, rj *jobsetv1alpha2.ReplicatedJob, i int) *batchv1.Job {
+// childOf is a Job of a replicated job, and the given one of all, as the controller of JobSets creates it.
+func childOf(js *jobsetv1alpha2.JobSet, rj *jobsetv1alpha2.ReplicatedJob, global, i int) *batchv1.Job {
 	name := fmt.Sprintf("%s-%s-%d", js.Name, rj.Name, i)
 	key := sha1.Sum([]byte(js.Namespace + "/" + name))
+	all := 0
+	for i := range js.Spec.ReplicatedJobs {
+		all += int(*js.Spec.ReplicatedJobs[i].Replicas)
+	}
 	keys := map[string]string{
 		"jobset.sigs.k8s.io/jobset-name": js.Name, "jobset.sigs.k8s.io/jobset-uid": string(js.UID),
-		"jobset.sigs.k8s.io/replicatedjob-name": rj.Name, "jobset.sigs.k8s.io/replicatedjob-replicas": "2", "jobset.sigs.k8s.io/global-replicas": "2",
-		"jobset.sigs.k8s.io/job-index": strconv.Itoa(i), "jobset.sigs.k8s.io/job-global-index": strconv.Itoa(i),
+		"jobset.sigs.k8s.io/replicatedjob-name": rj.Name, "jobset.sigs.k8s.io/replicatedjob-replicas": fmt.Sprint(*rj.Replicas), "jobset.sigs.k8s.io/global-replicas": strconv.Itoa(all),
+		"jobset.sigs.k8s.io/job-index": strconv.Itoa(i), "jobset.sigs.k8s.io/job-global-index": strconv.Itoa(global),
 		"jobset.sigs.k8s.io/job-key": hex.EncodeToString(key[:]), "jobset.sigs.k8s.io/restart-attempt": "0",
-		"jobset.sigs.k8s.io/group-name": "default", "jobset.sigs.k8s.io/group-replicas": "2", "jobset.sigs.k8s.io/job-group-index": strconv.Itoa(i),
+		"jobset.sigs.k8s.io/group-name": "default", "jobset.sigs.k8s.io/group-replicas": strconv.Itoa(all), "jobset.sigs.k8s.io/job-group-index": strconv.Itoa(global),
 	}
 	spec := *rj.Template.Spec.DeepCopy()
-	spec.Suspend = new(false)
+	spec.Suspend = js.Spec.Suspend
 	spec.Template.Spec.Subdomain = js.Name
 	for k, v := range keys {
 		metav1.SetMetaDataLabel(&spec.Template.ObjectMeta, k, v)
@@ -169,12 +264,7 @@ func (w *world) ray() {
 	w.Helper()
 	group := func(name string) map[string]any {
 		template := podsFor("1")
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
-		if err != nil {
-			w.Fatal(err)
-		}
-		delete(content["metadata"].(map[string]any), "creationTimestamp")
-		return map[string]any{"groupName": name, "replicas": int64(1), "rayStartParams": map[string]any{}, "template": content}
+		return map[string]any{"groupName": name, "replicas": int64(1), "rayStartParams": map[string]any{}, "template": w.tree(&template)}
 	}
 	head := group("")
 	delete(head, "groupName")
@@ -192,8 +282,7 @@ func (w *world) ray() {
 	for _, set := range []string{"head", "workers"} {
 		template := podsFor("1")
 		inject(&template, set, wl)
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
-		w.try(err)
+		content := w.tree(&template)
 		spec := rc.Object["spec"].(map[string]any)
 		if set == "head" {
 			spec["headGroupSpec"].(map[string]any)["template"] = content
@@ -279,6 +368,14 @@ func (b *berth) kindsLiveOn() {
 	rc.SetName("rays")
 	b.try(b.Delete(b.Context(), rc, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	b.uses("kinds", "0", "0")
+
+	for i := range kubeflow {
+		j := kubeflow[i].object()
+		b.try(b.Get(b.Context(), client.ObjectKeyFromObject(j), j))
+		j.Object["status"] = map[string]any{"conditions": []any{olderCondition("Running", "False"), olderCondition("Succeeded", "True")}}
+		b.try(b.Status().Update(b.Context(), j, client.FieldOwner("training-operator")))
+	}
+	b.uses("kubeflow", "0", "0")
 
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "elastic"}}
 	b.get(cq)

@@ -175,7 +175,12 @@ func (w *world) released(wl *kueue.Workload, reason string) {
 func (w *world) inBackoff() {
 	w.Helper()
 	j := w.job("backoff", "main", 1)
-	wl := w.queued(j)
+	w.backsOff(w.queued(j))
+}
+
+// backsOff writes the status of a Workload that was evicted, and waits for the end of a backoff.
+func (w *world) backsOff(wl *kueue.Workload) {
+	w.Helper()
 	w.released(wl, "PodsReadyTimeout")
 	at := metav1.NewTime(time.Now().Add(time.Hour).Truncate(time.Second))
 	wl.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2)), RequeueAt: &at}

@@ -19,6 +19,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
@@ -30,10 +31,14 @@ type objects map[string]string
 func (w *world) inventory() objects {
 	w.Helper()
 	out := objects{}
-	for _, gvk := range []schema.GroupVersionKind{
+	kinds := []schema.GroupVersionKind{
 		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Service"),
 		jobsetv1alpha2.GroupVersion.WithKind("JobSet"), rayCluster,
-	} {
+	}
+	for i := range kubeflow {
+		kinds = append(kinds, kubeflow[i].gvk())
+	}
+	for _, gvk := range kinds {
 		var list metav1.PartialObjectMetadataList
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 		if err := w.List(w.Context(), &list, client.InNamespace(team)); err != nil {
@@ -43,6 +48,18 @@ func (w *world) inventory() objects {
 			out[gvk.Kind+"/"+list.Items[i].Name] = list.Items[i].ResourceVersion
 		}
 	}
+	var jobs trainerv1alpha1.TrainJobList // Berth adds fields to the status, so only the spec and the metadata count
+	w.try(w.List(w.Context(), &jobs, client.InNamespace(team)))
+	for i := range jobs.Items {
+		meta := jobs.Items[i].ObjectMeta
+		meta.ResourceVersion, meta.ManagedFields = "", nil
+		out["TrainJob/"+meta.Name] = fmt.Sprint(meta)
+		if name := meta.Name + "-mpi-hostfile"; meta.Name == "mpi" {
+			hosts := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name}}
+			w.get(hosts)
+			out["ConfigMap/"+name] = hosts.ResourceVersion
+		}
+	}
 	return out
 }
 
@@ -50,9 +67,10 @@ func (w *world) inventory() objects {
 func populate(t *testing.T, version string) *world {
 	t.Helper()
 	w := newWorld(t, version)
-	w.queues(map[string]string{"main": "8", "checked": "2", "kinds": "6", "elastic": "1"})
+	w.queues(map[string]string{"main": "8", "checked": "2", "kinds": "6", "elastic": "1", "kubeflow": "12", "training": "6"})
 	w.jobStates()
 	w.kinds()
+	w.trainJobs()
 	return w
 }
 
@@ -90,7 +108,7 @@ func TestTakeoverKilled(t *testing.T) {
 	for _, version := range embeddedtest.Sample(t, 1, []string{"v1beta1", "v1beta2"}) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			takenOver(t, version, (*berth).takeOverKilled)
+			takenOver(t, version, func(b *berth) { b.takeOverKilled(5) })
 		})
 	}
 }
@@ -105,7 +123,7 @@ func TestTakeoverWithNewDefaults(t *testing.T) {
 	b := newBerth(w, "v1beta2")
 	b.takeOver()
 	for name, version := range b.inventory() {
-		if name != "Job/evicting" && version != before[name] {
+		if !stopsBegun(name) && version != before[name] {
 			b.Errorf("%s was written", name)
 		}
 	}
@@ -113,12 +131,17 @@ func TestTakeoverWithNewDefaults(t *testing.T) {
 	b.liveOn()
 }
 
-// unchanged demands that jobs and pods were not written, but for the Job whose stop had begun, and Workloads at most once.
+// stopsBegun reports whether an object belongs to a job that the other system had begun to stop.
+func stopsBegun(name string) bool {
+	return name == "Job/evicting" || name == "JobSet/halting" || name == "Job/halting-node-0"
+}
+
+// unchanged demands that jobs and pods were not written, but for the jobs whose stop had begun, and Workloads at most once.
 func (b *berth) unchanged(before objects) {
 	b.Helper()
 	now := b.inventory()
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if name != "Job/evicting" && now[name] != before[name] {
+		if !stopsBegun(name) && now[name] != before[name] {
 			b.Errorf("%s was written", name)
 		}
 	}
@@ -152,8 +175,10 @@ func (w *world) remember() remembered {
 func (w *world) inNewWords(of remembered) {
 	w.Helper()
 	for name, c := range of {
-		for job, reason := range map[string]string{"waiting": "WaitingForQuota", "deactivated": "Deactivated", "elastic": "ExceedsMaxQuota"} {
-			if strings.HasPrefix(name, "job-"+job+"-") {
+		for job, reason := range map[string]string{
+			"job-waiting-": "WaitingForQuota", "job-deactivated-": "Deactivated", "job-elastic-": "ExceedsMaxQuota", "trainjob-later-": "WaitingForQuota",
+		} {
+			if strings.HasPrefix(name, job) {
 				c["QuotaReserved"] = strings.Replace(c["QuotaReserved"], "Pending", reason, 1)
 			}
 		}
@@ -179,6 +204,8 @@ func (b *berth) adopted(before remembered) {
 	b.uses("checked", "1", "0")
 	b.uses("kinds", "6", "6")
 	b.uses("elastic", "1", "1")
+	b.uses("kubeflow", "12", "12")
+	b.uses("training", "6", "6")
 	if _, wl := b.read("finishing"); len(wl.Finalizers) > 0 {
 		b.Errorf("finishing: finalizers %v", wl.Finalizers)
 	}
@@ -292,6 +319,7 @@ func (b *berth) liveOn() {
 
 	b.preempt()
 	b.kindsLiveOn()
+	b.trainingLivesOn()
 
 	_, wl := b.read("checked")
 	wl.Status.AdmissionChecks[0].State, wl.Status.AdmissionChecks[0].LastTransitionTime = kueue.CheckStateReady, metav1.Now()

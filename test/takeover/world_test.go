@@ -47,6 +47,8 @@ type world struct {
 	*testing.T
 	client.Client
 	admin *rest.Config
+	// kubeconfig is the path of a file with the same rights.
+	kubeconfig string
 	// stored is the version of the queueing API in which its objects are stored, and written.
 	stored schema.GroupVersion
 	began  metav1.Time
@@ -56,7 +58,8 @@ type world struct {
 func newWorld(t *testing.T, version string) *world {
 	t.Helper()
 	embeddedtest.Quiet()
-	w := &world{T: t, admin: embeddedtest.ConfigOf(t, embeddedtest.Start(t)), stored: schema.GroupVersion{Group: kueue.GroupVersion.Group, Version: version}}
+	kubeconfig := embeddedtest.Start(t)
+	w := &world{T: t, admin: embeddedtest.ConfigOf(t, kubeconfig), kubeconfig: kubeconfig, stored: schema.GroupVersion{Group: kueue.GroupVersion.Group, Version: version}}
 	w.began = metav1.NewTime(time.Now().Add(-10 * time.Minute).Truncate(time.Second))
 	w.connect()
 	for name, of := range crd.Definitions() {
@@ -81,6 +84,10 @@ func newWorld(t *testing.T, version string) *world {
 		})
 	}
 	w.try(w.Create(w.Context(), embeddedtest.LooseCRD(rayCluster, "rayclusters")))
+	for i := range kubeflow {
+		gvk := kubeflow[i].gvk()
+		w.try(w.Create(w.Context(), embeddedtest.LooseCRD(gvk, strings.ToLower(gvk.Kind)+"s")))
+	}
 	w.connect() // its mapper knows the CRDs
 	w.write(byUser, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}})
 	return w

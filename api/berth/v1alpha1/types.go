@@ -72,11 +72,17 @@ const ExpectedRunSecondsKey = "berth.dev/expected-run-seconds"
 const MinRunSecondsKey = "berth.dev/min-run-seconds"
 
 // BackfillKey is an annotation of a ClusterQueue. With BackfillEasy its first blocked Workload gets a reserved start, and others start before
-// it only if they do not move that.
+// it only if they do not move that; with BackfillConservative the first 16 do.
 const BackfillKey = "berth.dev/backfill"
 
-// BackfillEasy is the value of BackfillKey, and of scheduling.backfill in the configuration.
-const BackfillEasy = "easy"
+// The values of BackfillKey, and of scheduling.backfill in the configuration.
+const (
+	BackfillEasy         = "easy"
+	BackfillConservative = "conservative"
+)
+
+// Backfills are the values of BackfillKey.
+var Backfills = []string{BackfillEasy, BackfillConservative}
 
 // ExpectedStart is when a pending Workload is expected to start.
 type ExpectedStart struct {
@@ -93,9 +99,13 @@ type ExpectedStart struct {
 	// Endless is the number of Workloads in the cohorts whose run times are unknown, and that are taken to run on.
 	// +optional
 	Endless int32 `json:"endless,omitempty"`
-	// Unknown says why the start is unknown; the times are absent then.
+	// Unknown says why the start is unknown; the times above are absent then.
 	// +optional
 	Unknown string `json:"unknown,omitempty"`
+	// By is the start that its ClusterQueue has reserved for it (BackfillKey), in explanations: it starts by then if the Workloads that run end within
+	// their time limits.
+	// +optional
+	By *metav1.Time `json:"by,omitempty"`
 }
 
 // FlavorChoice is a flavor for one resource of a pod set.

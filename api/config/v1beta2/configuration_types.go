@@ -123,9 +123,10 @@ type Configuration struct {
 // Scheduling configures how Workloads are admitted.
 type Scheduling struct {
 	// Backfill is what the annotation berth.dev/backfill is for one
-	// ClusterQueue, for all: easy reserves a start for the first blocked
-	// Workload of each, and others start before it only if they do not move
-	// that. ClusterQueues with admission checks, admission fair sharing or
+	// ClusterQueue, for all that do not have it: easy reserves a start for
+	// the first blocked Workload of each, conservative for the first 16, and
+	// others start before those only if they do not move them.
+	// ClusterQueues with admission checks, admission fair sharing or
 	// concurrent admission are left out. Default: none.
 	// +optional
 	Backfill string `json:"backfill,omitempty"`

@@ -56,8 +56,8 @@ var kinds = map[string]kind{
 	"MultiKueueConfig": {plural: "multikueueconfigs", up: workerConfigUp, down: workerConfigDown, downFields: []string{"quotaManagement"}},
 	"Workload": {
 		plural: "workloads", up: workloadUp, down: workloadDown,
-		upFields:   []string{"priorityClassSource", "priorityClassName", "accumulatedPastExexcutionTimeSeconds", "topologyAssignment"},
-		downFields: []string{"priorityClassRef", "preemptionGates", constraintsField, "accumulatedPastExecutionTimeSeconds", "topologyAssignment"},
+		upFields:   []string{"priorityClassSource", "priorityClassName", "accumulatedPastExexcutionTimeSeconds", placesField},
+		downFields: []string{"priorityClassRef", "preemptionGates", constraintsField, "accumulatedPastExecutionTimeSeconds", placesField},
 	},
 }
 

@@ -3,19 +3,22 @@ package conversion
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 )
 
 // The API server asks for the conversion of every written object, once for watchers of v1beta1. Most objects have none of the fields that
 // differ, so only the version in their text changes; detecting that is much cheaper than decoding and encoding. Of the others the parts
-// that no conversion changes pass as text: see opaque. Any text that is not spelled as the API server spells it is decoded.
+// that no conversion changes pass as text: see opaque. Of a Workload whose pods have places, nothing else is decoded: see placed. Any text that
+// is not spelled as the API server spells it is decoded.
 
-// relabelled appends the text of an object in the other version, if only its version changes.
+// relabelled appends the text of an object in the other version, if only its version changes, or its places besides.
 func relabelled(out, raw []byte, to string) ([]byte, bool) {
 	from := kueue.GroupVersion.String()
 	if to == from {
@@ -27,17 +30,84 @@ func relabelled(out, raw []byte, to string) ([]byte, bool) {
 	if !ok {
 		return out, false
 	}
+	places := false
 	if k, differs := kinds[string(bytes.Trim(member(raw, "kind"), `"`))]; differs {
-		fields := k.upFields
-		if to == kueuev1beta1.GroupVersion.String() {
+		fields, down := k.upFields, to == kueuev1beta1.GroupVersion.String()
+		if down {
 			fields = k.downFields
 		}
-		if mentions(raw, KeptAnnotation) || slices.ContainsFunc(fields, func(f string) bool { return mentions(raw, f) }) ||
-			bytes.Contains(raw, []byte(`\u`)) { // a name may be spelled so
+		if mentions(raw, KeptAnnotation) || bytes.Contains(raw, []byte(`\u`)) { // a name may be spelled so
 			return out, false
 		}
+		for _, f := range fields {
+			switch {
+			case !mentions(raw, f):
+			case down && f == placesField:
+				places = true
+			default:
+				return out, false
+			}
+		}
 	}
-	return append(append(append(append(out, `{"apiVersion":"`...), to...), `",`...), rest...), true
+	first := len(out)
+	out = append(append(append(out, `{"apiVersion":"`...), to...), `",`...)
+	if !places {
+		return append(out, rest...), true
+	}
+	if out, ok = placed(out, rest, raw); !ok {
+		return out[:first], false
+	}
+	return out, true
+}
+
+// placed appends the rest of the text of a Workload of v1beta2 in v1beta1: its topology assignments are spelled out. ok is false if that
+// loses something that is to be kept.
+func placed(out, rest, raw []byte) (_ []byte, ok bool) {
+	left, from := newSpace(), cap(raw)-cap(rest)
+	list := member(member(member(raw, "status"), "admission"), "podSetAssignments")
+	ok = list == nil || each(list, func(item []byte) bool {
+		text := member(item, placesField)
+		if text == nil {
+			return true
+		}
+		var in struct {
+			Levels json.RawMessage                 `json:"levels"`
+			Slices []kueue.TopologyAssignmentSlice `json:"slices"`
+		}
+		var plain bool
+		if in.Levels, in.Slices, plain = plainAssignment(text); !plain {
+			in.Levels, in.Slices = nil, nil
+			if strict, err := kjson.UnmarshalStrict(text, &in, kjson.DisallowUnknownFields); err != nil || strict != nil || in.Slices == nil {
+				return false
+			}
+		}
+		domains, err := expand(in.Slices, left)
+		if err != nil || !reflect.DeepEqual(assignment.Compress(domains), in.Slices) {
+			return false
+		}
+		start := cap(raw) - cap(text)
+		out = append(out, raw[from:start]...)
+		from = start + len(text)
+		out, err = appendDomains(out, in.Levels, domains, plain)
+		return err == nil
+	})
+	return append(out, raw[from:]...), ok
+}
+
+// appendDomains appends the text of domains in v1beta1. plain: their values and the levels need no escapes.
+func appendDomains(out []byte, levels json.RawMessage, domains []assignment.Domain, plain bool) ([]byte, error) {
+	if plain {
+		return appendPlain(out, levels, domains), nil
+	}
+	spelled := struct {
+		Domains []domain        `json:"domains"`
+		Levels  json.RawMessage `json:"levels,omitempty"`
+	}{make([]domain, len(domains)), levels}
+	for i, d := range domains {
+		spelled.Domains[i] = domain{d.Count, d.Values}
+	}
+	next, err := json.Marshal(&spelled)
+	return append(out, next...), err
 }
 
 // mentions reports whether a text may have a field of the name.

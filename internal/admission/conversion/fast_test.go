@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/assignment"
 )
 
 // without drops fields at any depth.
@@ -73,6 +75,107 @@ func TestRelabelled(t *testing.T) {
 			t.Fatalf("(-decoded +relabelled):\n%s", diff)
 		}
 	})
+}
+
+// Workloads with places are spelled out without decoding the rest, unless the shape of their slices is to be kept.
+func TestPlaced(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		written := false
+		var sets []kueue.PodSetAssignment
+		for i := range rapid.IntRange(0, 3).Draw(t, "podSets") {
+			set := kueue.PodSetAssignment{Name: kueue.PodSetReference(fmt.Sprintf("set-%d", i)), Count: new(int32(1))}
+			var domains []assignment.Domain
+			for range rapid.IntRange(0, 5).Draw(t, "domains") {
+				domains = append(domains, assignment.Domain{Count: rapid.Int32Range(1, 3).Draw(t, "count"), Values: []string{
+					rapid.SampledFrom([]string{"rack-1", "rack-2", "x"}).Draw(t, "rack"), rapid.SampledFrom([]string{"node-1", "node-2", "\"é"}).Draw(t, "node"),
+				}})
+			}
+			switch places := assignment.Compress(domains); {
+			case len(domains) == 0:
+			case rapid.Bool().Draw(t, "as it is compressed"):
+				set.TopologyAssignment = &kueue.TopologyAssignment{Levels: []string{"rack", "host"}, Slices: places}
+			default: // each domain in a slice of its own
+				written = written || len(domains) > len(places)
+				set.TopologyAssignment = &kueue.TopologyAssignment{Levels: []string{"rack", "host"}}
+				for i := range domains {
+					set.TopologyAssignment.Slices = append(set.TopologyAssignment.Slices, assignment.Compress(domains[i:i+1])...)
+				}
+			}
+			sets = append(sets, set)
+		}
+		w := &kueue.Workload{Status: kueue.WorkloadStatus{Admission: &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: sets}}}
+		w.APIVersion, w.Kind, w.Name = kueue.GroupVersion.String(), "Workload", "w"
+		raw := sorted(t, w)
+		got, ok := relabelled(nil, raw, kueuev1beta1.GroupVersion.String())
+		if ok == written {
+			t.Fatalf("by text: %v, a shape is to be kept: %v: %s", ok, written, raw)
+		}
+		want, err := wholly(raw, kueuev1beta1.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); ok && diff != "" {
+			t.Fatalf("(-decoded +by text):\n%s", diff)
+		}
+	})
+}
+
+// TestPlain: a plain assignment is read as decoding reads it, and any other text is left to that.
+func TestPlain(t *testing.T) {
+	one := `"domainCount":1,"podCounts":{"universal":1},"valuesPerLevel":[{"universal":"a"}]`
+	for text, want := range map[string]bool{
+		`{"levels":["rack"],"slices":[{` + one + `}]}`: true,
+		`{"levels":["topology.example/rack","host"],"slices":[{"domainCount":2,"podCounts":{"individual":[1,20]},"valuesPerLevel":[{"universal":"r"},{"individual":{"prefix":"n-","roots":["","2"],"suffix":"_.x"}}]},{` + one + `}]}`: true,
+		`{"levels":[],"slices":[]}`:                                                                                 true,
+		`{"levels":["rack"],"slices":[{` + one + `,"x":1}]}`:                                                        false,
+		`{"levels":["rack"],"slices":[{` + one + `}],"x":1}`:                                                        false,
+		`{"levels":["rack"],"slices":[{` + one + `}]} `:                                                             false,
+		`{"levels":["rack"],"slices":[{` + one + `},]}`:                                                             false,
+		`{"levels":["rack"],"slices":null}`:                                                                         false,
+		`{"levels":["r\\n"],"slices":[{` + one + `}]}`:                                                              false,
+		`{"levels":["<"],"slices":[{` + one + `}]}`:                                                                 false,
+		`{"slices":[{` + one + `}],"levels":["rack"]}`:                                                              false,
+		`{"levels":["rack"],"slices":[{"domainCount":01,"podCounts":{"universal":1},"valuesPerLevel":[]}]}`:         false,
+		`{"levels":["rack"],"slices":[{"domainCount":4294967297,"podCounts":{"universal":1},"valuesPerLevel":[]}]}`: false,
+		`{"levels":["rack"],"slices":[{"domainCount":-1,"podCounts":{"universal":1},"valuesPerLevel":[]}]}`:         false,
+		`{"levels":["rack"],"slices":[{"domainCount":1,"podCounts":{},"valuesPerLevel":[]}]}`:                       false,
+		`{"levels":["rack"],"slices":[{"domainCount":1,"podCounts":{"universal":1},"valuesPerLevel":[{"individual":{"prefix":"a","suffix":"b"}}]}]}`:  false,
+		`{"levels":["rack"],"slices":[{"domainCount":1,"podCounts":{"universal":1},"valuesPerLevel":[{"universal":"a","individual":{"roots":[]}}]}]}`: false,
+		``: false,
+	} {
+		levels, slices, ok := plainAssignment([]byte(text))
+		if ok != want {
+			t.Errorf("%s: plain %v", text, ok)
+		}
+		if !ok {
+			continue
+		}
+		var decoded struct {
+			Levels json.RawMessage                 `json:"levels"`
+			Slices []kueue.TopologyAssignmentSlice `json:"slices"`
+		}
+		if strict, err := kjson.UnmarshalStrict([]byte(text), &decoded); err != nil || strict != nil {
+			t.Fatal(strict, err)
+		}
+		if diff := cmp.Diff(decoded.Slices, slices) + cmp.Diff(string(decoded.Levels), string(levels)); diff != "" {
+			t.Errorf("%s: (-decoded +plain):\n%s", text, diff)
+		}
+	}
+}
+
+// sorted is the text of an object with its keys in the order in which the API server writes them.
+func sorted(t *rapid.T, of any) []byte {
+	raw, err := json.Marshal(of)
+	if err == nil {
+		var o object
+		if err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &o); err == nil {
+			raw, err = json.Marshal(o)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // wholly converts an object of which every part is decoded.

@@ -19,6 +19,15 @@ var sources = map[string]object{
 // constraintsField is a field of a topology request that v1beta1 lacks. In v1beta2 it replaces sliceFields.
 const constraintsField = "podsetSliceRequiredTopologyConstraints"
 
+// placesField is a field of a pod set's assignment, which has slices in v1beta2 and domains in v1beta1.
+const placesField = "topologyAssignment"
+
+// domain is a domain of v1beta1.
+type domain struct {
+	Count  int32    `json:"count"`
+	Values []string `json:"values"`
+}
+
 var sliceFields = []string{"podSetSliceRequiredTopology", "podSetSliceSize"}
 
 func workloadUp(o, kept object) error {
@@ -33,8 +42,8 @@ func workloadUp(o, kept object) error {
 	restore(status, at(kept, "status"), "preemptionGates")
 	shapes := byName(items(at(kept, "status", "admission"), "podSetAssignments"))
 	for _, assignment := range items(at(status, "admission"), "podSetAssignments") {
-		shape := at(shapes[nameOf(assignment)], "topologyAssignment")
-		if err := topologyUp(at(assignment, "topologyAssignment"), shape["slices"]); err != nil {
+		shape := at(shapes[nameOf(assignment)], placesField)
+		if err := topologyUp(at(assignment, placesField), shape["slices"]); err != nil {
 			return fmt.Errorf("status.admission.podSetAssignments[%v].topologyAssignment: %w", assignment["name"], err)
 		}
 	}
@@ -127,12 +136,12 @@ func topologiesDown(admission object) ([]any, error) {
 	var shapes []any
 	left := newSpace()
 	for _, assignment := range items(admission, "podSetAssignments") {
-		shape, err := topologyDown(at(assignment, "topologyAssignment"), left)
+		shape, err := topologyDown(at(assignment, placesField), left)
 		if err != nil {
 			return nil, fmt.Errorf("status.admission.podSetAssignments[%v].topologyAssignment: %w", assignment["name"], err)
 		}
 		if shape != nil {
-			shapes = append(shapes, object{"name": assignment["name"], "topologyAssignment": object{"slices": shape}})
+			shapes = append(shapes, object{"name": assignment["name"], placesField: object{"slices": shape}})
 		}
 	}
 	if text, err := json.Marshal(shapes); err != nil || len(text) > maxShapes {
@@ -176,10 +185,7 @@ func topologyUp(of object, shape any) error {
 	if !ok {
 		return nil
 	}
-	var wire []struct {
-		Values []string `json:"values"`
-		Count  int32    `json:"count"`
-	}
+	var wire []domain
 	if recode(list, &wire) != nil {
 		return nil //nolint:nilerr // not what the schema of v1beta1 says, which will refuse it better than a conversion can
 	}

@@ -15,6 +15,7 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/cli/ctl/terminal"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -59,7 +60,7 @@ func (s *session) byConditions(ctx context.Context, w *kueue.Workload) *berthv1a
 		fmt.Fprintf(&b, "  %s: %s %s from %s (%s)\n", f.PodSet, f.Amount.String(), f.Resource, f.Flavor, f.Mode)
 	}
 	for _, line := range lines {
-		fmt.Fprintf(&b, "  %s\n", printable(line))
+		fmt.Fprintf(&b, "  %s\n", terminal.Printable(line))
 	}
 	out.Text = b.String()
 	return out

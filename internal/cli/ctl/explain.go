@@ -11,11 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/cli/ctl/terminal"
 )
 
 const explainHelp = `Explains why a Workload waits, or what it got: which flavors were tried, what is short by how much and at which queue or cohort,
@@ -108,7 +110,7 @@ func (e *explain) job(ctx context.Context, s *session, word string, job *unstruc
 	if !e.asTable() {
 		return fmt.Errorf("%s %q has no Workload to print: %s", word, job.GetName(), why)
 	}
-	_, err = fmt.Fprintf(s.Out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), printable(why))
+	_, err = fmt.Fprintf(s.Out, "%s/%s has no Workload: %s\n", job.GetNamespace(), job.GetName(), terminal.Printable(why))
 	return err
 }
 
@@ -142,7 +144,7 @@ func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error 
 		fmt.Fprintf(s.Errs, "No manager answers, and nothing can be computed here (%v); this is what the conditions say:\n", err)
 		explanation = s.byConditions(ctx, w)
 	case refused && s.alone == nil && s.failed == nil && ctx.Err() == nil:
-		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err, cluster.Workload, "workloads/explanation"))
+		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err, cluster.Workload, berthv1alpha1.GroupVersion, "workloads/explanation"))
 		explanation = s.byConditions(ctx, w)
 	default:
 		return err
@@ -170,19 +172,19 @@ func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1a
 	return out, nil
 }
 
-// reason describes why the manager's answer about an object is missing, and what to do. right is the right to ask.
-func reason(err error, kind *cluster.Kind, right string) string {
+// reason describes why the manager's answer about an object is missing, and what to do. right is the right to ask, in an API of the manager's.
+func reason(err error, kind *cluster.Kind, api schema.GroupVersion, right string) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "you may not: it takes the right to get " + right + " of " + berthv1alpha1.GroupVersion.Group
+		return "you may not: it takes the right to get " + right + " of " + api.Group
 	case apierrors.IsTooManyRequests(err):
 		return "it has too many questions to answer: ask again later"
 	case apierrors.IsServiceUnavailable(err):
-		return "it does not answer: is it running? kubectl get apiservice " + berthv1alpha1.GroupVersion.Version + "." + berthv1alpha1.GroupVersion.Group + " says where it should be"
+		return "it does not answer: is it running? kubectl get apiservice " + api.Version + "." + api.Group + " says where it should be"
 	case named(err):
 		return "it has not seen this " + kind.Kind + " yet"
 	case apierrors.IsNotFound(err):
-		return "its API " + berthv1alpha1.GroupVersion.Group + " is not installed: berth install"
+		return "its API " + api.Group + " is not installed: berth install"
 	}
 	return err.Error()
 }
@@ -191,10 +193,10 @@ func reason(err error, kind *cluster.Kind, right string) string {
 func inWords(e *berthv1alpha1.Explanation, now time.Time) string {
 	var b strings.Builder
 	for line := range strings.Lines(e.Text) {
-		fmt.Fprintln(&b, printable(strings.TrimSuffix(line, "\n")))
+		fmt.Fprintln(&b, terminal.Printable(strings.TrimSuffix(line, "\n")))
 	}
 	if e.Message != "" && !strings.Contains(e.Text, e.Message) {
-		fmt.Fprintf(&b, "  in short: %s\n", printable(e.Message))
+		fmt.Fprintf(&b, "  in short: %s\n", terminal.Printable(e.Message))
 	}
 	if p := e.PositionInClusterQueue; p != nil && !strings.Contains(e.Text, " in line of ") {
 		switch *p {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 )
 
@@ -49,9 +50,14 @@ func TestReason(t *testing.T) {
 			defer server.Close()
 			s := &cluster.Session{Config: &rest.Config{Host: server.URL}}
 			_, err := s.Raw(t.Context(), "/apis/visibility.berth.dev/v1alpha1/topologies/dc/usage")
-			if got := reason(err, cluster.Topology, "topologies/usage"); got != tc.want {
+			if got := reason(err, cluster.Topology, berthv1alpha1.GroupVersion, "topologies/usage"); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
 			}
 		})
+	}
+	const want = "you may not: it takes the right to get clusterqueues/pendingworkloads of visibility.kueue.x-k8s.io"
+	got := reason(apierrors.NewForbidden(topologies, "q", nil), cluster.ClusterQueue, visibilityv1beta2.GroupVersion, "clusterqueues/pendingworkloads")
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }

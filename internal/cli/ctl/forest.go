@@ -150,6 +150,28 @@ func (n *node) sort() {
 	})
 }
 
+// total returns the sum of all roots and queues.
+func (f *forest) total() *node {
+	total := &node{}
+	total.queues = append(total.queues, f.alone...)
+	for _, root := range f.roots() {
+		total.children = append(total.children, root.name)
+	}
+	f.sum(total, total, map[string]bool{})
+	total.sort()
+	return total
+}
+
+// queues returns all ClusterQueues, by their names.
+func (f *forest) queues() []*kueue.ClusterQueue {
+	all := slices.Clone(f.alone)
+	for _, name := range f.names() {
+		all = append(all, f.nodes[name].queues...)
+	}
+	slices.SortFunc(all, func(a, b *kueue.ClusterQueue) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
 func (f *forest) names() []string { return slices.Sorted(maps.Keys(f.nodes)) }
 
 // roots returns the cohorts without a parent, and one of each cycle.

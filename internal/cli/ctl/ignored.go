@@ -14,6 +14,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cel"
+	"github.com/berth-project/berth/internal/cli/ctl/terminal"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
@@ -154,7 +155,7 @@ func (l *listing) tellIgnored(ctx context.Context, s *session) {
 			fmt.Fprintf(s.Errs, "and %d more\n", len(lines)-i)
 			break
 		}
-		fmt.Fprintln(s.Errs, printable(line))
+		fmt.Fprintln(s.Errs, terminal.Printable(line))
 	}
 }
 

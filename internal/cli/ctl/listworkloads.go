@@ -154,7 +154,11 @@ func (l *listWorkloads) wants(w *kueue.Workload) bool {
 }
 
 func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Workload) (*table, error) {
-	queues, err := l.clusterQueues(ctx, s)
+	namespace := s.Namespace
+	if l.everywhere {
+		namespace = ""
+	}
+	queues, err := s.clusterQueuesOf(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -187,14 +191,10 @@ func (l *listWorkloads) table(ctx context.Context, s *session, items []kueue.Wor
 	return out, nil
 }
 
-// clusterQueues maps the LocalQueues to their ClusterQueues.
-func (l *listWorkloads) clusterQueues(ctx context.Context, s *session) (map[types.NamespacedName]kueue.ClusterQueueReference, error) {
-	o := &client.ListOptions{}
-	if !l.everywhere {
-		o.Namespace = s.Namespace
-	}
+// clusterQueuesOf maps the LocalQueues of a namespace, or of all, to their ClusterQueues.
+func (s *session) clusterQueuesOf(ctx context.Context, namespace string) (map[types.NamespacedName]kueue.ClusterQueueReference, error) {
 	var list kueue.LocalQueueList
-	if err := s.Pages(ctx, &list, o); err != nil {
+	if err := s.Pages(ctx, &list, &client.ListOptions{Namespace: namespace}); err != nil {
 		return nil, err
 	}
 	out := map[types.NamespacedName]kueue.ClusterQueueReference{}
@@ -268,7 +268,7 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) (map[types
 		case apierrors.IsForbidden(err) || named(err):
 			continue
 		case refused:
-			fmt.Fprintf(s.Errs, "positions and starts are unknown: the manager cannot be asked (%s)\n", reason(err, cluster.LocalQueue, "localqueues/pendingworkloads"))
+			fmt.Fprintf(s.Errs, "positions and starts are unknown: the manager cannot be asked (%s)\n", reason(err, cluster.LocalQueue, visibilityv1beta2.GroupVersion, "localqueues/pendingworkloads"))
 			return out, nil
 		default:
 			return nil, err

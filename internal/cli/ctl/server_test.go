@@ -57,6 +57,7 @@ func TestCommands(t *testing.T) {
 		{"errors", (*world).errors},
 		{"explain", (*world).explain},
 		{"top", (*world).top},
+		{"page", (*world).page},
 		{"switches", (*world).switches},
 		{"creation", (*world).creation},
 		{"completion", (*world).completion},

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
+	"github.com/berth-project/berth/internal/cli/ctl/terminal"
 )
 
 // clock is a time of today, or of another day.
@@ -45,13 +46,13 @@ func notBefore(t, now time.Time) time.Time {
 func startInWords(e *berthv1alpha1.Explanation, now time.Time) string {
 	var b strings.Builder
 	if s := e.Start; s != nil {
-		fmt.Fprintf(&b, "  %s\n", printable(strings.Join(append([]string{expected(s, now)}, limits(e)...), "; ")))
+		fmt.Fprintf(&b, "  %s\n", terminal.Printable(strings.Join(append([]string{expected(s, now)}, limits(e)...), "; ")))
 		if s.Endless > 0 && s.Unknown == "" {
 			fmt.Fprintf(&b, "  assumes no end of %s in its cohort whose run time is unknown\n", plural(int(s.Endless), "Workload", "Workloads"))
 		}
 	}
 	if e.RunTime != "" {
-		fmt.Fprintf(&b, "  %s\n", printable(e.RunTime))
+		fmt.Fprintf(&b, "  %s\n", terminal.Printable(e.RunTime))
 	}
 	return b.String()
 }
@@ -64,6 +65,8 @@ func expected(s *berthv1alpha1.ExpectedStart, now time.Time) string {
 		return clock(notBefore(t.Time, now), now)
 	}
 	switch {
+	case s.Unknown != "" && s.By != nil:
+		return "starts by " + end(s.By) + "; when before that is unknown: " + s.Unknown
 	case s.Unknown != "" || s.Until == nil:
 		return "when it starts is unknown: " + s.Unknown
 	case s.P10 == nil:

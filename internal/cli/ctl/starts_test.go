@@ -25,6 +25,10 @@ func TestStarts(t *testing.T) {
 		"tomorrow":            {&berthv1alpha1.ExpectedStart{P10: at(20 * time.Hour), P50: at(21 * time.Hour), P90: at(22 * time.Hour), Until: at(24 * time.Hour)}, "~Nov 28 11:00", "  starts about Nov 28 11:00, between Nov 28 10:00 and Nov 28 12:00; limited by cohort research, gpu; 3 jobs ahead\n"},
 		"expected before now": {&berthv1alpha1.ExpectedStart{P10: at(-9 * time.Minute), P50: at(-time.Minute), P90: at(time.Minute), Until: until}, "~14:00", "  starts about 14:00, between 14:00 and 14:01; limited by cohort research, gpu; 3 jobs ahead\n"},
 		"unknown":             {&berthv1alpha1.ExpectedStart{Unknown: "it is", Until: until}, "?", "  when it starts is unknown: it is; limited by cohort research, gpu; 3 jobs ahead\n"},
+		"unknown, and reserved": {
+			&berthv1alpha1.ExpectedStart{Unknown: "it is", Until: until, By: at(90 * time.Minute)}, "?",
+			"  starts by 15:30; when before that is unknown: it is; limited by cohort research, gpu; 3 jobs ahead\n",
+		},
 		"one runs on": {
 			&berthv1alpha1.ExpectedStart{Until: until, Endless: 1}, "after 16:00",
 			"  starts after 16:00; limited by cohort research, gpu; 3 jobs ahead\n  assumes no end of 1 Workload in its cohort whose run time is unknown\n",

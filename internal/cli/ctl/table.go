@@ -5,7 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+
+	"github.com/berth-project/berth/internal/cli/ctl/terminal"
 )
 
 // column of a table; a wide one is shown with -o wide only.
@@ -44,7 +45,7 @@ func (t *table) write(w io.Writer, wide, headers bool) error {
 		var cells []string
 		for i, c := range t.columns {
 			if wide || !c.wide {
-				cells = append(cells, printable(cell(i)))
+				cells = append(cells, terminal.Printable(cell(i)))
 			}
 		}
 		fmt.Fprintln(lines, strings.Join(cells, "\t"))
@@ -56,17 +57,4 @@ func (t *table) write(w io.Writer, wide, headers bool) error {
 		put(func(i int) string { return row[i] })
 	}
 	return lines.Flush()
-}
-
-// printable keeps foreign text on one line, and away from control sequences of the terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return '?'
-		}
-		return r
-	}, text)
 }

@@ -12,17 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/cli/ctl/toppage"
+	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 )
 
 const topHelp = `Shows how much of every quota is in use: cohorts with the ClusterQueues in them, a line for each resource of each flavor.
 
   berth top
-  berth top --watch
+  berth top --watch                      # a page: what is full, what waits and why; ? for its keys
   berth top clusterqueue gpus
   berth top cohort -r nvidia.com/gpu
   berth top flavor
@@ -40,6 +41,11 @@ is what is free in one domain; a gang that has to stay together gets no more tha
 be if all that is free were packed together. NODES that do not count are not ready, cordoned, or without a label of the topology.
 A second table has the pods in use, by their requests, with the biggest gang of further ones that fits into one domain of each level: there
 node selectors, affinity and taints count as well. Names of topologies may follow, as in --topology gpus.
+
+--watch in a terminal, also for ClusterQueues by name, is a page: all quota and its use since the page was opened, and a table of
+ClusterQueues with their fullest resource, how many Workloads wait, how long the oldest has, and why the first still does. Keys sort, filter
+and scroll; Enter shows the Workloads in line of a queue, with their positions and starts, and ? explains the keys. Figures that are not
+refreshed stay, with a line that says since when and why. NO_COLOR is respected. Elsewhere --watch prints the tables again and again.
 
 Where no manager answers, the figures are computed here from the objects of the API, and a line says so.
 
@@ -83,7 +89,12 @@ func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top
 				return err
 			}
 			o.names = args
-			return t.run(cmd, o.run)
+			at := o.pager(cmd)
+			if at == nil {
+				return t.run(cmd, o.run)
+			}
+			cmd.SetErr(at.messages)
+			return t.run(cmd, func(ctx context.Context, s *session) error { return o.page(ctx, s, at) })
 		},
 	}
 	if k != nil {
@@ -92,7 +103,7 @@ func (t *tool) newTopOf(use, short, help string, k *cluster.Kind, view func(*top
 	} else if use == "top" {
 		t.addViews(cmd, &o)
 	}
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show it again and again, until Ctrl-C")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "a page that is kept up to date, or the tables again and again, until Ctrl-C")
 	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "with --watch: how often")
 	cmd.Flags().StringVarP(&o.resource, "resource", "r", "", "only this resource, as in nvidia.com/gpu")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print the table without its header")
@@ -148,18 +159,10 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 	case o.fair.on:
 		return o.fair.look(ctx, s)
 	}
-	var queues kueue.ClusterQueueList
-	if err := s.Pages(ctx, &queues, &client.ListOptions{}); err != nil {
+	f, err := s.forest(ctx)
+	if err != nil {
 		return nil, err
 	}
-	var cohorts kueue.CohortList
-	if err := s.Pages(ctx, &cohorts, &client.ListOptions{}); err != nil {
-		return nil, err
-	}
-	if err := s.clusterQueueFigures(ctx, queues.Items); err != nil {
-		return nil, err
-	}
-	f := grow(cohorts.Items, queues.Items)
 	out := &table{columns: columns("NAME", "FLAVOR", "RESOURCE", "USE", "", "RESERVED", "ADMITTED", "QUOTA", "BORROWED", "WORKLOADS")}
 	o.seen = nil
 	o.view(o, f, out)
@@ -171,7 +174,7 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 		return nil, nil
 	}
 	var b bytes.Buffer
-	err := out.write(&b, false, !o.noHeaders)
+	err = out.write(&b, false, !o.noHeaders)
 	return b.Bytes(), err
 }
 
@@ -179,7 +182,7 @@ func (o *top) look(ctx context.Context, s *session) ([]byte, error) {
 func (o *top) missing() error {
 	for _, name := range o.names {
 		if !slices.Contains(o.seen, name) {
-			return fmt.Errorf("there is no %s %q: %s", o.what, name, cluster.OrAll(name, o.seen))
+			return fmt.Errorf("there is no %s %q: %s", o.what, name, strict.OrAll(name, o.seen))
 		}
 	}
 	return nil
@@ -224,10 +227,8 @@ func (o *top) wants(name string) bool {
 
 func (o *top) queue(out *table, indent string, q *kueue.ClusterQueue) {
 	name := indent + q.Name
-	if !running(q) {
-		name += " (stopped)"
-	} else if is, _ := active(q.Status.Conditions); is != "true" {
-		name += " (not active)"
+	if why := off(q); why != "" {
+		name += " (" + why + ")"
 	}
 	percent, _ := nodequota.ShareOf(q.Annotations)
 	o.draw(out, name+ofNodes(percent), sharesOf(q.Spec.ResourceGroups, &q.Status), tally(q.Status.AdmittedWorkloads, q.Status.PendingWorkloads), true)
@@ -258,12 +259,7 @@ func (o *top) tree(f *forest, out *table) {
 }
 
 func (o *top) queues(f *forest, out *table) {
-	all := slices.Clone(f.alone)
-	for _, name := range f.names() {
-		all = append(all, f.nodes[name].queues...)
-	}
-	slices.SortFunc(all, func(a, b *kueue.ClusterQueue) int { return strings.Compare(a.Name, b.Name) })
-	for _, q := range all {
+	for _, q := range f.queues() {
 		if o.wants(q.Name) {
 			o.queue(out, "", q)
 		}
@@ -280,13 +276,7 @@ func (o *top) cohorts(f *forest, out *table) {
 
 // flavors sums all roots, in the order of the names.
 func (o *top) flavors(f *forest, out *table) {
-	total := &node{}
-	total.queues = append(total.queues, f.alone...)
-	for _, root := range f.roots() {
-		total.children = append(total.children, root.name)
-	}
-	f.sum(total, total, map[string]bool{})
-	total.sort()
+	total := f.total()
 	for i := 0; i < len(total.shares); {
 		end := i
 		for end < len(total.shares) && total.shares[end].flavor == total.shares[i].flavor {
@@ -304,21 +294,11 @@ const barWidth = 20
 
 // bar draws a share of its quota, and its percentage. Above the quota it ends in a plus.
 func bar(s *share) (drawn, percent string) {
-	quota, reserved, admitted := s.nominal.AsApproximateFloat64(), s.reserved.AsApproximateFloat64(), s.admitted.AsApproximateFloat64()
-	if quota <= 0 {
-		if reserved <= 0 {
-			return strings.Repeat("░", barWidth), "-"
-		}
-		return strings.Repeat("█", barWidth) + "+", "-"
-	}
-	cells := func(amount float64) int { return min(barWidth, int(amount/quota*barWidth+0.5)) }
-	full, about := cells(min(admitted, reserved)), cells(reserved)
-	if reserved > 0 && about == 0 {
-		full, about = 1, 1 // small amounts stay visible
-	}
-	drawn = strings.Repeat("█", full) + strings.Repeat("▒", about-full) + strings.Repeat("░", barWidth-about)
-	if reserved > quota {
-		drawn += "+"
-	}
-	return drawn, fmt.Sprintf("%.0f%%", reserved/quota*100)
+	u := s.use()
+	return u.Bar(barWidth), u.Percent()
+}
+
+// use is the share in numbers, for a bar.
+func (s *share) use() toppage.Use {
+	return toppage.Use{Quota: s.nominal.AsApproximateFloat64(), Reserved: s.reserved.AsApproximateFloat64(), Admitted: s.admitted.AsApproximateFloat64()}
 }

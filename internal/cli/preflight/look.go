@@ -171,6 +171,7 @@ func (l *looker) configuration(m *corev1.ConfigMap, key, gates string) {
 		}
 		return
 	}
+	l.namespace = cmp.Or(l.namespace, o.Namespace)
 	for _, warning := range o.Warnings {
 		l.add(Note, object, key, "", "%s", warning)
 	}

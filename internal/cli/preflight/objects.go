@@ -104,8 +104,12 @@ func (l *looker) objects(ctx context.Context, name string, gvk schema.GroupVersi
 		having[d] = append(having[d], strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"))
 	}
 	l.Objects[name] = 0
+	var clusters []kubeconfigOf
 	err := l.each(ctx, gvk, func(o *unstructured.Unstructured) {
 		l.Objects[name]++
+		if gvk.Kind == "MultiKueueCluster" {
+			clusters = append(clusters, credentialsOf(o))
+		}
 		for _, field := range s.Prune(o.Object) {
 			note(o, field, "Berth does not have this field: it is lost with the next write")
 		}
@@ -128,7 +132,10 @@ func (l *looker) objects(ctx context.Context, name string, gvk schema.GroupVersi
 		}
 		l.add(Differs, object, d.field, "change it before the takeover", "%s", d.text)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return l.mayRead("Secrets", l.credentials(ctx, clusters))
 }
 
 // each calls a function for each object of a kind.

@@ -27,6 +27,8 @@ type inputs struct {
 	held        []upstream.Lease
 	hooks       []upstream.Configuration // that an installation does not replace
 	files       []file
+	// namespace is that of Berth, if a configuration file was read.
+	namespace string
 }
 
 // file is a configuration file of another controller that Berth reads as well.

@@ -13,8 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,6 +135,19 @@ func (w *world) others() {
 		of.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true, Schema: anything}}
 	})
 	w.define("topologies.kueue.x-k8s.io", func(of *apiextensionsv1.CustomResourceDefinition) { of.Spec.Scope = apiextensionsv1.NamespaceScoped })
+	w.define("multikueueclusters.kueue.x-k8s.io", func(*apiextensionsv1.CustomResourceDefinition) {})
+	for name, source := range map[string]map[string]any{
+		"here": {"location": "here"}, "far": {"location": "far", "locationType": "Secret"}, "file": {"location": "/etc/multikueue/kubeconfigs/file", "locationType": "Path"},
+	} {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "spec": map[string]any{"clusterSource": map[string]any{"kubeConfig": source}},
+		}}
+		o.SetName(name)
+		w.create(o)
+	}
+	own := options.Default().Namespace
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}})
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: own, Name: "here"}, Data: map[string][]byte{"kubeconfig": []byte("x")}})
 	w.create(embeddedtest.LooseCRD(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1", Kind: "Gadget"}, "gadgets"))
 	flavor := func(name string, spec map[string]any) {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "spec": spec}}
@@ -151,7 +166,7 @@ func TestOtherControllers(t *testing.T) {
 	w := newWorld(t)
 	w.others()
 	code, stdout, stderr := preflight(t, at)
-	if code != exitFound || !strings.HasPrefix(stderr, "error: 5 things are in the way") {
+	if code != exitFound || !strings.HasPrefix(stderr, "error: 6 things are in the way") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	goldentest.Check(t, "testdata/others.txt", stdout)

@@ -36,6 +36,9 @@ func writeText(w io.Writer, sides []named) error {
 	row("PREEMPTIONS", func(s named) string { return fmt.Sprint(s.Preemptions) })
 	row("REPEATED", func(s named) string { return percent(s.Repeated) })
 	row("FAIRNESS", func(s named) string { return fmt.Sprintf("%.2f", s.Fairness) })
+	for _, of := range sides[0].Fragmentation {
+		row("FRAGMENTED "+of.Flavor+", "+of.Level, func(s named) string { return fragmented(s, of) })
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -78,6 +81,16 @@ func use(s named, resource string) (of simulation.Utilisation) {
 	return of
 }
 
+// fragmented returns the fragmentation of a flavor and level, "" where a side does not have it.
+func fragmented(s named, of simulation.Fragmentation) string {
+	for _, f := range s.Fragmentation {
+		if f.Flavor == of.Flavor && f.Level == of.Level {
+			return percent(f.Share)
+		}
+	}
+	return ""
+}
+
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 //go:embed report.html
@@ -85,7 +98,7 @@ var page string
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"percent": percent, "length": foresight.Length,
-	"line": line, "use": use,
+	"line": line, "use": use, "fragmented": fragmented,
 	"bar": bar, "colour": func(i int) string { return colours[i%len(colours)] },
 	"at": func(list []simulation.Class, i int) simulation.Class { return list[i] },
 	"y":  func(i int) int { return 20 * i },

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/berth-project/berth/internal/foresight/simulation"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/wire"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
@@ -44,8 +46,9 @@ other objects in it do not matter. --live reads them from the cluster of your ku
 or that replace those of the same name, and settings of the manager (apiVersion config.kueue.x-k8s.io/v1beta2), or one of the two.
 
 A trace is CSV, or the Standard Workload Format if its name ends in .swf. The first line of CSV names the columns: submit and run in seconds
-(submit may be a date); optional are name, queue (as namespace/name), class, priority, pods, owner and limit, the time limit in seconds
-that stops a job; every other column is a resource, with the request of one pod:
+(submit may be a date); optional are name, queue (as namespace/name), class, priority, pods, owner, limit, the time limit in seconds that
+stops a job, required or preferred, the level of a topology in one domain of which all pods have to be, or should be, and slice with
+slice-size, the level in one domain of which each so many pods have to be; every other column is a resource, with the request of one pod:
 
   submit,run,queue,pods,nvidia.com/gpu
   0,3600,research/research,4,8
@@ -56,7 +59,8 @@ Jobs without a queue are spread over the LocalQueues by their owners, in SWF the
 
 A wait is from the submission to the first start. A slowdown is the wait and the run time as a multiple of the run time, of 10 s at least.
 REPEATED is work that preempted jobs had to do again. IDLE is quota that was free while something waited. FAIRNESS is 1 where the mean
-slowdowns of all queues are equal, and 1/n where one of n bears all.`
+slowdowns of all queues are equal, and 1/n where one of n bears all. FRAGMENTED is 0 % while one domain of the level is free, or has all that
+is free, and near 100 % while each has a little.`
 
 // command is the command line.
 type command struct {
@@ -67,6 +71,7 @@ type command struct {
 	seed                              uint64
 	until, grace                      time.Duration
 	live                              bool
+	required, preferred               string
 
 	connection cluster.Connection
 	version    string
@@ -94,6 +99,8 @@ func New(version string) *cobra.Command {
 	f.IntVar(&c.jobs, "jobs", 100_000, "how many jobs are made up")
 	f.Float64Var(&c.days, "days", 7, "in how many days these come")
 	f.Float64Var(&c.load, "load", 0.9, "their work, as a share of what the quota can do meanwhile")
+	f.StringVar(&c.required, "required", "", "the `LEVEL` of a topology in one domain of which made-up jobs of several pods have to be")
+	f.StringVar(&c.preferred, "preferred", "", "the `LEVEL` in one domain of which they should be")
 	f.Uint64Var(&c.seed, "seed", 1, "of the jobs that are made up")
 	f.StringVar(&c.processor, "processor", "cpu=1", "what a processor of an SWF trace is, as `RESOURCE=AMOUNT`")
 	f.DurationVar(&c.until, "until", 0, "stop so long after the first submission (default: when nothing more happens)")
@@ -170,16 +177,27 @@ func (c *command) check() error {
 		return cluster.Usage("-o %s: must be text, json or html", c.format)
 	case c.live && c.cluster != "":
 		return cluster.Usage("--live and --cluster: give one of them")
+	case c.grace <= 0:
+		return cluster.Usage("--grace %s: must be above 0, as in 30s", c.grace)
+	case c.until < 0:
+		return cluster.Usage("--until %s: must not be negative", c.until)
+	}
+	return c.checkMadeUp()
+}
+
+// checkMadeUp checks the flags about jobs that are made up.
+func (c *command) checkMadeUp() error {
+	switch {
 	case c.jobs < 1 || c.jobs > 10_000_000:
 		return cluster.Usage("--jobs %d: must be from 1 to 10,000,000", c.jobs)
 	case !(c.days > 0 && c.days <= 3660):
 		return cluster.Usage("--days %v: must be above 0, and at most 3660", c.days)
 	case !(c.load > 0 && c.load <= 100):
 		return cluster.Usage("--load %v: must be above 0, and at most 100", c.load)
-	case c.grace <= 0:
-		return cluster.Usage("--grace %s: must be above 0, as in 30s", c.grace)
-	case c.until < 0:
-		return cluster.Usage("--until %s: must not be negative", c.until)
+	case c.required != "" && c.preferred != "":
+		return cluster.Usage("--required and --preferred: give one of them")
+	case c.trace != "" && c.required+c.preferred != "":
+		return cluster.Usage("--required and --preferred are for jobs that are made up; a trace has columns of these names")
 	}
 	return nil
 }
@@ -304,7 +322,7 @@ func spread(jobs []simulation.Job, queues []*kueue.LocalQueue) {
 	}
 }
 
-// check refuses jobs whose queue a side does not have.
+// check refuses jobs whose queue, or whose level of a topology, a side does not have.
 func check(source string, jobs []simulation.Job, s *side) error {
 	known := map[string]bool{}
 	var names []string
@@ -312,15 +330,47 @@ func check(source string, jobs []simulation.Job, s *side) error {
 		names = append(names, q.Namespace+"/"+q.Name)
 		known[names[len(names)-1]] = true
 	}
+	levels := s.levels()
 	for i := range jobs {
 		j := &jobs[i]
+		if err := checkLevel(source, j, s, levels); err != nil {
+			return err
+		}
 		switch name := j.Namespace + "/" + j.LocalQueue; {
 		case known[name]:
 		case j.Line == 0:
 			return fmt.Errorf("%s: there is no LocalQueue %s, which the first configuration has", s.name, name)
 		default:
-			return fmt.Errorf("%s:%d: queue: %s: there is no LocalQueue %s; %s", source, j.Line, s.name, name, cluster.OrAll(name, names))
+			return fmt.Errorf("%s:%d: queue: %s: there is no LocalQueue %s; %s", source, j.Line, s.name, name, strict.OrAll(name, names))
 		}
+	}
+	return nil
+}
+
+// levels are the levels of the flavors of a side.
+func (s *side) levels() (all []string) {
+	for _, e := range s.events {
+		if f, is := e.(state.SetFlavor); is && s.state.Topology != nil {
+			all = append(all, f.Levels...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func checkLevel(source string, j *simulation.Job, s *side, levels []string) error {
+	for _, of := range []struct{ column, level string }{{"required", j.Required}, {"preferred", j.Preferred}, {"slice", j.Slice}} {
+		if of.level == "" || slices.Contains(levels, of.level) {
+			continue
+		}
+		where := fmt.Sprintf("%s:%d: %s", source, j.Line, of.column)
+		if j.Line == 0 {
+			where = "--" + of.column
+		}
+		if len(levels) == 0 {
+			return fmt.Errorf("%s: %s: no flavor has a topology", where, s.name)
+		}
+		return fmt.Errorf("%s: %s: no flavor has a topology with the level %s; %s", where, s.name, of.level, strict.OrAll(of.level, levels))
 	}
 	return nil
 }
@@ -330,7 +380,7 @@ func (c *command) makeUp(s *side) ([]simulation.Job, error) {
 	quota := simulation.Quota(s.events)
 	g := simulation.Generator{
 		Jobs: c.jobs, Over: workload.Instant(c.days * 24 * 3600 * float64(simulation.Second)), Load: c.load, Seed: c.seed,
-		Resource: simulation.Main(quota), Unit: 1,
+		Resource: simulation.Main(quota), Unit: 1, Required: c.required, Preferred: c.preferred,
 	}
 	if g.Quota = quota[g.Resource]; g.Resource == "cpu" {
 		g.Unit = 1000

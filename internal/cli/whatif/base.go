@@ -17,58 +17,14 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight/offline"
-	"github.com/berth-project/berth/internal/foresight/whatif"
+	"github.com/berth-project/berth/internal/foresight/offline/change"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/sim"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/wire"
-	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// base is the state before the change.
-type base struct {
-	state *state.State
-	now   workload.Instant
-	// world is the objects that the state is made of. For a flight record they are stand-ins, without ClusterQueues and Workloads.
-	world    *offline.World
-	recorded bool
-	options  options.Options
-	events   []state.Event    // of the world
-	times    map[string]times // before the change, by UID
-	changed  map[string]times // of the Workloads that the change adds or replaces
-}
-
-// times are how long a Workload runs, 0 for unknown.
-type times struct{ expected, bound workload.Instant }
-
-// runTime returns the run times of Workloads; otherwise is that of those which do not say, 0 for none.
-func (b *base) runTime(otherwise workload.Instant, after bool) whatif.RunTime {
-	return func(def *state.Workload) (workload.Instant, whatif.Source) {
-		t := b.times[def.UID]
-		if changed, is := b.changed[def.UID]; is && after {
-			t = changed
-		}
-		length, from := t.expected, whatif.Expected
-		if length == 0 && t.bound > 0 {
-			return t.bound, whatif.Bound
-		}
-		if length == 0 {
-			length, from = otherwise, whatif.Assumed
-		}
-		if length == 0 {
-			return 0, whatif.Unknown
-		}
-		if ran := b.now - def.ReservedAt; def.Reserved && ran >= length { // its time counts from now on
-			length += ran
-		}
-		if t.bound > 0 {
-			length = min(length, t.bound)
-		}
-		return length, from
-	}
-}
-
-func (c *command) open(cmd *cobra.Command) (*base, error) {
+func (c *command) open(cmd *cobra.Command) (*change.Base, error) {
 	c.namespace, _ = cmd.Flags().GetString("namespace")
 	switch {
 	case c.record != "":
@@ -83,7 +39,7 @@ func (c *command) open(cmd *cobra.Command) (*base, error) {
 	return c.fromLive(cmd)
 }
 
-func (c *command) fromLive(cmd *cobra.Command) (*base, error) {
+func (c *command) fromLive(cmd *cobra.Command) (*change.Base, error) {
 	s, err := c.connection.Open(cmd, c.version, c.now)
 	if err != nil {
 		return nil, err
@@ -146,7 +102,7 @@ func (c *command) readFile(name string) ([]byte, error) {
 }
 
 // newBase makes the state of a world. source is the file of the settings.
-func (c *command) newBase(w *offline.World, source string, settings []byte, more []state.Event) (*base, error) {
+func (c *command) newBase(w *offline.World, source string, settings []byte, more []state.Event) (*change.Base, error) {
 	if settings == nil {
 		source = "" // all settings have their defaults
 	}
@@ -159,34 +115,15 @@ func (c *command) newBase(w *offline.World, source string, settings []byte, more
 	if len(offline.All[*kueue.ClusterQueue](w)) == 0 {
 		return nil, errors.New("there is no ClusterQueue: a what-if needs the queues, as objects of kueue.x-k8s.io/v1beta2")
 	}
-	b := &base{now: workload.Instant(now.UnixNano()), world: w, options: o, times: map[string]times{}, changed: map[string]times{}}
-	if b.state, b.events, err = w.NewState(wire.StateOptions(&o), wire.Requests(&o), more); err != nil {
+	made, events, err := w.NewState(wire.StateOptions(&o), wire.Requests(&o), more)
+	if err != nil {
 		return nil, err
 	}
-	for _, of := range offline.All[*kueue.Workload](w) {
-		b.times[string(of.UID)] = c.timesOf(of)
-	}
-	return b, nil
-}
-
-// requests returns how Workloads are converted among the objects of a world.
-func (b *base) requests(w *offline.World) convert.Requests {
-	r := wire.Requests(&b.options)
-	r.Around = w.Around()
-	return r
-}
-
-// timesOf returns how long a Workload runs.
-func (c *command) timesOf(w *kueue.Workload) times {
-	expected, err := convert.ExpectedRun(w)
-	if err != nil {
-		c.note("Workload %s/%s: %v: it counts as unknown", w.Namespace, w.Name, err)
-	}
-	return times{expected, convert.RunLimit(w)}
+	return change.New(change.Base{Settings: wire.ChangeSettings(&o), State: made, World: w, Now: now, Begin: workload.Instant(now.UnixNano()), Notes: c.notes}, events)
 }
 
 // fromRecord makes the state that a flight record ends with.
-func (c *command) fromRecord() (*base, error) {
+func (c *command) fromRecord() (*change.Base, error) {
 	from := c.in
 	if c.record != "-" {
 		file, err := os.Open(c.record)
@@ -196,22 +133,23 @@ func (c *command) fromRecord() (*base, error) {
 		defer file.Close()
 		from = file
 	}
-	b := &base{recorded: true, changed: map[string]times{}}
-	s, _, err := sim.Replay(from, func(step state.Step, _ cycle.Result) { b.now = max(b.now, step.Now) })
+	b := change.Base{Recorded: true, Now: c.now()}
+	s, _, err := sim.Replay(from, func(step state.Step, _ cycle.Result) { b.Begin = max(b.Begin, step.Now) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.record, err)
 	}
 	for def := range s.Overview() { // in case there was no step
-		b.now = max(b.now, def.Created, def.ReservedAt)
+		b.Begin = max(b.Begin, def.Created, def.ReservedAt)
 	}
-	b.state = s
-	if b.options, err = options.Parse("", nil, ""); err != nil {
+	b.State = s
+	o, err := options.Parse("", nil, "")
+	if err != nil {
 		return nil, err
 	}
-	b.world = standIns(s.Checkpoint().Snapshot())
-	b.events, err = b.world.Events(false)
-	c.note("a flight record does not have the run times of Workloads, their limit ranges and runtime classes")
-	return b, err
+	b.Settings = wire.ChangeSettings(&o)
+	b.World = standIns(s.Checkpoint().Snapshot())
+	b.Notes = append(c.notes, "a flight record does not have the run times of Workloads, their limit ranges and runtime classes")
+	return change.New(b, nil)
 }
 
 // standIns are objects with the names and relations that changes of a flight record need.
@@ -248,13 +186,4 @@ func standIns(from *state.Snapshot) *offline.World {
 		w.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}})
 	}
 	return w
-}
-
-// knownQueues returns the ClusterQueues of the state by name.
-func (b *base) knownQueues() map[string]state.Queue {
-	out := map[string]state.Queue{}
-	for _, q := range b.state.QueueDefinitions() {
-		out[q.Name] = q
-	}
-	return out
 }

@@ -138,9 +138,10 @@ func (c *command) check() error {
 }
 
 func (c *command) checkNumbers() error {
+	if err := whatif.CheckHorizon(c.horizon); err != nil {
+		return cluster.Usage("--horizon %s: %w", c.horizon, err)
+	}
 	switch {
-	case c.horizon < time.Second || c.horizon > 366*24*time.Hour:
-		return cluster.Usage("--horizon %s: must be from 1s to a year, as in 2h", c.horizon)
 	case c.runTime < 0:
 		return cluster.Usage("--run-time %s: must not be negative, as in 1h", c.runTime)
 	case c.grace < time.Second:
@@ -151,10 +152,6 @@ func (c *command) checkNumbers() error {
 	return nil
 }
 
-func (c *command) note(format string, args ...any) {
-	c.notes = append(c.notes, fmt.Sprintf(format, args...))
-}
-
 func (c *command) run(cmd *cobra.Command) error {
 	if err := c.check(); err != nil {
 		return err
@@ -163,13 +160,14 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	change, err := c.change(b)
+	events, err := c.change(b)
 	if err != nil {
 		return err
 	}
-	r, err := whatif.Compare(b.state.Checkpoint(), change, whatif.Options{
-		Now: b.now, Horizon: workload.Instant(c.horizon), Grace: workload.Instant(c.grace), Both: together,
-		RunTime: b.runTime(workload.Instant(c.runTime), false), RunTimeAfter: b.runTime(workload.Instant(c.runTime), true),
+	c.notes = b.Notes
+	r, err := whatif.Compare(b.State.Checkpoint(), events, whatif.Options{
+		Now: b.Begin, Horizon: workload.Instant(c.horizon), Grace: workload.Instant(c.grace), Both: together,
+		RunTime: b.RunTime(workload.Instant(c.runTime), false), RunTimeAfter: b.RunTime(workload.Instant(c.runTime), true),
 	})
 	if err != nil {
 		return err

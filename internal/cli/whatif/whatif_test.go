@@ -229,7 +229,7 @@ func TestRefuses(t *testing.T) {
 		"field.yaml:5: ClusterQueue a: spec.cohort: there is no such field":                               with("-f", "field.yaml"),
 		"old.yaml:1: ClusterQueue a: apiVersion: write kueue.x-k8s.io/v1beta2":                            with("-f", "old.yaml"),
 		"settings.yaml: kind: Configuration cannot be changed here":                                       with("-f", "settings.yaml"),
-		"class.yaml: WorkloadPriorityClass x: --submit takes jobs and Workloads":                          with("--submit", "class.yaml"),
+		"class.yaml: WorkloadPriorityClass x: only jobs and Workloads are submitted":                      with("--submit", "class.yaml"),
 		"nowhere.yaml: Workload team-a/w: spec.queueName: there is no LocalQueue team-a/mian":             with("-f", "nowhere.yaml"),
 		"count.yaml:6: Workload w: spec.podSets[0].count: ":                                               with("-f", "count.yaml"),
 		"negative.yaml: Workload team-a/w: podSets[0] containers[0].resources.requests[cpu]: must not be": with("-f", "negative.yaml"),
@@ -238,32 +238,32 @@ func TestRefuses(t *testing.T) {
 		"job-queue.yaml:3: Job j: metadata.labels[kueue.x-k8s.io/queue-name]: it names no LocalQueue":     with("-f", "job-queue.yaml"),
 		"job-queue.yaml:3: Job j: metadata.labels[kueue.x-k8s.io/queue-name]: there is no LocalQueue team-a/mian": with(
 			"--submit", "job-queue.yaml", "--queue", "mian"),
-		"job-field.yaml:1: Job j: strict decoding error: unknown field \"spec.paralelism\"":                          with("-f", "job-field.yaml"),
-		"job-class.yaml:1: Job j: WorkloadPriorityClass \"urgnt\" does not exist":                                    with("-f", "job-class.yaml"),
-		"job-count.yaml:7: Job j: spec: the number of pods of main must not be negative":                             with("-f", "job-count.yaml"),
-		"job-old.yaml:1: Job j: apiVersion: write batch/v1, not batch/v1beta1":                                       with("-f", "job-old.yaml"),
-		"job-time.yaml:6: Job j: metadata.labels[berth.dev/expected-run-seconds]: \"soon\" must be":                  with("-f", "job-time.yaml"),
-		"rest.yaml:2: StatefulSet s: kind: its pods depend on other objects":                                         with("-f", "rest.yaml"),
-		"--quota a: must be QUEUE=[FLAVOR/]RESOURCE:AMOUNT":                                                          with("--quota", "a"),
-		"--quota x=cpu:+1: there is no ClusterQueue x: did you mean \"a\"?":                                          with("--quota", "x=cpu:+1"),
-		"--quota a=tpu:+1: ClusterQueue a has no quota of tpu: there are gpu/cpu, gpu/nvidia.com/gpu":                with("--quota", "a=tpu:+1"),
-		"--quota a=cpu:1: the amount must begin with +, - or =":                                                      with("--quota", "a=cpu:1"),
-		"--quota a=cpu:+x: x is no amount":                                                                           with("--quota", "a=cpu:+x"),
-		"--quota a=cpu:--1: -1 is no amount":                                                                         with("--quota", "a=cpu:--1"),
-		"--quota a=cpu:-81: the quota is 80: it would be below 0":                                                    with("--quota", "a=cpu:-81"),
-		"--drain n9: there is no such node: there are none":                                                          with("--drain", "n9"),
-		"--drain other: no flavor with a topology has the node, so its loss moves no quota: change quotas with --qu": {"--cluster", "nodes.yaml", "--drain", "other"},
-		"--delete x: must be KIND/NAME":                                                                              with("--delete", "x"),
-		"--delete pods/x: there is no Workload of a Pod default/x":                                                   with("--delete", "pods/x"),
-		"--delete secret/x: must be a clusterqueue":                                                                  with("--delete", "secret/x"),
-		"--delete cq/n/x: a ClusterQueue has no namespace":                                                           with("--delete", "cq/n/x"),
-		"--delete cq/x: there is no such ClusterQueue: did you mean \"a\"?":                                          with("--delete", "cq/x"),
-		"--delete lq/x: there is no LocalQueue x in the namespace default":                                           with("--delete", "lq/x"),
-		"--delete rf/gpu: ClusterQueue a has quota of it":                                                            with("--delete", "rf/gpu", "--delete", "cq/b"),
-		"--delete workload/x: there is no Workload default/x":                                                        with("--delete", "workload/x"),
-		"record.jsonl: line 1 is no snapshot":                                                                        {"--record", "record.jsonl", "--quota", "a=cpu:+1"},
-		"open r.jsonl: no such file or directory":                                                                    {"--record", "r.jsonl", "--quota", "a=cpu:+1"},
-		"next.yaml: Workload team-a/next: metadata.name: it exists already":                                          with("--submit", "next.yaml"),
+		"job-field.yaml:1: Job j: strict decoding error: unknown field \"spec.paralelism\"":                        with("-f", "job-field.yaml"),
+		"job-class.yaml:1: Job j: WorkloadPriorityClass \"urgnt\" does not exist":                                  with("-f", "job-class.yaml"),
+		"job-count.yaml:7: Job j: spec: the number of pods of main must not be negative":                           with("-f", "job-count.yaml"),
+		"job-old.yaml:1: Job j: apiVersion: write batch/v1, not batch/v1beta1":                                     with("-f", "job-old.yaml"),
+		"job-time.yaml:6: Job j: metadata.labels[berth.dev/expected-run-seconds]: \"soon\" must be":                with("-f", "job-time.yaml"),
+		"rest.yaml:2: StatefulSet s: kind: its pods depend on other objects":                                       with("-f", "rest.yaml"),
+		"--quota a: must be QUEUE=[FLAVOR/]RESOURCE:AMOUNT":                                                        with("--quota", "a"),
+		"--quota x=cpu:+1: there is no ClusterQueue x: did you mean \"a\"?":                                        with("--quota", "x=cpu:+1"),
+		"--quota a=tpu:+1: ClusterQueue a has no quota of tpu: there are gpu/cpu, gpu/nvidia.com/gpu":              with("--quota", "a=tpu:+1"),
+		"--quota a=cpu:1: the amount must begin with +, - or =":                                                    with("--quota", "a=cpu:1"),
+		"--quota a=cpu:+x: x is no amount":                                                                         with("--quota", "a=cpu:+x"),
+		"--quota a=cpu:--1: -1 is no amount":                                                                       with("--quota", "a=cpu:--1"),
+		"--quota a=cpu:-81: the quota is 80: it would be below 0":                                                  with("--quota", "a=cpu:-81"),
+		"--drain n9: there is no such node: there are none":                                                        with("--drain", "n9"),
+		"--drain other: no flavor with a topology has the node, so its loss moves no quota: change quotas instead": {"--cluster", "nodes.yaml", "--drain", "other"},
+		"--delete x: must be KIND/NAME":                                                                            with("--delete", "x"),
+		"--delete pods/x: there is no Workload of a Pod default/x":                                                 with("--delete", "pods/x"),
+		"--delete secret/x: must be a clusterqueue":                                                                with("--delete", "secret/x"),
+		"--delete cq/n/x: a ClusterQueue has no namespace":                                                         with("--delete", "cq/n/x"),
+		"--delete cq/x: there is no such ClusterQueue: did you mean \"a\"?":                                        with("--delete", "cq/x"),
+		"--delete lq/x: there is no LocalQueue x in the namespace default":                                         with("--delete", "lq/x"),
+		"--delete rf/gpu: ClusterQueue a has quota of it":                                                          with("--delete", "rf/gpu", "--delete", "cq/b"),
+		"--delete workload/x: there is no Workload default/x":                                                      with("--delete", "workload/x"),
+		"record.jsonl: line 1 is no snapshot":                                                                      {"--record", "record.jsonl", "--quota", "a=cpu:+1"},
+		"open r.jsonl: no such file or directory":                                                                  {"--record", "r.jsonl", "--quota", "a=cpu:+1"},
+		"next.yaml: Workload team-a/next: metadata.name: it exists already":                                        with("--submit", "next.yaml"),
 	} {
 		out, err := run(t, args...)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") || out != "" {
@@ -288,11 +288,11 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.state.Record(1)
-	b.state.Apply(state.SetNamespace{Name: "team-d"})
-	from, events := b.state.Publish().Record().Contents()
+	b.State.Record(1)
+	b.State.Apply(state.SetNamespace{Name: "team-d"})
+	from, events := b.State.Publish().Record().Contents()
 	var record bytes.Buffer
-	if err := sim.WriteRecord(&record, from, append(events, state.Step{Now: b.now, Hash: state.Hash(nil)})); err != nil {
+	if err := sim.WriteRecord(&record, from, append(events, state.Step{Now: b.Begin, Hash: state.Hash(nil)})); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile("flight.jsonl", record.Bytes(), 0o600); err != nil {

@@ -77,7 +77,7 @@ func (c *round) admitFollower(e *entry) bool {
 func (c *round) migrates(e *entry) bool { return e.wl.Variant && len(c.w.Migrating(e.wl)) > 0 }
 
 // holdBack refuses a head that fits and would move the start of a queue. It is evaluated again when quota is released, or a start moves.
-func (c *round) holdBack(e *entry, by *Queue) {
+func (c *round) holdBack(e *entry, by *start) {
 	note := c.heldBackBy(e, by)
 	c.findStart(e)
 	record := c.record(e)
@@ -92,13 +92,13 @@ func (c *round) holdBack(e *entry, by *Queue) {
 }
 
 // heldBackBy is why a head that fits is not admitted. The workload with the start is not named: it may be of another namespace.
-func (c *round) heldBackBy(e *entry, by *Queue) string {
+func (c *round) heldBackBy(e *entry, by *start) string {
 	run := "it has no time limit (maximumExecutionTimeSeconds)"
 	if e.wl.Bound > 0 {
 		run = fmt.Sprintf("it may run for %s", time.Duration(e.wl.Bound))
 	}
 	return fmt.Sprintf("%s, and ClusterQueue %s has reserved what it would use for an earlier workload, which starts by %s",
-		run, by.Name, trace.Time(int64(by.start.at)))
+		run, by.q.Name, trace.Time(int64(by.at)))
 }
 
 // backfilled is the note about an admission before workloads that have a start.

@@ -24,7 +24,7 @@ func newTwoStarts() *twoStarts {
 	w.Quota.SetParent(cohort, quota.None)
 	s := &twoStarts{World: w, a: addQueue(w, "a", cohort, 4), b: addQueue(w, "b", cohort, 4), borrower: addQueue(w, "borrower", cohort, 0)}
 	for _, q := range []*Queue{s.a, s.b} {
-		q.Strict, q.Backfill = true, true
+		q.Strict, q.Backfill = true, Easy
 	}
 	return s
 }
@@ -105,4 +105,33 @@ func TestCandidateBesideBothStarts(t *testing.T) {
 	s.step(t, 10, "next")
 	s.Release(second)
 	s.step(t, 20, "last")
+}
+
+// TestCandidateBesideFurtherStart: a candidate is refused for a start behind the first one, beside which and the start of another queue there is no room
+// for it. It would fit beside each of them alone.
+func TestCandidateBesideFurtherStart(t *testing.T) {
+	s := newTwoStarts()
+	s.a.Backfill = Conservative
+	first, second := s.submit(s.a, "first", 3, 9), s.submit(s.b, "second", 3, 19)
+	s.step(t, 1, "first", "second")
+	next := s.submit(s.a, "next", 3, 50)
+	last := s.submit(s.b, "last", 4, 500)
+	s.step(t, 2)
+	s.starts(t, 10, 20)
+	s.submit(s.a, "third", 4, 10)
+	s.submit(s.a, "candidate", 1, 100)
+	short := s.submit(s.a, "short", 1, 6)
+	s.step(t, 3, "short")
+	if got := s.a.further; len(got) != 2 || got[0].at != 60 || got[1].at != 70 {
+		t.Errorf("the starts behind the first one are %+v, want 60 and 70", got)
+	}
+	s.Release(first)
+	s.Release(short)
+	s.step(t, 10, "next")
+	s.Release(second)
+	s.step(t, 20, "last")
+	s.Release(next)
+	s.step(t, 60, "third")
+	s.Release(last)
+	s.step(t, 61, "candidate")
 }

@@ -41,16 +41,18 @@ type backfillTwin struct {
 	runs     map[*workload.Workload]workload.Instant // how long it runs, up to its bound
 	promised map[*workload.Workload]workload.Instant
 	without  map[*workload.Workload]workload.Instant // when it starts without backfill; not there for never
+	freed    bool                                    // quota was released, or a workload left, that no start had counted with
 }
 
 // plannedNode is a node of the forest: a cohort, or a queue with its offers.
 type plannedNode struct {
-	cohort           bool
-	parent           quota.Node
-	nominal          [2]resource.Amount // by flavor
-	borrow, lend     resource.Amount
-	strict, backfill bool
-	flavors          []int
+	cohort       bool
+	parent       quota.Node
+	nominal      [2]resource.Amount // by flavor
+	borrow, lend resource.Amount
+	strict       bool
+	backfill     Backfill
+	flavors      []int
 }
 
 func newBackfillTwin(t *rapid.T) *backfillTwin {
@@ -72,7 +74,7 @@ func newBackfillTwin(t *rapid.T) *backfillTwin {
 			return resource.Amount(rapid.IntRange(0, 3).Draw(t, what))
 		}
 		n := plannedNode{
-			parent: rapid.SampledFrom(parents).Draw(t, "parent"), strict: rapid.Bool().Draw(t, "strict"), backfill: rapid.IntRange(0, 3).Draw(t, "backfill") > 0,
+			parent: rapid.SampledFrom(parents).Draw(t, "parent"), strict: rapid.Bool().Draw(t, "strict"), backfill: rapid.SampledFrom([]Backfill{NoBackfill, Easy, Easy, Conservative, Conservative}).Draw(t, "backfill"),
 			flavors: rapid.SampledFrom([][]int{{0}, {0, 1}, {1, 0}}).Draw(t, "flavors"), borrow: quota.NoLimit, lend: quota.NoLimit,
 		}
 		for i := range n.nominal {
@@ -130,23 +132,29 @@ func (b *backfillTwin) arrive(t *rapid.T) {
 	}
 	gpus := rapid.IntRange(1, 8).Draw(t, "gpus")
 	bound := workload.Instant(rapid.IntRange(0, 8).Draw(t, "bound"))
-	wl := &workload.Workload{
-		UID: fmt.Sprintf("w%02d", len(b.all)), Queue: int32(rapid.IntRange(0, len(b.w.Queues)-1).Draw(t, "queue")), Bound: bound, Since: workload.Instant(len(b.all) + 1),
-		Class:   int32(100*bound) + int32(gpus),
-		PodSets: []workload.PodSet{{Name: "main", Count: 1, Requests: []workload.Request{{Resource: b.w.Table.ID("gpu"), Amount: resource.Amount(gpus)}}}},
-	}
-	wl.Key = "default/" + wl.UID
+	wl := b.submit(b.w, rapid.IntRange(0, len(b.w.Queues)-1).Draw(t, "queue"), gpus, bound)
 	if bound > 0 {
 		b.runs[wl] = workload.Instant(rapid.IntRange(1, int(bound)).Draw(t, "run"))
 	}
+}
+
+// submit adds a workload to the line of a queue.
+func (b *backfillTwin) submit(w *World, queue, gpus int, bound workload.Instant) *workload.Workload {
+	wl := &workload.Workload{
+		UID: fmt.Sprintf("w%02d", len(b.all)), Queue: int32(queue), Bound: bound, Since: workload.Instant(len(b.all) + 1), Class: int32(100*bound) + int32(gpus),
+		PodSets: []workload.PodSet{{Name: "main", Count: 1, Requests: []workload.Request{{Resource: w.Table.ID("gpu"), Amount: resource.Amount(gpus)}}}},
+	}
+	wl.Key = "default/" + wl.UID
 	b.all = append(b.all, wl)
-	b.w.Enqueue(wl)
+	w.Enqueue(wl)
+	return wl
 }
 
 func (b *backfillTwin) passTime(t *rapid.T) {
 	b.now++
 	for _, wl := range b.all {
 		if wl.Reserved && b.ends[wl] == b.now {
+			b.freed = b.freed || b.now < wl.End()
 			b.w.Release(wl)
 		}
 	}
@@ -173,16 +181,23 @@ func (b *backfillTwin) pending(wl *workload.Workload) bool {
 func (b *backfillTwin) cancel(t *rapid.T) {
 	wl := b.pick(t, "pending", b.pending)
 	b.w.Dequeue(wl)
+	b.freed = true
 	wl.Queue = -1
 	delete(b.promised, wl)
 	delete(b.without, wl)
 }
 
 func (b *backfillTwin) finish(t *rapid.T) {
+	b.freed = true
 	b.w.Release(b.pick(t, "running", func(wl *workload.Workload) bool { return wl.Reserved }))
 }
 
 func (b *backfillTwin) step(t *rapid.T) {
+	before := map[*Queue][]*start{}
+	for _, q := range b.w.Queues {
+		before[q] = q.further
+	}
+	starts := b.starts()
 	r := b.w.Step(b.now, math.MaxInt)
 	b.w.SettleAdmissions(b.now, r.More)
 	for _, d := range r.Decisions {
@@ -207,7 +222,14 @@ func (b *backfillTwin) step(t *rapid.T) {
 		}
 	}
 	for _, q := range b.w.Queues {
+		if elsewhere := func(d Decision) bool { return d.admits() && d.Queue != q.Name }; !b.freed && starts == b.starts() && !slices.ContainsFunc(r.Decisions, elsewhere) {
+			b.checkKept(t, q, before[q])
+		}
+	}
+	b.freed = false
+	for _, q := range b.w.Queues {
 		b.checkStart(t, q)
+		b.checkFurther(t, q)
 	}
 	b.checkSettled(t)
 }
@@ -292,7 +314,7 @@ func (b *backfillTwin) checkStart(t *rapid.T, q *Queue) {
 func (b *backfillTwin) withoutBackfill(of *workload.Workload) workload.Instant {
 	plain := &backfillTwin{plan: slices.Clone(b.plan)}
 	for i := range plain.plan {
-		plain.plan[i].backfill = false
+		plain.plan[i].backfill = NoBackfill
 	}
 	w := plain.build()
 	var all []*workload.Workload
@@ -327,7 +349,7 @@ func (b *backfillTwin) withoutBackfill(of *workload.Workload) workload.Instant {
 // firstBlocked returns the first pending workload of a queue that time can help, if the queue reserves starts. In a strict queue it is the
 // head.
 func (b *backfillTwin) firstBlocked(q *Queue) *workload.Workload {
-	if !q.Backfill {
+	if q.Backfill == NoBackfill {
 		return nil
 	}
 	for _, wl := range q.Pending.All() {
@@ -411,5 +433,148 @@ func (b *backfillTwin) isHeld(q *Queue, wl *workload.Workload) bool {
 			return true
 		}
 	}
+	return b.movesFurther(q, wl, usage)
+}
+
+// movesFurther reports whether a workload that fits would move a start behind the first one of its queue.
+func (b *backfillTwin) movesFurther(q *Queue, wl *workload.Workload, usage ledger.Usage) bool {
+	starts := q.furtherBefore(wl)
+	if q.start != nil && q.start.at != 0 && q.start.wl.Since < wl.Since {
+		starts = append([]*start{q.start}, starts...)
+	}
+	for _, s := range starts {
+		if wl.Bound > 0 && b.now+wl.Bound <= s.at {
+			continue
+		}
+		l := b.planned(q, s.at, starts, s)
+		l.Charge(q.Node, usage)
+		if !l.Fits(q.Node, s.usage) {
+			return true
+		}
+	}
 	return false
+}
+
+// planned returns the ledger of a time, with the firm starts of other queues and with the starts of a queue whose workloads run then, but for one.
+func (b *backfillTwin) planned(q *Queue, time workload.Instant, starts []*start, but *start) *ledger.Ledger {
+	l := b.at(time, slices.DeleteFunc(b.firmBut(q), func(o *Queue) bool { return o.tree != q.tree }))
+	for _, s := range starts {
+		if s != but && s.at <= time && (s.wl.Bound == 0 || time < s.at+s.wl.Bound) {
+			l.Charge(q.Node, s.usage)
+		}
+	}
+	return l
+}
+
+// checkFurther checks the starts behind the first one of a queue with one flavor: each is the first time from which on its workload fits beside
+// those before it, for as long as it may run.
+func (b *backfillTwin) checkFurther(t *rapid.T, q *Queue) {
+	first := q.start
+	if q.Backfill != Conservative || first == nil || (q.Strict && first.at == 0) {
+		if len(q.further) > 0 {
+			t.Fatalf("%s has starts behind none", q.Name)
+		}
+		return
+	}
+	if len(q.Groups[0].Offers) > 1 || slices.ContainsFunc(b.w.Queues, func(q *Queue) bool { return q.headReservation != nil }) {
+		return // which flavor it takes depends on the time at which it is searched for; quota is kept for the cycle
+	}
+	var before []*start
+	if first.at != 0 {
+		before = append(before, first)
+	}
+	var want, got []string
+	for _, wl := range b.all {
+		if !b.pending(wl) || wl.Queue != q.Index || !first.before(wl) || len(want) == maxStarts-1 {
+			continue
+		}
+		if s := b.literalStart(q, wl, before); s != nil {
+			before = append(before, s)
+			if s.at > b.now {
+				want = append(want, fmt.Sprint(wl.UID, " ", s.at))
+			}
+		}
+	}
+	for _, s := range q.further {
+		got = append(got, fmt.Sprint(s.wl.UID, " ", s.at))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("the starts behind the first one of %s are %q, want %q (now %d%s)", q.Name, got, want, b.now, b.starts())
+	}
+}
+
+// checkKept checks that only workloads of a queue that come before one with a start have moved it to a later time.
+func (b *backfillTwin) checkKept(t *rapid.T, q *Queue, before []*start) {
+	if len(q.Groups[0].Offers) > 1 || slices.ContainsFunc(b.w.Queues, func(q *Queue) bool { return q.headReservation != nil }) {
+		return // see checkFurther
+	}
+	for _, s := range before {
+		if i := q.furtherAt(s.wl); b.pending(s.wl) && (i < 0 || q.further[i].at > s.at) {
+			t.Fatalf("the start of %s in %s was %d, and is not kept (now %d%s)", s.wl.UID, q.Name, s.at, b.now, b.starts())
+		}
+	}
+}
+
+// literalStart tries all times.
+func (b *backfillTwin) literalStart(q *Queue, wl *workload.Workload, before []*start) *start {
+	s := &start{q: q, wl: wl, usage: ledger.Usage{Quota: resource.Vector{{FR: q.Groups[0].Offers[0].FRs[0], Amount: wl.PodSets[0].Requests[0].Amount}}}}
+	last := b.now + 20 // of all changes
+	for _, o := range before {
+		last = max(last, o.at+o.wl.Bound)
+	}
+	for s.at = b.now; s.at <= last; s.at++ {
+		until := s.at + wl.Bound
+		if wl.Bound == 0 {
+			until = last + 1
+		}
+		lasts := true
+		for time := s.at; time < until && lasts; time++ {
+			lasts = b.planned(q, time, before, nil).Fits(q.Node, s.usage)
+		}
+		if lasts {
+			return s
+		}
+	}
+	return nil
+}
+
+// TestConservative: in a strict queue with Conservative backfill no workload starts later than without, if all run for as long as their limits.
+func TestConservative(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		queue := plannedNode{parent: quota.None, strict: true, flavors: []int{0}, borrow: quota.NoLimit, lend: quota.NoLimit, nominal: [2]resource.Amount{resource.Amount(rapid.IntRange(2, 8).Draw(t, "quota"))}}
+		type job struct{ at, bound, gpus int }
+		var jobs []job
+		at := 1
+		for range rapid.IntRange(1, maxStarts).Draw(t, "jobs") {
+			at += rapid.IntRange(0, 3).Draw(t, "gap")
+			jobs = append(jobs, job{at, rapid.IntRange(1, 9).Draw(t, "bound"), rapid.IntRange(1, int(queue.nominal[0])).Draw(t, "gpus")})
+		}
+		play := func(backfill Backfill) (starts []workload.Instant) {
+			queue.backfill = backfill
+			b := &backfillTwin{plan: []plannedNode{queue}}
+			w := b.build()
+			for now := workload.Instant(1); now <= workload.Instant(at+9*len(jobs)); now++ {
+				for _, wl := range b.all {
+					if wl.Reserved && wl.End() == now {
+						w.Release(wl)
+					}
+				}
+				for len(b.all) < len(jobs) && jobs[len(b.all)].at == int(now) {
+					j := jobs[len(b.all)]
+					b.submit(w, 0, j.gpus, workload.Instant(j.bound))
+				}
+				w.SettleAdmissions(now, w.Step(now, math.MaxInt).More)
+			}
+			for _, wl := range b.all {
+				starts = append(starts, wl.ReservedAt)
+			}
+			return starts
+		}
+		plain, filled := play(NoBackfill), play(Conservative)
+		for i := range jobs {
+			if filled[i] == 0 || filled[i] > plain[i] {
+				t.Fatalf("the jobs %v start at %d, without backfill at %d", jobs, filled, plain)
+			}
+		}
+	})
 }

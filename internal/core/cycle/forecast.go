@@ -167,7 +167,7 @@ func (c *round) turnAhead(e *entry) {
 	case !e.evictsMore:
 		c.withoutForecasts(func() { c.handleHead(e) })
 	default:
-		if c.w.renominate(e); len(e.targets) > 0 {
+		if c.w.renominate(e); len(e.targets) > 0 && c.sufficeNow(e) {
 			e.postponed = false
 			c.handleHead(e)
 			return
@@ -179,6 +179,21 @@ func (c *round) turnAhead(e *entry) {
 			c.announceChange(e)
 		})
 	}
+}
+
+// sufficeNow reports whether the targets of a head suffice without the forecasts too: quota that the victims of those will leave is no quota yet.
+func (c *round) sufficeNow(e *entry) (suffice bool) {
+	c.withoutForecasts(func() {
+		mark := c.w.Ledger.Mark()
+		for _, v := range e.targets {
+			if v.Workload.Reserved && !v.Workload.Gone {
+				c.w.Ledger.Release(v.Node, v.Workload.Usage)
+			}
+		}
+		suffice = c.fits(e.q, e.got.Usage, e.replaces)
+		c.w.Ledger.Rollback(mark)
+	})
+	return suffice
 }
 
 // contest adds an entry to the tournament.

@@ -45,6 +45,7 @@ type QueueMemory struct {
 	Nomination      *NominationMemory      `json:"Claim,omitempty"`
 	HeadReservation *HeadReservationMemory `json:"Stand,omitempty"`
 	Start           *StartMemory           `json:",omitempty"`
+	Further         []*StartMemory         `json:",omitempty"` // of the workloads behind that of Start
 	// Unevaluated: its tree is touched, and its head was not evaluated since.
 	Unevaluated bool `json:",omitempty"`
 }
@@ -84,7 +85,7 @@ type HeadReservationMemory struct {
 	Rest [][]ledger.Item `json:",omitempty"`
 }
 
-// StartMemory is about the reserved start of the first blocked workload of a queue.
+// StartMemory is about the reserved start of a blocked workload.
 type StartMemory struct {
 	UID string
 	At  workload.Instant `json:",omitempty"`
@@ -213,10 +214,17 @@ func (w *World) rememberQueue(q *Queue) QueueMemory {
 			m.HeadReservation.Replaces = s.replaces.UID
 		}
 	}
-	if s := q.start; s != nil {
-		m.Start = &StartMemory{s.wl.UID, s.at, s.usage, w.Ledger.Remember(s.usage), s.level, s.ends, s.overdue}
+	if q.start != nil {
+		m.Start = w.rememberStart(q.start)
+	}
+	for _, s := range q.further {
+		m.Further = append(m.Further, w.rememberStart(s))
 	}
 	return m
+}
+
+func (w *World) rememberStart(s *start) *StartMemory {
+	return &StartMemory{s.wl.UID, s.at, s.usage, w.Ledger.Remember(s.usage), s.level, s.ends, s.overdue}
 }
 
 func uid(wl *workload.Workload) string {
@@ -314,6 +322,19 @@ func (q *Queue) recallClasses(classes []InadmissibleMemory, find func(uid string
 	return nil
 }
 
+func (w *World) recallStarts(q *Queue, m *QueueMemory, get func(uid string) *workload.Workload) {
+	recall := func(b *StartMemory) *start {
+		return &start{q: q, wl: get(b.UID), at: b.At, usage: w.Ledger.Recall(b.Usage, b.Rest), level: b.Level, ends: b.Ends, overdue: b.Overdue}
+	}
+	if m.Start != nil {
+		q.start = recall(m.Start)
+		w.starters = append(w.starters, q)
+	}
+	for _, b := range m.Further {
+		q.further = append(q.further, recall(b))
+	}
+}
+
 func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *workload.Workload, classes func() error) error {
 	var missing error
 	get := func(uid string) *workload.Workload {
@@ -352,10 +373,7 @@ func (w *World) recallQueue(q *Queue, m *QueueMemory, find func(uid string) *wor
 	if m.HeadReservation != nil {
 		s = &headReservation{get(m.HeadReservation.UID), m.HeadReservation.Level, w.Ledger.Recall(m.HeadReservation.Usage, m.HeadReservation.Rest), get(m.HeadReservation.Replaces)}
 	}
-	if b := m.Start; b != nil {
-		q.start = &start{wl: get(b.UID), at: b.At, usage: w.Ledger.Recall(b.Usage, b.Rest), level: b.Level, ends: b.Ends, overdue: b.Overdue}
-		w.starters = append(w.starters, q)
-	}
+	w.recallStarts(q, m, get)
 	if missing != nil {
 		return missing
 	}

@@ -41,6 +41,9 @@ type Options struct {
 	// ClaimTimeout is how long quota is held for a preemptor whose victims do not leave, in
 	// nanoseconds; 0 is for ever.
 	ClaimTimeout workload.Instant
+	// LateHeads: the head of an inadmissible class that a release may help is evaluated when its turn comes, and not if earlier heads took
+	// that quota by then. Without it heads are evaluated at once: so a flight record that does not have it decides as it did.
+	LateHeads bool `json:",omitempty"`
 	// EditWindow is the least time between two evaluations of all workloads of a tree because of
 	// edits, in nanoseconds. spec: 10 §4.4.
 	EditWindow workload.Instant
@@ -50,6 +53,6 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		NonBorrowingFirst: true, PriorityInCohort: true, RecomputeOverlap: true, PlaceAgain: true, KeepScan: true, PartialAdmission: true,
-		ClaimTimeout: workload.Instant(10 * time.Minute), EditWindow: workload.Instant(time.Second),
+		LateHeads: true, ClaimTimeout: workload.Instant(10 * time.Minute), EditWindow: workload.Instant(time.Second),
 	}
 }

@@ -16,8 +16,19 @@ import (
 // admitted meanwhile if it still fits then, or if they end before. The ledger without the workloads that have ended by a time is all that
 // is known of that time: there is no other account of the future. See docs/adr/0012.
 
+// Backfill is how many blocked workloads of a queue get reserved starts, by the names that users give it.
+type Backfill string
+
+// The kinds of Backfill.
+const (
+	NoBackfill   Backfill = ""
+	Easy         Backfill = "easy"         // the first one
+	Conservative Backfill = "conservative" // the first maxStarts
+)
+
 // start is the reserved start of a blocked workload.
 type start struct {
+	q       *Queue
 	wl      *workload.Workload
 	at      workload.Instant // 0: it needs the end of a workload without a bound, and nothing is reserved
 	usage   ledger.Usage
@@ -223,34 +234,41 @@ func (q *Queue) binds(from *Queue, wl *workload.Workload, usage ledger.Usage) bo
 	case s == nil || s.at == 0 || s.wl == wl:
 		return false
 	case q == from:
-		return order.Compare(s.wl, wl) < 0
+		return s.before(wl)
 	case q.tree != from.tree && !(s.usage.Shares() && usage.Shares()):
 		return false
 	}
 	return q.firm()
 }
 
+// before reports whether the start is of a workload before another one of its queue.
+func (s *start) before(wl *workload.Workload) bool { return order.Compare(s.wl, wl) < 0 }
+
 func compareStarts(a, b *Queue) int {
 	return cmp.Or(cmp.Compare(a.start.at, b.start.at), strings.Compare(a.Name, b.Name))
 }
 
-// heldBy returns the first queue whose start a head that fits would move, nil for none; ahead reports that it is admitted before
-// workloads that have a start.
-func (c *round) heldBy(e *entry) (by *Queue, ahead bool) {
+// heldBy returns the first start that a head that fits would move, nil for none; ahead reports that it is admitted before workloads that
+// have a start.
+func (c *round) heldBy(e *entry) (by *start, ahead bool) {
 	trees, starts := c.binding(e)
-	if len(starts) == 0 || (e.hadNomination != nil && e.hadNomination.preemptor == e.wl) { // its victims have left for it
+	further := e.q.furtherBefore(e.wl)
+	if len(starts)+len(further) == 0 || (e.hadNomination != nil && e.hadNomination.preemptor == e.wl) { // its victims have left for it
 		return nil, false
 	}
 	if end := c.now + e.wl.Bound; e.wl.Bound > 0 {
 		starts = slices.DeleteFunc(starts, func(q *Queue) bool { return q.start.at >= end })
 	}
-	return c.firstMoved(trees, starts, e), true
+	if q := c.firstMoved(trees, starts, e); q != nil {
+		return q.start, true
+	}
+	return c.movesFurther(trees, further, e), true
 }
 
 // heldInAll is heldBy after a search for other flavors, if it would move a start in the first ones.
-func (c *round) heldInAll(e *entry) (by *Queue, ahead bool) {
+func (c *round) heldInAll(e *entry) (by *start, ahead bool) {
 	by, ahead = c.heldBy(e)
-	if by != nil && c.nominateBeside(e) {
+	if by != nil && c.nominateBeside(e, by) {
 		return c.heldBy(e)
 	}
 	return by, ahead
@@ -273,9 +291,9 @@ func (c *round) binding(e *entry) (trees []*tree, starts []*Queue) {
 	return trees, starts
 }
 
-// nominateBeside looks for other flavors for a head that fits and would move a start: those with room beside all that has a start now. It
-// reports whether there are any.
-func (c *round) nominateBeside(e *entry) bool {
+// nominateBeside looks for other flavors for a head that fits and would move a start: those with room beside that one and all that has a
+// start now. It reports whether there are any.
+func (c *round) nominateBeside(e *entry, by *start) bool {
 	if !slices.ContainsFunc(e.q.Groups, func(g flavor.Group) bool { return len(g.Offers) > 1 }) {
 		return false
 	}
@@ -286,6 +304,9 @@ func (c *round) nominateBeside(e *entry) bool {
 	mark := w.Ledger.Mark()
 	for _, q := range starts {
 		w.Ledger.Charge(q.Node, q.start.usage)
+	}
+	if by.q.start != by {
+		w.Ledger.Charge(by.q.Node, by.usage)
 	}
 	w.withoutReplaced(e, func() { w.flavors.Assign(e.podSets, &w.later) })
 	w.Ledger.Rollback(mark)
@@ -308,11 +329,7 @@ func (c *round) firstMoved(trees []*tree, starts []*Queue, e *entry) *Queue {
 	c.releaseReservations()
 	var replaced *workload.Workload
 	if e != nil {
-		if r := e.replaces; r != nil && r.Reserved && !r.Gone {
-			replaced = r
-			l.Release(e.q.Node, r.Usage)
-		}
-		l.Charge(e.q.Node, e.got.Usage)
+		replaced = c.charge(e)
 	}
 	ends := c.w.endings(trees)
 	for _, q := range starts {
@@ -328,6 +345,16 @@ func (c *round) firstMoved(trees []*tree, starts []*Queue, e *entry) *Queue {
 		l.Charge(q.Node, q.start.usage)
 	}
 	return nil
+}
+
+// charge charges a head, within a speculation, instead of the slice that it replaces, which it returns.
+func (c *round) charge(e *entry) (replaced *workload.Workload) {
+	if r := e.replaces; r != nil && r.Reserved && !r.Gone {
+		replaced = r
+		c.w.Ledger.Release(e.q.Node, r.Usage)
+	}
+	c.w.Ledger.Charge(e.q.Node, e.got.Usage)
+	return replaced
 }
 
 // end releases the usage of a workload, within a speculation.
@@ -361,7 +388,7 @@ func (c *round) fitsWhenDue(e *entry) bool {
 // whether the start keeps from other queues what the head would have to reserve else.
 func (c *round) findStart(e *entry) (firm bool) {
 	q, had := e.q, e.q.start
-	if !q.Backfill || e.wl.MayReplace || e.wl.Variant || (had != nil && order.Compare(had.wl, e.wl) < 0) {
+	if q.Backfill == NoBackfill || e.wl.MayReplace || e.wl.Variant || (had != nil && had.before(e.wl)) {
 		return false
 	}
 	e.keepsStart = true
@@ -406,20 +433,23 @@ func (c *round) firmStarts(trees []*tree, but *Queue) (out []*Queue) {
 	return out
 }
 
+// chargeFirm charges the starts that are kept from other queues, except the start of one queue, within a speculation.
+func (c *round) chargeFirm(trees []*tree, but *Queue) {
+	for _, q := range c.firmStarts(trees, but) {
+		c.w.Ledger.Charge(q.Node, q.start.usage)
+	}
+}
+
 // earliestStart finds the first end at which a head fits beside the starts of other queues.
 func (c *round) earliestStart(e *entry) *start {
-	w, s := c.w, &start{wl: e.wl}
+	w, s := c.w, &start{q: e.q, wl: e.wl}
 	trees := w.together(e.q.tree)
 	ends := w.endings(trees)
 	mark := w.Ledger.Mark()
 	defer w.Ledger.Rollback(mark)
 	c.releaseReservations()
-	for _, q := range c.firmStarts(trees, e.q) {
-		w.Ledger.Charge(q.Node, q.start.usage)
-	}
-	w.aimSearch(e)
-	w.flavors.NoPreemption = &noPreemption
-	podSets := w.leastPodSets(e)
+	c.chargeFirm(trees, e.q)
+	podSets := w.aimLater(e)
 	probe := func(from, to int, do func() bool) bool { // in the ledger without these ends as well
 		mark := w.Ledger.Mark()
 		defer w.Ledger.Rollback(mark)
@@ -432,20 +462,8 @@ func (c *round) earliestStart(e *entry) *start {
 	if !probe(0, len(ends), fits) {
 		return s
 	}
-	var find func(from, to int) int // it does not fit without the ends up to from, and fits without those up to to
-	find = func(from, to int) (n int) {
-		middle := (from + to) / 2
-		switch {
-		case to-from == 1:
-			return to
-		case probe(from, middle, fits):
-			return find(from, middle)
-		}
-		probe(from, middle, func() bool { n = find(middle, to); return true })
-		return n
-	}
 	if len(ends) > 0 && !probe(0, 0, fits) { // else another head of this cycle took the quota, and it is evaluated again
-		s.ends = find(0, len(ends))
+		s.ends = least(0, len(ends), probe, fits)
 		s.at = ends[s.ends-1].at
 		all := s.ends // at that time
 		for all < len(ends) && ends[all].at == s.at {
@@ -458,9 +476,30 @@ func (c *round) earliestStart(e *entry) *start {
 		}
 		s.overdue = s.at <= c.now
 	} else {
-		*s = start{wl: e.wl}
+		*s = start{q: e.q, wl: e.wl}
 	}
 	return s
+}
+
+// least returns the least number of changes after which something fits that does not fit after the first from of them, and does after the first
+// to; probe makes changes, does something and takes them back. The ledger is as after from changes.
+func least(from, to int, probe func(from, to int, do func() bool) bool, fits func() bool) (n int) {
+	middle := (from + to) / 2
+	switch {
+	case to-from == 1:
+		return to
+	case probe(from, middle, fits):
+		return least(from, middle, probe, fits)
+	}
+	probe(from, middle, func() bool { n = least(middle, to, probe, fits); return true })
+	return n
+}
+
+// aimLater sets the search for flavors to a head at a later time, and returns its pod sets then.
+func (w *World) aimLater(e *entry) []workload.PodSet {
+	w.aimSearch(e)
+	w.flavors.NoPreemption = &noPreemption
+	return w.leastPodSets(e)
 }
 
 // fitsLater reports whether a head fits in the ledger as a speculation has it, without preemption, and sets the usage of the start.
@@ -498,8 +537,12 @@ func (w *World) leastPodSets(e *entry) []workload.PodSet {
 
 // startOf returns the start of a workload for its record, nil for none.
 func (q *Queue) startOf(wl *workload.Workload) *trace.Start {
-	if s := q.start; s != nil && s.wl == wl && s.at != 0 {
-		return &trace.Start{At: int64(s.at), Ends: s.ends, Overdue: s.overdue}
+	s := q.start
+	if i := q.furtherAt(wl); i >= 0 && (s == nil || s.wl != wl) {
+		s = q.further[i]
 	}
-	return nil
+	if s == nil || s.wl != wl || s.at == 0 {
+		return nil
+	}
+	return &trace.Start{At: int64(s.at), Ends: s.ends, Overdue: s.overdue}
 }

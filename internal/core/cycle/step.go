@@ -57,6 +57,7 @@ func (d Decision) admits() bool { return d.Admitted != nil }
 // Result is the outcome of a step.
 type Result struct {
 	Decisions []Decision
+	Heads     int              // heads of all cycles: one for each decision, and the lost ones, which were not evaluated
 	Cycles    int              // cycles of independent trees that ran side by side count as one
 	Admitting int              // cycles in which a workload was admitted
 	Work      int              // units of work
@@ -88,6 +89,8 @@ type entry struct {
 
 	again      bool // a follower of it lost quota that is kept for another head in this cycle only
 	keepsStart bool // it stays the workload for which its queue reserves a start
+	late       bool // it is not nominated yet, see Queue.late
+	lost       bool // it was late, and others took its quota: it stays inadmissible
 
 	evictsMore bool                 // it needs more victims than its nomination has
 	forecast   bool                 // a follower: no decision is made about it in this cycle
@@ -110,6 +113,7 @@ type scratch struct {
 	fallback   flavor.Assignment
 	later      flavor.Assignment // at the start of a head
 	first      flavor.Assignment
+	future     []change // at work
 	wants      []workload.Want
 	scaled     []workload.PodSet
 	podSetsAt  []workload.PodSet // of the attempt at work
@@ -151,8 +155,13 @@ type round struct {
 	retracted []preempt.Victim // their admissions are retracted when the cycle ends
 	booked    []booking
 	skipped   []skippedHead
-	passing   bool // some quota was kept from others in this cycle only
-	followers int  // how many followers of blocked heads were evaluated
+	passing   bool     // some quota was kept from others in this cycle only
+	followers int      // how many followers of blocked heads were evaluated
+	moved     []*start // behind the first ones: new, later or lost
+	admitted  []*workload.Workload
+	evaluated int      // how many heads were nominated
+	batch     int      // how many late heads are nominated next
+	next      []*entry // scratch memory of nominateNext
 	ahead     lookahead
 }
 
@@ -162,26 +171,27 @@ func (c *round) run(queues []*Queue) []Decision {
 	c.entries, c.trees, c.skipped, c.passing, c.followers = c.entries[:0], c.trees[:0], c.skipped[:0], false, 0
 	for _, q := range queues {
 		q.round = c.w.cycle(q.tree)
-		q.evaluated = q.Pending.Head()
+		q.evaluated = cmp.Or(q.late, q.Pending.Head())
 		q.evaluatedVersion = q.tree.version
 		e := c.w.entry(q, q.evaluated)
+		if q.late != nil {
+			e.late, e.got.Level = true, q.lateLevel
+		}
 		e.hadNomination, e.hadHeadReservation = q.nomination, q.headReservation
 		c.w.setHeld(q, q.nomination, nil)
 		c.entries = append(c.entries, e)
 	}
-	for _, e := range c.entries {
-		c.w.nominate(e)
-	}
+	c.nominateEarly()
 	c.bookNominations(queues)
 	if c.w.Fair != nil {
 		c.tournament()
 	} else {
 		slices.SortFunc(c.entries, c.w.compare)
-		for _, e := range c.entries {
-			c.handleHead(e)
-		}
+		c.handleInOrder()
 	}
+	c.planFurther()
 	c.admitFollowers()
+	c.announceStarts()
 	c.undo()
 	c.requeueRetracted()
 	for _, l := range c.skipped {
@@ -504,7 +514,7 @@ type skippedHead struct {
 // setSkippedInadmissible makes a skipped head inadmissible if the quota left is too little for
 // it. Another evaluation would find just that, so the record is completed accordingly.
 func (c *round) setSkippedInadmissible(l skippedHead) bool {
-	if l.q.Strict || l.q.Backfill || l.q.holdsQuota() || l.preempts() {
+	if l.q.Strict || l.q.Backfill != NoBackfill || l.q.holdsQuota() || l.preempts() {
 		return false
 	}
 	wants := c.w.wanted(l.entry)
@@ -548,6 +558,7 @@ func (c *round) admit(e *entry) {
 		}
 	}
 	e.q.Pending.Remove(e.wl)
+	e.q.dropFurther(e.wl)
 	e.wl.Scan = nil
 	d := Decision{Admitted: e.got.Holding(), Attempt: c.blankRecord(e)}
 	d.Attempt.Verdict, d.Attempt.Refusals, d.Attempt.PodSets = trace.Admitted, w.refusals.clone(e.got.Refusals), d.Admitted.PodSets
@@ -560,6 +571,7 @@ func (c *round) admit(e *entry) {
 		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}
 	w.Reserve(e.wl)
+	c.admitted = append(c.admitted, e.wl)
 	w.setTentative(e.wl)
 	w.assumed(e.q, e.wl, true)
 	c.decide(e, d)

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/quota"
@@ -57,15 +58,18 @@ func (t *tree) consistOf(queues []*Queue) {
 // findSharing recomputes whether the tree shares capacity, and whether it reserves starts.
 func (t *tree) findSharing() {
 	t.shares = slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Shares })
-	switch starts := slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Backfill }); {
+	switch starts := slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Backfill != NoBackfill }); {
 	case !starts:
 		t.ends = nil
 	case t.ends == nil:
 		t.ends = &endings{}
 	}
 	for _, q := range t.queues {
-		if !q.Backfill {
+		if q.Backfill == NoBackfill {
 			q.start = nil
+		}
+		if q.Backfill != Conservative {
+			q.further = nil
 		}
 	}
 }
@@ -196,7 +200,7 @@ func (w *World) wakeEdited(now workload.Instant) (next workload.Instant) {
 		t.version = w.changes
 		for _, q := range t.queues {
 			if !w.open(q) {
-				q.start = nil
+				q.start, q.further = nil, nil
 			}
 			q.Pending.WakeAll()
 			w.activate(q)
@@ -265,17 +269,22 @@ func (w *World) changed(q *Queue) {
 // state of its tree.
 func (w *World) ready(trees []*tree) []*Queue {
 	queues := w.queues[:0]
+	mayBeLate := w.mayBeLate(trees)
 	for _, t := range trees {
 		awake := t.awake[:0]
 		for _, q := range t.awake {
-			q.Pending.WakeNext(&q.now)
-			head := q.Pending.Head()
+			open := w.open(q)
+			q.late = nil
+			if wl, wants := q.Pending.Next(&q.now); wl != nil && !(mayBeLate && open && w.setLate(q, wl, wants)) {
+				q.Pending.Wake(wl)
+			}
+			head := cmp.Or(q.late, q.Pending.Head())
 			if head == nil {
 				q.awake = false
 				continue
 			}
 			awake = append(awake, q)
-			if w.open(q) && (q.evaluated != head || q.evaluatedVersion != t.version) {
+			if open && (q.evaluated != head || q.evaluatedVersion != t.version) {
 				queues = append(queues, q)
 			}
 		}

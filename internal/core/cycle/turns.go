@@ -27,7 +27,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	w.expireNominations(now)
 	w.expireStarts(now)
 	r.Next = w.wakeEdited(now)
-	w.round.now, w.treeCycles, w.work = now, w.treeCycles[:0], 0
+	w.round.now, w.treeCycles, w.work, w.heads = now, w.treeCycles[:0], 0, 0
 	w.touchSharing()
 	slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
 	if w.BlockAdmission {
@@ -36,7 +36,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		w.runInTurn(budget)
 	}
 	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
-	r.Work, r.More = w.work, len(w.touched) > 0
+	r.Work, r.Heads, r.More = w.work, w.heads, len(w.touched) > 0
 	if !r.More {
 		w.endCycles()
 		w.sweepMeasures()
@@ -47,16 +47,15 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	return r
 }
 
-// runInTurn runs the touched trees one after another until none has anything to try, or the budget is spent.
+// runInTurn runs the touched trees one after another until none has anything to try, or the budget is spent. A tree that touches others makes them
+// run after all trees that were touched before.
 func (w *World) runInTurn(budget int) {
 	first, _ := slices.BinarySearchFunc(w.touched, w.next, func(t *tree, name string) int { return strings.Compare(t.name, name) })
-	sharing := w.sharing()
-	for left := len(w.touched); left > 0; {
-		trees := left
-		left = 0
-		for i := range w.touched {
-			t := w.touched[(first+i)%len(w.touched)]
-			if !t.touched || (t.shares && t != sharing[0]) {
+	for touched := w.touched; len(touched) > 0; touched = w.stillTouched() {
+		shared := false // these have run
+		for i := range touched {
+			t := touched[(first+i)%len(touched)]
+			if !t.touched || (t.shares && shared) {
 				continue
 			}
 			if w.work >= budget {
@@ -65,15 +64,23 @@ func (w *World) runInTurn(budget int) {
 			}
 			group := []*tree{t}
 			if t.shares {
-				group = sharing
+				w.touchSharing()
+				group, shared = w.sharing(), true
 			}
-			w.run(&group, w.work+max(1, (budget-w.work)/trees))
-			if t.touched {
-				left++
-			}
+			w.run(&group, w.work+max(1, (budget-w.work)/len(touched)))
 		}
+		first = 0
 	}
 	w.next = ""
+}
+
+func (w *World) stillTouched() (trees []*tree) {
+	for _, t := range w.touched {
+		if t.touched {
+			trees = append(trees, t)
+		}
+	}
+	return trees
 }
 
 // run runs cycles of trees, together, until none has anything to try, or the work of the step reaches an amount. The trees with
@@ -96,7 +103,8 @@ func (w *World) run(trees *[]*tree, until int) {
 		}
 		visited := w.victims.Visited
 		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
-		w.work += len(queues) + w.round.followers + (w.victims.Visited-visited)/candidatesPerUnit
+		w.heads += len(queues)
+		w.work += w.round.work(len(queues)) + w.round.followers + (w.victims.Visited-visited)/candidatesPerUnit
 	}
 }
 

@@ -77,6 +77,7 @@ type World struct {
 	ran     []*tree // the trees with cycles since then
 	next    string  // the name of the tree with which the next step begins
 	work    int     // units of work of the step
+	heads   int     // heads of the step
 
 	tentative []*workload.Workload // a superset of those admitted in runs that have not ended
 	revoked   []*workload.Workload // see Result.Retracted
@@ -94,8 +95,8 @@ type Queue struct {
 	Closed     string
 	Strict     bool // the head blocks the workloads behind it
 	UsageBased bool // the order is that of the standings of its LocalQueue lines first
-	// Backfill: its first blocked workload gets a reserved start, and others may start before it if they do not move that.
-	Backfill   bool
+	// Backfill: its first blocked workloads get reserved starts, and others may start before them if they do not move those.
+	Backfill   Backfill
 	Namespaces []workload.Term
 	Groups     []flavor.Group
 	Policy     flavor.Fungibility
@@ -114,7 +115,11 @@ type Queue struct {
 	now             figures
 	nomination      *nomination
 	headReservation *headReservation
-	start           *start // of its first blocked workload
+	start           *start   // of its first blocked workload
+	further         []*start // of the next ones, in order; see planFurther
+
+	late      *workload.Workload // the head of an inadmissible class that the next cycle may activate, or nil
+	lateLevel int                // how far up the cohorts that will borrow
 
 	round            uint64             // the last cycle in which its head was evaluated
 	evaluated        *workload.Workload // the head at the last evaluation
@@ -194,8 +199,8 @@ func (w *World) Enqueue(wl *workload.Workload) {
 	w.applyEdits()
 	q := w.Queues[wl.Queue]
 	q.Pending.Add(wl, q.Strict || wl.MayReplace)
-	if q.Strict && q.start != nil {
-		q.evaluated = nil // it may be admitted before the head
+	if q.start != nil && (q.Strict || q.plansFor(wl)) {
+		w.planAgain(q) // in a strict queue it may be admitted before the head
 	}
 	w.activate(q)
 }
@@ -216,6 +221,9 @@ func (w *World) Dequeue(wl *workload.Workload) {
 	}
 	if q.start != nil && q.start.wl == wl {
 		w.setStart(q, nil)
+	}
+	if q.dropFurther(wl) {
+		w.planAgain(q)
 	}
 	if nomination != q.nomination || headReservation != q.headReservation {
 		w.setHeld(q, nomination, headReservation)

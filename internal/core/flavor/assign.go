@@ -57,12 +57,13 @@ type Search struct {
 	needs        []resource.FR // the FRs that the groups of pod sets before are short of, sorted
 	contradicted bool          // the last search refused a flavor for the labels or the topology of a pick
 	texts        map[detail]text
-	nodes        []nodeText   // by node
-	reach        *trace.Reach // the last one of the Oracle; shared by refusals
-	placed       []PlaceGroup // of the groups of pod sets before
-	trial        []PlaceGroup // with that of the flavor tried last, if it has one
-	ahead        []PlaceGroup // likewise, with that of a flavor that may be tried later
-	fullNodes    bool         // the flavor tried last has enough quota, and other workloads on its nodes
+	nodes        []nodeText      // by node
+	reach        *trace.Reach    // the last one of the Oracle; shared by refusals
+	placed       []PlaceGroup    // of the groups of pod sets before
+	trial        []PlaceGroup    // with that of the flavor tried last, if it has one
+	ahead        []PlaceGroup    // likewise, with that of a flavor that may be tried later
+	taken        resource.Vector // scratch memory of Foresee
+	fullNodes    bool            // the flavor tried last has enough quota, and other workloads on its nodes
 }
 
 // ask is the request of a group of pod sets for one resource, and its assignment.

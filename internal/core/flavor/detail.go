@@ -131,10 +131,7 @@ func (s *Search) where(fr resource.FR) (node string, limited bool) {
 	}
 	t := &s.nodes[at]
 	if name, isCohort := s.Quota.Name(at), s.Quota.IsCohort(at); t.text == "" || t.name != name || t.cohort != isCohort {
-		*t = nodeText{name, isCohort, "ClusterQueue " + name}
-		if isCohort {
-			t.text = "cohort " + name
-		}
+		*t = nodeText{name, isCohort, trace.Node(name, isCohort)}
 	}
 	return t.text, limited
 }

@@ -2,6 +2,7 @@ package flavor
 
 import (
 	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -109,4 +110,54 @@ func (s *Search) winnable(w workload.Want) bool {
 	parent := s.Quota.Parent(s.Node)
 	ofSubtree := parent != quota.None && s.Quota.Parent(parent) != quota.None
 	return s.NoPreemption == nil && s.mayPreempt(w.FR, w.Least, ofSubtree)
+}
+
+// Foresee returns how far up the cohorts the assignment borrows that a search without preemption finds for wants, which are of one resource
+// group, or false if they are not all available together, or preemption may win one of them. It reads Node and Policy.
+func (s *Search) Foresee(wants []workload.Want) (level int, fits bool) {
+	taken := s.taken[:0]
+	for from := 0; from < len(wants); {
+		best, pick, next := s.foreseeClause(wants, from, taken)
+		if best < 0 {
+			return 0, false
+		}
+		level = max(level, best)
+		if next < len(wants) {
+			for i := pick; i < next && wants[i].Offer == wants[pick].Offer; i++ {
+				taken = add(taken, wants[i].FR, wants[i].Least)
+			}
+		}
+		from = next
+	}
+	s.taken = taken[:0]
+	return level, true
+}
+
+// foreseeClause returns the level of the offer that the search takes of the clause at an index, −1 for none, where that offer begins, and
+// where the clause ends.
+func (s *Search) foreseeClause(wants []workload.Want, from int, taken resource.Vector) (best, pick, next int) {
+	best = -1
+	stopped := false
+	for next = from; next < len(wants) && wants[next].Clause == wants[from].Clause; {
+		begin, level, fits := next, 0, !stopped
+		for ; next < len(wants) && wants[next].Clause == wants[from].Clause && wants[next].Offer == wants[begin].Offer; next++ {
+			w := &wants[next]
+			if w.Winnable {
+				return -1, 0, 0
+			}
+			if !fits {
+				continue
+			}
+			amount := w.Least.Add(taken.Of(w.FR))
+			if fits = amount <= s.Ledger.Available(s.Node, w.FR); fits {
+				l, _ := s.Quota.Level(s.Node, w.FR, amount)
+				level = max(level, l)
+			}
+		}
+		if fits && (best < 0 || level < best) {
+			best, pick = level, begin
+			stopped = s.Policy.stop(grade{Fit, level})
+		}
+	}
+	return best, pick, next
 }

@@ -76,3 +76,30 @@ func (c *candidates) addBehind(x position) {
 	c.add(position{2*x.line + 1, 0, 0})
 	c.add(position{2*x.line + 2, 0, 0})
 }
+
+// First returns the first n workloads in the order of Compare, active or not, without InadmissibleAlone. It costs a look at each
+// class.
+func (p *Pending) First(n int) (out []*workload.Workload) {
+	var next heap[peer]
+	p.each(func(c *class) { next.push(peer{c.members[0], c, 0}) })
+	for ; n > 0 && len(next) > 0; n-- {
+		x := next[0]
+		out = append(out, x.Workload)
+		next.remove(0)
+		for at := 2*x.at + 1; at <= 2*x.at+2 && at < len(x.class.members); at++ {
+			next.push(peer{x.class.members[at], x.class, at})
+		}
+	}
+	return out
+}
+
+// peer is a workload at an index in its class.
+type peer struct {
+	member
+	class *class
+	at    int
+}
+
+func (x peer) before(o peer) bool { return x.member.before(o.member) }
+
+func (peer) moved(int) {}

@@ -39,5 +39,12 @@ func TestBehind(t *testing.T) {
 		if got := p.Behind(without, n, nil); !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %d of %d, want %d, in the order of the line", seed, len(got), len(all), len(want))
 		}
+		p.SetInadmissible(without, nil)
+		p.SetInadmissibleAlone(all[0])
+		first := slices.DeleteFunc(slices.Clone(all), p.IsAlone)
+		slices.SortFunc(first, Compare)
+		if got := p.First(n); !slices.Equal(got, first[:min(n, len(first))]) {
+			t.Fatalf("seed %d: First gives %d of %d, want %d, in the order of Compare", seed, len(got), len(first), min(n, len(first)))
+		}
 	}
 }

@@ -227,39 +227,45 @@ func (p *Pending) fileTried(now Figures) {
 // Released returns the FRs with releases that WakeNext has not dealt with, sorted.
 func (p *Pending) Released() []resource.FR { return p.released }
 
-// WakeNext activates one class, and reports whether there was one: the next in line of the classes
-// that the releases so far may help, if it comes before the head. Without one the releases
-// are dealt with, which does not happen while the head is prioritized.
+// WakeNext activates the class of Next, and reports whether there was one.
 func (p *Pending) WakeNext(now Figures) bool {
+	w, _ := p.Next(now)
+	if w != nil {
+		p.Wake(w)
+	}
+	return w != nil
+}
+
+// Next returns the head of an inadmissible class, and the wants of that, which are met: the next in line of the classes
+// that the releases so far may help, if it comes before the head; nil for none. Without one the releases
+// are dealt with, which does not happen while the head is prioritized. The wants are valid until the next call.
+func (p *Pending) Next(now Figures) (*workload.Workload, []workload.Want) {
 	if len(p.released) == 0 {
-		return false
+		return nil, nil
 	}
 	head := p.Head()
 	held := head != nil && head == p.prioritized
 	if held && p.lines == nil {
-		return false
+		return nil, nil
 	}
 	for {
 		next, at := p.next(now)
 		if next == nil && !held {
 			p.released = p.released[:0]
 			p.fileTried(now)
-			return false
+			return nil, nil
 		}
 		if next == nil || (head != nil && !p.passes(next, head)) {
-			return false
+			return nil, nil
 		}
 		wants := p.wantsOf(next)
 		if p.replaceCondition(next, at, wants, now) {
 			continue
 		}
-		p.withdraw(next)
 		if !Lacks(next.head(), wants, now) {
-			p.activate(next)
-			next.woken = true
-			p.wakes.All++
-			return true
+			return next.head(), wants
 		}
+		p.withdraw(next)
 		p.addTried(next)
 	}
 }
@@ -269,6 +275,13 @@ func (p *Pending) Wake(w *workload.Workload) {
 	c := p.classes[w.Class]
 	p.withdraw(c)
 	p.activate(c)
+	c.woken = true
+	p.wakes.All++
+}
+
+// Lacks reports whether the wants of a workload that Next returned are no longer met.
+func (p *Pending) Lacks(w *workload.Workload, now Figures) bool {
+	return Lacks(w, p.wantsOf(p.classes[w.Class]), now)
 }
 
 // replaceCondition replaces the condition at an index, if its offer still lacks another want,

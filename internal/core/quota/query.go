@@ -30,6 +30,9 @@ func (f *Forest) Usage(n Node, fr resource.FR) resource.Amount { return f.at(n, 
 // BorrowLimit returns n's borrowing limit of fr, NoLimit when unset.
 func (f *Forest) BorrowLimit(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).borrow }
 
+// LendLimit returns n's lending limit of fr, NoLimit when unset.
+func (f *Forest) LendLimit(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).lend }
+
 // Local returns the part of n's guaranteed quota that it does not use.
 func (f *Forest) Local(n Node, fr resource.FR) resource.Amount { return f.at(n, fr).local() }
 

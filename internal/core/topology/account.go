@@ -45,6 +45,15 @@ func (s *Space) account(key accountKey) int32 {
 	return slot
 }
 
+// reserveAccounts makes room for more accounts.
+func (s *Space) reserveAccounts(more int) {
+	if len(s.accountOf) == 0 {
+		s.accountOf = make(map[accountKey]int32, more)
+	}
+	s.accounts.All = slices.Grow(s.accounts.All, more)
+	s.used, s.assumed = slices.Grow(s.used, more*s.stride), slices.Grow(s.assumed, more*s.stride)
+}
+
 func (s *Space) link(slot int32, t *tree, leaf int32) {
 	a := &s.accounts.All[slot]
 	a.leaves = append(a.leaves, member{t, leaf})

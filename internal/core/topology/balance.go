@@ -12,10 +12,10 @@ const mostStates = 1 << 20
 // siblings is the children of one domain, and their children, that are pruned. Their counts are the shape's until then. spec: 20 §4.6, balanced placement.
 type siblings struct {
 	list      []candidate
-	kids      []candidate       // of all, in the order of values
-	ends      []int             // of the kids of each of list, in kids
-	counts    []count           // of the pruned ones of list
-	entropy   map[int32]float64 // by domain of list
+	kids      []candidate // of all, in the order of values
+	ends      []int       // of the kids of each of list, in kids
+	counts    []count     // of the pruned ones of list
+	entropy   []float64   // of each of list
 	threshold int64
 	count     int // how many siblings the last greedy test took
 }
@@ -61,7 +61,7 @@ func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool
 	l, list := g.requested, best.list
 	if l < g.slice {
 		best.measure()
-		chosen := b.choose(list, func(x, y candidate) int { return b.firstOrder(best, x, y) })
+		chosen := b.choose(list, func(x, y int) int { return b.firstOrder(best, x, y) })
 		if chosen == nil {
 			return nil, false
 		}
@@ -73,7 +73,7 @@ func (s *Space) balance(g *group, sh *shape, h chooser) (shares []share, ok bool
 		}
 		l, list = l+1, below
 	}
-	list = b.choose(list, func(x, y candidate) int { return cmp.Compare(x.order, y.order) })
+	list = b.choose(list, func(x, y int) int { return cmp.Compare(list[x].order, list[y].order) })
 	if list == nil {
 		return nil, false
 	}
@@ -278,26 +278,32 @@ func (b balancer) sum(set *siblings, i int) {
 	set.counts[i], set.list[i].count = c, &set.counts[i]
 }
 
-// firstOrder is the order of siblings for their choice.
-func (b balancer) firstOrder(set *siblings, x, y candidate) int {
+// firstOrder is the order of siblings for their choice, given their places in the list.
+func (b balancer) firstOrder(set *siblings, i, j int) int {
+	x, y := &set.list[i], &set.list[j]
 	if b.leader && x.leader != y.leader {
 		if x.leader {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(y.slicesWL, x.slicesWL), cmp.Compare(set.entropy[y.id], set.entropy[x.id]), cmp.Compare(x.order, y.order))
+	return cmp.Or(cmp.Compare(y.slicesWL, x.slicesWL), cmp.Compare(set.entropy[j], set.entropy[i]), cmp.Compare(x.order, y.order))
 }
 
 // measure computes how evenly the pods of each sibling's children are spread.
 func (set *siblings) measure() {
-	set.entropy = map[int32]float64{}
+	set.entropy = append(set.entropy[:0], make([]float64, len(set.list))...)
 	for i, of := range set.list {
+		pods, term := int64(0), 0.0 // of the child before: most are equal
 		for _, k := range set.kidsOf(i) {
-			if k.pods > 0 {
-				p := float64(k.pods) / float64(of.pods)
-				set.entropy[of.id] -= p * math.Log2(p)
+			if k.pods <= 0 {
+				continue
 			}
+			if k.pods != pods {
+				p := float64(k.pods) / float64(of.pods)
+				pods, term = k.pods, p*math.Log2(p)
+			}
+			set.entropy[i] -= term
 		}
 	}
 }
@@ -341,59 +347,56 @@ type stateKey struct {
 // ends reports whether everything has a place.
 func (k stateKey) ends() bool { return !k.leaderless && k.left <= 0 }
 
-// search is the states of a choice, in the order in which they were found.
+// search is the states of a choice that can be extended, in the order in which they were found.
 type search struct {
+	n      int // how many domains are to be chosen
 	states []state
 	seen   map[stateKey]bool
+	best   state // of n domains that hold everything, the first one with the least waste; from is -1 without one
 }
 
 // extend adds the domain through to a state, unless its outcome was reached before.
 func (s *search) extend(from int, leaderless bool, pods int64, through int) {
 	k := s.states[from].stateKey
 	k = stateKey{k.used + 1, leaderless, k.left - pods}
-	if !s.seen[k] {
+	switch {
+	case k.used == s.n:
+		if k.ends() && (s.best.from < 0 || k.left > s.best.left) {
+			s.best = state{k, from, through}
+		}
+	case !k.ends() && !s.seen[k]:
 		s.seen[k] = true
 		s.states = append(s.states, state{k, from, through})
 	}
 }
 
-// best returns the state of n domains with the least waste, -1 if none holds everything.
-func (s *search) best(n int) int {
-	best := -1
-	for i, o := range s.states {
-		if o.used == n && o.ends() && (best < 0 || o.left > s.states[best].left) {
-			best = i
-		}
+// choose returns exactly as many domains as the greedy test takes, with the least waste; nil if it finds none. The order is one of places in
+// the list.
+func (b balancer) choose(list []candidate, order func(i, j int) int) (out []candidate) {
+	places := make([]int, len(list))
+	for i := range places {
+		places[i] = i
 	}
-	return best
-}
-
-// choose returns exactly as many domains as the greedy test takes, with the least waste; nil if it finds none.
-func (b balancer) choose(list []candidate, order func(x, y candidate) int) (out []candidate) {
-	n := b.test(list).domains
-	list = slices.SortedFunc(slices.Values(list), order)
-	s := search{seen: map[stateKey]bool{}}
+	slices.SortFunc(places, order)
+	s := search{n: b.test(list).domains, seen: map[stateKey]bool{}, best: state{from: -1}}
 	s.states = []state{{stateKey{leaderless: b.leader, left: b.g.needed * b.g.size}, -1, 0}}
-	for d := range list {
+	for _, d := range places {
 		c := &list[d]
 		for i, end := 0, len(s.states); i < end; i++ {
-			k := s.states[i].stateKey
-			if k.used == n || k.ends() {
-				continue
-			}
-			if k.leaderless && c.leader {
+			leaderless := s.states[i].leaderless
+			if leaderless && c.leader {
 				s.extend(i, false, c.podsWL, d)
 			}
 			if c.slices > 0 {
-				s.extend(i, k.leaderless, c.pods, d)
+				s.extend(i, leaderless, c.pods, d)
 			}
 		}
 		if len(s.states) > mostStates {
 			return nil
 		}
 	}
-	for i := s.best(n); i >= 0 && s.states[i].from >= 0; i = s.states[i].from {
-		out = append(out, list[s.states[i].through])
+	for at := s.best; at.from >= 0; at = s.states[at.from] {
+		out = append(out, list[at.through])
 	}
 	return out
 }

@@ -88,19 +88,32 @@ func BenchmarkMany(b *testing.B) {
 	place(b, y, func(int) []topology.PodSet { return gang }, nil)
 }
 
+// either alternates between gangs of n and n-1 pods, so that none is placed as the one before was.
+func either(n int32, of func(n int32) []topology.PodSet) func(int) []topology.PodSet {
+	gangs := [][]topology.PodSet{of(n), of(n - 1)}
+	return func(i int) []topology.PodSet { return gangs[i%2] }
+}
+
 // BenchmarkBalanced places 64 pods, two to a host, evenly over a rack of 250 with 40 hosts each.
 func BenchmarkBalanced(b *testing.B) {
 	y := topologytest.NewYard(10, 25, 40, 6, func(g *topology.Gates) { g.Balanced = true })
-	gang := y.Gang(64, "", topologytest.Rack)
-	gang[0].Layers = []topology.Layer{{Level: topology.Hostname, Size: 2}}
-	place(b, y, func(int) []topology.PodSet { return gang }, nil)
+	place(b, y, either(32, func(n int32) []topology.PodSet {
+		gang := y.Gang(2*n, "", topologytest.Rack)
+		gang[0].Layers = []topology.Layer{{Level: topology.Hostname, Size: 2}}
+		return gang
+	}), nil)
+}
+
+// BenchmarkBalancedFew places 8 pods evenly in one of 10 racks with 64 hosts each.
+func BenchmarkBalancedFew(b *testing.B) {
+	y := topologytest.NewYard(1, 10, 64, 6, func(g *topology.Gates) { g.Balanced = true })
+	place(b, y, either(8, func(n int32) []topology.PodSet { return y.Gang(n, "", topologytest.Rack) }), nil)
 }
 
 // BenchmarkUnconstrained places 8 pods anywhere on 10,000 nodes.
 func BenchmarkUnconstrained(b *testing.B) {
 	y := newYard()
-	gang := y.Gang(8, "", "")
-	place(b, y, func(int) []topology.PodSet { return gang }, nil)
+	place(b, y, either(8, func(n int32) []topology.PodSet { return y.Gang(n, "", "") }), nil)
 }
 
 // BenchmarkFlip flips a node, and brings 50 shapes up to date.
@@ -116,6 +129,15 @@ func BenchmarkFlip(b *testing.B) {
 	for i := range b.N {
 		y.Flip(i * 7919 % len(y.Nodes))
 		y.Refresh()
+	}
+}
+
+// BenchmarkCopy adds 10,000 nodes to a new Space, as a forecast does for each of its runs.
+func BenchmarkCopy(b *testing.B) {
+	y := newYard()
+	b.ReportAllocs()
+	for b.Loop() {
+		y.Copy()
 	}
 }
 

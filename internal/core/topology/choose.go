@@ -11,6 +11,9 @@ type candidate struct {
 	id, order int32
 }
 
+// few candidates are looked through for each of the first ones.
+const few = 128
+
 // ranking is candidates in an order that is established as far as it is read: few of 10,000 hosts are.
 type ranking struct {
 	list   []candidate
@@ -23,6 +26,17 @@ type ranking struct {
 func (r *ranking) at(i int) *candidate {
 	for i >= r.sorted && !r.fixed {
 		rest := r.list[r.sorted:]
+		if r.sorted < 4 && len(r.list) <= few { // which are often enough
+			first := 0
+			for j := 1; j < len(rest); j++ {
+				if r.order(rest[j], rest[first]) < 0 {
+					first = j
+				}
+			}
+			rest[0], rest[first] = rest[first], rest[0]
+			r.sorted++
+			continue
+		}
 		n := max(16, 2*r.sorted)
 		if n > len(rest)/2 {
 			n = len(rest)

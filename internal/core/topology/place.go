@@ -108,6 +108,21 @@ func (s *Space) placeShares(g *group, o Options) ([]share, *Failure) {
 	}
 	t.number()
 	sh := t.shapeOf(g, o.Empty)
+	asked := question{sh.version, t.revision, g.needed, g.requested, g.required, g.unconstrained}
+	if len(sh.last.shares) > 0 && sh.last.to == asked {
+		s.scratch.answer = append(s.scratch.answer[:0], sh.last.shares...)
+		return s.scratch.answer, nil
+	}
+	shares, f := s.choosePlaces(g, sh, o)
+	if f == nil && len(shares) <= mostKept {
+		sh.last = answer{asked, append(sh.last.shares[:0], shares...)}
+	}
+	return shares, f
+}
+
+// choosePlaces is placeShares without a look at the last answer.
+func (s *Space) choosePlaces(g *group, sh *shape, o Options) ([]share, *Failure) {
+	t := g.tree
 	h := chooser{leader: g.leader != nil, least: g.least, tiers: s.gates.Affinity && t.hosts}
 	if s.gates.Balanced && !g.required && !g.unconstrained {
 		if shares, ok := s.balance(g, sh, h); ok {

@@ -26,6 +26,7 @@ type pair struct {
 	w     *twin
 	held  []*heldParts
 	rich  bool // most of what is asked for fits
+	drawn [][]PodSet
 }
 
 // heldParts is the usage of a workload, and its charges in the twin.
@@ -161,6 +162,10 @@ var someLevels = []string{"block", "rack", Hostname}
 
 // draw makes the pod sets of a workload.
 func (p *pair) draw() (out []PodSet) {
+	if len(p.drawn) > 0 && p.chance(2, "again") {
+		return rapid.SampledFrom(p.drawn).Draw(p.T, "of")
+	}
+	defer func() { p.drawn = append(p.drawn, out) }()
 	for i := range p.n(1, 2, "groups") {
 		ps := PodSet{
 			Name: fmt.Sprint("w", i), Flavor: rapid.SampledFrom([]string{"f", "f", "g"}).Draw(p.T, "flavor"),
@@ -223,6 +228,10 @@ func (p *pair) compare(request []PodSet, o Options) []*Placement {
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		p.Fatalf("placement (-twin +got):\n%s\nrequest %+v", d, request)
+	}
+	again, f := p.s.Place(request, o)
+	if d := cmp.Diff(got, again); d != "" || f != nil {
+		p.Fatalf("placed again (-first +second, %v):\n%s\nrequest %+v", f, d, request)
 	}
 	return got
 }

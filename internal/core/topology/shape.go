@@ -39,12 +39,31 @@ type shape struct {
 	inner     []int64 // by level: pods that stay together in a domain below the slice level, 1 for single pods
 	empty     bool    // the usage of placed pods is ignored
 
-	counts [][]count // by level and domain
-	cursor int       // the position in the tree's journal up to which counts are right
-	used   uint64    // when it was last used
+	counts  [][]count // by level and domain
+	cursor  int       // the position in the tree's journal up to which counts are right
+	used    uint64    // when it was last used
+	version uint64    // counts the times that a count changed
+	last    answer
 
 	// A shape of one placement alone may be confined to one domain, and keep away from hosts.
 	confined *confinement
+}
+
+// answer is the last placement of a shape: what has room is placed a moment later, on the same counts.
+type answer struct {
+	to     question
+	shares []share // at most mostKept
+}
+
+// mostKept is how many shares an answer may have.
+const mostKept = 64
+
+// question is what a placement of a shape depends on, beside the gates.
+type question struct {
+	version, revision       uint64 // of the counts, and of the tree
+	needed                  int64
+	requested               int
+	required, unconstrained bool
 }
 
 // confinement restricts a shape of a replacement. spec: 20 §4.9.
@@ -64,6 +83,7 @@ type scratch struct {
 	list     []candidate
 	kids     []candidate
 	shares   [2][]share
+	answer   []share
 	even     evenScratch
 }
 
@@ -179,6 +199,7 @@ func (t *tree) recomputeShape(sh *shape) {
 	if sh.counts == nil {
 		sh.counts = make([][]count, len(t.levels))
 	}
+	sh.version++
 	for l := t.lowest(); l >= 0; l-- {
 		all := t.levels[l].All
 		sh.counts[l] = slices.Grow(sh.counts[l][:0], len(all))[:len(all)]
@@ -240,6 +261,7 @@ func (t *tree) refresh(sh *shape) {
 				continue
 			}
 			sh.counts[l][id] = now
+			sh.version++
 			if d := &t.levels[l].All[id]; d.live && l > 0 {
 				sc.touch(l-1, d.parent)
 			}

@@ -141,6 +141,11 @@ func extended(rows []resource.Amount, i int32, stride int) []resource.Amount {
 	return rows
 }
 
+// Reserve makes room for nodes in a new Space.
+func (s *Space) Reserve(nodes int) {
+	s.nodeOf, s.nodes.All, s.net = make(map[string]int32, nodes), make([]node, 0, nodes), make([]resource.Amount, 0, nodes*s.stride)
+}
+
 // SetNode adds a node, or replaces what is known about it. An edit costs its path in each tree that has the node.
 func (s *Space) SetNode(n Node) {
 	slot, known := s.nodeOf[n.Name]

@@ -137,14 +137,16 @@ func (t *tree) pathOf(n *node) (path []string, id string) {
 // fileAll files every node, in the order of paths: neighbors in the tree are then neighbors in memory.
 func (t *tree) fileAll() {
 	type placed struct {
-		slot int32
-		path []string
+		slot     int32
+		path     []string
+		leaf     string
+		nodeName string
 	}
-	var all []placed
+	all := make([]placed, 0, len(t.s.nodeOf))
 	for i := range t.s.nodes.All {
 		if n := &t.s.nodes.All[i]; n.Name != "" {
-			if path, _ := t.pathOf(n); path != nil {
-				all = append(all, placed{int32(i), path})
+			if path, id := t.pathOf(n); path != nil {
+				all = append(all, placed{int32(i), path, id, n.Name})
 			}
 		}
 	}
@@ -152,11 +154,23 @@ func (t *tree) fileAll() {
 		if c := slices.Compare(a.path, b.path); c != 0 {
 			return c
 		}
-		return compare(t.s.nodes.All[a.slot].Name, t.s.nodes.All[b.slot].Name)
+		return compare(a.nodeName, b.nodeName)
 	})
+	t.reserve(len(all))
 	for _, p := range all {
-		t.fileNode(p.slot)
+		t.add(p.slot, p.path, p.leaf)
 	}
+}
+
+// reserve makes room for leaves.
+func (t *tree) reserve(leaves int) {
+	if leaves == 0 {
+		return
+	}
+	t.leafOf, t.leaves = make(map[string]int32, leaves), make([]leaf, 0, leaves)
+	t.capacity = make([]resource.Amount, 0, leaves*t.s.stride)
+	t.levels[t.lowest()].All = make([]domain, 0, leaves)
+	t.s.reserveAccounts(leaves)
 }
 
 // fileNode puts a node where its labels say, or takes it out.
@@ -176,18 +190,24 @@ func (t *tree) fileNode(slot int32) {
 	if path == nil {
 		return
 	}
+	t.add(slot, path, id)
+}
+
+// add files a node of a path.
+func (t *tree) add(slot int32, path []string, id string) {
 	at, known := t.leafOf[id]
 	if !known {
 		at = t.addLeaf(path, id)
 	}
-	l := &t.leaves[at]
+	l, n := &t.leaves[at], &t.s.nodes.All[slot]
 	i, _ := slices.BinarySearchFunc(l.nodes, slot, func(a, b int32) int {
 		return compare(t.s.nodes.All[a].Name, t.s.nodes.All[b].Name)
 	})
 	l.nodes = slices.Insert(l.nodes, i, slot)
-	n = &t.s.nodes.All[slot]
 	n.members = append(n.members, member{t, at})
-	t.locateLeaf(at)
+	if known {
+		t.locateLeaf(at)
+	}
 	t.recountLeaf(at)
 }
 

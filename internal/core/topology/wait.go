@@ -21,8 +21,9 @@ type Measured struct {
 
 // measures are the measures by number.
 type measures struct {
-	all   []Measured
-	known map[string]int
+	all    []Measured
+	groups [][]group // that the pods of each are; nil is not known yet
+	known  map[string]int
 }
 
 // put numbers a measure. A free number is used again, the lowest first.
@@ -36,7 +37,7 @@ func (m *measures) put(of Measured) int {
 		number = slices.IndexFunc(m.all, func(m Measured) bool { return m.Key == "" })
 	}
 	if number < 0 {
-		number, m.all = len(m.all), append(m.all, Measured{})
+		number, m.all, m.groups = len(m.all), append(m.all, Measured{}), append(m.groups, nil)
 	}
 	if m.known == nil {
 		m.known = map[string]int{}
@@ -59,7 +60,7 @@ func (s *Space) MeasureOf(pods []PodSet, empty bool) (number int, needed resourc
 	// Levels have numbers in what follows, which an edit of the topology may give to others.
 	key := g.tree.flavor + " " + strings.Join(g.tree.def.Levels, ",") + " " +
 		strconv.Itoa(g.requested) + strconv.FormatBool(g.required) + g.tree.shapeOf(g, empty).key
-	return s.measures.put(Measured{key, pods, empty}), resource.Amount(g.needed) + 1, true
+	return s.measures.put(Measured{Key: key, Pods: pods, Empty: empty}), resource.Amount(g.needed) + 1, true
 }
 
 // Measured returns the measures by number, which RestoreMeasures takes. Not to be modified.
@@ -67,7 +68,7 @@ func (s *Space) Measured() []Measured { return slices.Clone(s.measures.all) }
 
 // RestoreMeasures gives a Space without measures the measures of another one.
 func (s *Space) RestoreMeasures(all []Measured) {
-	s.measures = measures{all: slices.Clone(all), known: map[string]int{}}
+	s.measures = measures{all: slices.Clone(all), groups: make([][]group, len(all)), known: map[string]int{}}
 	for number, m := range all {
 		if m.Key != "" {
 			s.measures.known[m.Key] = number
@@ -78,7 +79,11 @@ func (s *Space) RestoreMeasures(all []Measured) {
 // Measure returns the present amount of a measure.
 func (d Dimension) Measure(number int) resource.Amount {
 	s, m := d.s, &d.s.measures.all[number]
-	groups := groupsOf(m.Pods)
+	groups := s.measures.groups[number]
+	if groups == nil {
+		groups = groupsOf(m.Pods)
+		s.measures.groups[number] = groups
+	}
 	if len(groups) != 1 {
 		return 0
 	}
@@ -146,7 +151,7 @@ func (d Dimension) Raises(p ledger.Part, number int) bool {
 func (d Dimension) Forget(number int) {
 	m := &d.s.measures
 	delete(m.known, m.all[number].Key)
-	m.all[number] = Measured{}
+	m.all[number], m.groups[number] = Measured{}, nil
 }
 
 // Remember returns the amounts of a part by flavor and leaf.

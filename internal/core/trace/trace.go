@@ -138,6 +138,14 @@ func (r *Refusal) where() string {
 	return r.Node + " has no more than that"
 }
 
+// Node is the text of a ClusterQueue or cohort in refusals.
+func Node(name string, cohort bool) string {
+	if cohort {
+		return "cohort " + name
+	}
+	return "ClusterQueue " + name
+}
+
 // Verdict is the outcome of an evaluation.
 type Verdict string
 

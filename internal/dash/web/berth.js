@@ -1,6 +1,9 @@
 // The pages of the dashboard. Each opens the views that it shows as WebSockets, and is drawn again when one of them changes.
 
+import { charts } from "/assets/charts.js";
+import { explainPages } from "/assets/explain.js";
 import { topologyPages } from "/assets/topology.js";
+import { whatIfPages } from "/assets/whatif.js";
 
 const page = document.getElementById("page");
 const link = document.getElementById("link");
@@ -42,17 +45,41 @@ function merge(target, patch) {
   return out;
 }
 
+// socketTo opens a WebSocket.
+function socketTo(path, parameters) {
+  const url = new URL(path, location.href);
+  url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+  for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
+  const protocols = ["kueueviz.v1"];
+  if (token()) protocols.push("kueueviz.auth." + base64url(token()));
+  return new WebSocket(url, protocols);
+}
+
+const toLogin = () => go("/login?to=" + encodeURIComponent(location.pathname + location.search));
+
+// ask sends a question and calls replied with each reply, the last of which ends it, or lost if there is none. It ends when the page is left,
+// and returns a function that ends it before.
+function ask(path, question, replied, lost) {
+  const socket = socketTo(path, {});
+  let closed = false;
+  const close = () => { closed = true; socket.close(); };
+  socket.onopen = () => socket.send(JSON.stringify(question));
+  socket.onmessage = (message) => { if (!closed) replied(JSON.parse(message.data)); };
+  socket.onclose = async () => {
+    if (closed) return;
+    if (!await identified()) return toLogin();
+    if (!closed) lost();
+  };
+  open.push(close);
+  return close;
+}
+
 // view follows a view of the back end until the page is left, and calls changed with all of it. It returns a function that ends it before.
 function view(path, changed) {
   const state = { closed: false, socket: null, pause: 500 };
   const connect = () => {
     if (state.closed) return;
-    const url = new URL(path, location.href);
-    url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-    url.searchParams.set("delta", "true");
-    const protocols = ["kueueviz.v1"];
-    if (token()) protocols.push("kueueviz.auth." + base64url(token()));
-    const socket = new WebSocket(url, protocols);
+    const socket = socketTo(path, { delta: "true" });
     let whole;
     state.socket = socket;
     socket.onmessage = (message) => {
@@ -65,11 +92,12 @@ function view(path, changed) {
     socket.onclose = async (end) => {
       if (state.closed) return;
       if (end.code === 1008) {
+        if (!await identified()) return toLogin();
         changed({ error: end.reason || "you may not see this" });
         return;
       }
       online(false);
-      if (!await identified()) return go("/login?to=" + encodeURIComponent(location.pathname + location.search));
+      if (!await identified()) return toLogin();
       setTimeout(connect, state.pause);
       state.pause = Math.min(2 * state.pause, 15000);
     };
@@ -133,6 +161,8 @@ function place(w) {
   return n === 0 ? `the next of ${w.position.clusterQueue}` : `behind ${n === 1 ? "one other" : n + " others"} in ${w.position.clusterQueue}`;
 }
 
+const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+
 const units = { n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
 function amount(quantity) {
   const parts = /^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)$/.exec(String(quantity ?? "0"));
@@ -175,7 +205,7 @@ function table(heads, rows, nothing) {
 }
 
 const number = (value) => h("td", { class: "number" }, String(value ?? 0));
-const reason = (text) => h("td", { class: "why small" }, text);
+const reason = (...text) => h("td", { class: "why small" }, text);
 
 // starts is when a pending workload is expected to start: the median, and the window that 8 of 10 starts are in.
 function starts(w) {
@@ -186,10 +216,14 @@ function starts(w) {
   return [e.p50 ? "~" + clock(e.p50) : end(), e.p10 ? h("div", { class: "quiet small" }, `${clock(e.p10)} to ${e.p90 ? "" : "some time "}${end(e.p90)}`) : ""];
 }
 
+// explained is the link to what a pending workload waits for.
+const explained = (w) => ["wait", "bad"].includes(status(w)[1]) && !holds(w, "Finished")
+  ? h("a", { href: escaped("workload", w.metadata.namespace, w.metadata.name, "explanation"), class: "explain", "aria-label": `explain why ${w.metadata.name} waits` }, "explain") : "";
+
 function workloadTable(found, nothing = "There are no workloads.") {
   return table(["Workload", "Namespace", "Queue", "Status", "Starts", "Why", "Priority", "Pods", "Age"], found.map((w) => [
     workloadLink(w), w.metadata.namespace, queueLink(w.metadata.namespace, w.spec?.queueName),
-    [badge(status(w)), w.position ? h("div", { class: "quiet small place", title: place(w) }, `no. ${w.position.before + 1} in line`) : ""], starts(w), reason(why(w)),
+    [badge(status(w)), w.position ? h("div", { class: "quiet small place", title: place(w) }, `no. ${w.position.before + 1} in line`) : ""], starts(w), reason([why(w), " ", explained(w)]),
     number(w.spec?.priority), number(w.pods?.length), age(w.metadata.creationTimestamp),
   ]), nothing);
 }
@@ -261,14 +295,27 @@ function yaml(kind, name, namespace) {
   return [h("h2", {}, button), out];
 }
 
+// redraw replaces the content of an element, and keeps the keyboard on the same link or control.
+function redraw(element, ...children) {
+  const like = (e) => `${e.tagName} ${e.getAttribute("href") ?? e.dataset.key ?? e.textContent}`;
+  const had = element.contains(document.activeElement) && document.activeElement !== element ? document.activeElement : undefined;
+  const focusable = "a[href], button, select, input, [tabindex]";
+  const alike = had ? [...element.querySelectorAll(focusable)].filter((e) => like(e) === like(had)) : [];
+  element.replaceChildren(...children.flat(Infinity).filter((c) => c !== undefined && c !== null && c !== false));
+  if (had) [...element.querySelectorAll(focusable)].filter((e) => like(e) === like(had))[alike.indexOf(had)]?.focus();
+}
+
 // single follows one object and draws it below its title.
 function single(title, path, draw, extra = []) {
   const body = h("div", {}, h("p", { class: "quiet" }, "Connecting…"));
-  view(path, (o) => body.replaceChildren(...[o.error ? h("p", { class: "bad" }, o.error) : draw(o)].flat(Infinity)));
+  view(path, (o) => redraw(body, o.error ? h("p", { class: "bad" }, o.error) : draw(o)));
   return [h("h1", {}, title), body, extra];
 }
 
 // Pages, by path.
+
+// short is an amount of a resource.
+const short = (name, n) => name === "memory" || name.endsWith("storage") ? `${+(n / units.Gi).toFixed(1)}Gi` : String(+n.toFixed(2));
 
 // full are bars of all quota together, by resource.
 function full(queues) {
@@ -281,12 +328,12 @@ function full(queues) {
     for (const f of (q.spec?.resourceGroups ?? []).flatMap((g) => g.flavors ?? [])) for (const r of f.resources ?? []) sum(r.name, "nominal", r.nominalQuota);
     for (const f of q.status?.flavorsReservation ?? []) for (const r of f.resources ?? []) sum(r.name, "used", r.total);
   }
-  const short = (name, n) => name === "memory" || name.endsWith("storage") ? `${+(n / units.Gi).toFixed(1)}Gi` : String(+n.toFixed(2));
   return [...sums].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, { used, nominal }]) =>
     bar(nominal > 0 ? `${name} · ${Math.round((100 * used) / nominal)} %` : name, short(name, used), 0, short(name, nominal)));
 }
 
 function overview() {
+  const course = usage("/ws/usage");
   return single("Queues", `/ws/workloads/dashboard?order=state&limit=${pageSize}`, (d) => {
     const all = values(d.workloads);
     const { pending, quotareserved, admitted, lastHour } = d.summary;
@@ -299,7 +346,7 @@ function overview() {
       h("div", { class: "figures" }, figure("pending", pending, inState("pending")), quotareserved > 0 ? figure("wait for checks", quotareserved, inState("quotareserved")) : "",
         figure("admitted", admitted, inState("admitted")), figure("local queues", values(d.queues).length, "/local-queues")),
       h("div", { class: "cards" },
-        h("section", { class: "card" }, h("h3", {}, "How full"), bars.length > 0 ? bars : h("p", { class: "quiet" }, "There is no quota that you may see.")),
+        h("section", { class: "card" }, h("h3", {}, "How full"), bars.length > 0 ? [bars, course, h("p", { class: "small" }, to("/what-if", "What if a quota changed, or a workload came?"))] : h("p", { class: "quiet" }, "There is no quota that you may see.")),
         h("section", { class: "card" }, h("h3", {}, "In the last hour"), h("div", { class: "figures" },
           figure("started", lastHour.admitted, inState("admitted")), figure("finished", lastHour.finished, inState("finished")),
           figure("failed", lastHour.failed, inState("finished")), figure("evicted", lastHour.evicted, inState("pending")))),
@@ -335,7 +382,7 @@ function workloads() {
     if (shown.error) return body.replaceChildren(h("p", { class: "bad" }, shown.error));
     const all = values(shown);
     const text = filter.value.toLowerCase();
-    body.replaceChildren(workloadTable(all.filter((w) => `${w.metadata.namespace}/${w.metadata.name} ${w.spec?.queueName} ${status(w)[0]}`.includes(text))));
+    redraw(body, workloadTable(all.filter((w) => `${w.metadata.namespace}/${w.metadata.name} ${w.spec?.queueName} ${status(w)[0]}`.includes(text))));
     count.textContent = all.length > 0 ? `${offset + 1} to ${offset + all.length} of ${shown.total ?? all.length}` : "";
     before.disabled = offset === 0;
     after.disabled = offset + all.length >= (shown.total ?? 0);
@@ -344,7 +391,8 @@ function workloads() {
   return [h("h1", {}, "Workloads"), h("div", { class: "bar" }, choice, wanted, filter, before, after, count), body];
 }
 
-function workload(namespace, name) {
+function workload(namespace, name, part) {
+  if (part === "explanation") return explanation(namespace, name);
   const happened = h("div", {});
   view(escaped("ws", "workload", namespace, name, "events"), (all) => happened.replaceChildren(all.error ? h("p", { class: "quiet" }, all.error)
     : table(["Last seen", "Type", "Reason", "Message", "Times"], values(all)
@@ -352,7 +400,7 @@ function workload(namespace, name) {
       .sort((a, b) => Date.parse(b[0]) - Date.parse(a[0]))
       .map(([when, e]) => [age(when), e.type, e.reason, reason(e.message), number(e.series?.count ?? e.count ?? 1)]), "There are no events.")));
   return single(`${namespace}/${name}`, escaped("ws", "workload", namespace, name), (w) => [
-    h("p", {}, badge(status(w)), " ", why(w), w.position && why(w) !== place(w) ? ` (${place(w)})` : ""),
+    h("p", {}, badge(status(w)), " ", why(w), w.position && why(w) !== place(w) ? ` (${place(w)})` : "", " ", explained(w)),
     w.expectedStart?.unknown ? h("p", { class: "quiet" }, `When it starts is unknown: ${w.expectedStart.unknown}`) : "",
     w.preemption.preempted ? h("p", { class: "bad" }, `It was preempted: ${w.preemption.reason}`) : "",
     h("div", { class: "card" }, h("dl", {},
@@ -376,7 +424,7 @@ function workload(namespace, name) {
 
 function localQueue(namespace, name) {
   const body = h("div", {});
-  view(escaped("ws", "local-queue", namespace, name, "workloads") + "?order=state", (all) => body.replaceChildren(all.error ? h("p", { class: "quiet" }, all.error) : workloadTable(values(all))));
+  view(escaped("ws", "local-queue", namespace, name, "workloads") + "?order=state", (all) => redraw(body, all.error ? h("p", { class: "quiet" }, all.error) : workloadTable(values(all))));
   return single(`${namespace}/${name}`, escaped("ws", "local-queue", namespace, name), (q) => [
     h("p", {}, activity(q), " leads to ", clusterQueueLink(q.spec?.clusterQueue)),
     h("div", { class: "figures" }, figure("pending", q.status?.pendingWorkloads ?? 0), figure("with quota", q.status?.reservingWorkloads ?? 0), figure("admitted", q.status?.admittedWorkloads ?? 0)),
@@ -394,6 +442,20 @@ function standings(q) {
   ]), "You may read none of its local queues.")];
 }
 
+const workloadName = (namespace, name) => to(escaped("workload", namespace, name), `${namespace}/${name}`);
+
+const explanation = explainPages({
+  h, to, escaped, single, table, number, reason, starts, clock, plural, clusterQueueLink, queueLink, cohortLink, flavorLink, workloadName,
+});
+
+// every calls a function again and again until the page is left.
+function every(pause, f) {
+  const timer = setInterval(f, pause);
+  open.push(() => clearInterval(timer));
+}
+
+const { timeline, usage } = charts({ h, view, redraw, every, escaped, table, number, short, workloadName });
+
 const pages = {
   "": overview,
   "workloads": workloads,
@@ -403,7 +465,7 @@ const pages = {
   "cluster-queues": () => single("Cluster queues", "/ws/cluster-queues", (all) => clusterQueueCards(values(all))),
   "cluster-queue": (name) => single(name, escaped("ws", "cluster-queue", name), (q) => [
     h("div", { class: "cards" }, clusterQueueCard(q)), h("h2", {}, "Local queues"), queueTable(values(q.localQueues)), ...standings(q), h("h2", {}, "Conditions"), conditions(q),
-  ], yaml("clusterqueue", name)),
+  ], [h("h2", {}, "Use of its quota"), h("p", {}, to("/what-if?" + new URLSearchParams({ queue: name }), "What if its quota changed?")), usage(escaped("ws", "cluster-queue", name, "usage")), timeline(name), yaml("clusterqueue", name)]),
   "cohorts": () => single("Cohorts", "/ws/cohorts", (all) => table(["Cohort", "Below", "Cluster queues"], values(all).map((c) =>
     [cohortLink(c.metadata.name), cohortLink(c.spec?.parentName), c.clusterQueues.map((q) => [clusterQueueLink(q), " "])]), "There are no cohorts.")),
   "cohort": (name) => single(name, escaped("ws", "cohort", name), (c) => [
@@ -420,8 +482,9 @@ const pages = {
     h("h2", {}, "Cluster queues with quota of it"), clusterQueueCards(values(f.clusterQueues), name),
   ], yaml("resourceflavor", name)),
   "login": login,
+  ...whatIfPages({ h, view, ask, table, number, reason, badge, queueLink, clusterQueueLink, flavorLink, workloadName, plural }),
   ...topologyPages({
-    h, view, go, to, escaped, single, table, values, amount, number, yaml, workloadName: (namespace, name) => to(escaped("workload", namespace, name), `${namespace}/${name}`),
+    h, view, go, to, escaped, single, table, values, amount, number, yaml, workloadName,
   }),
 };
 
@@ -451,7 +514,7 @@ function show() {
     if (a.pathname === location.pathname) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
   }
-  document.title = [...rest.slice(-1), "Berth"].join(" · ");
+  document.title = [...rest.slice(0, 2).slice(-1), rest[2], "Berth"].filter(Boolean).join(" · ");
   page.replaceChildren(...[(pages[kind] ?? overview)(...rest)].flat(Infinity));
 }
 
@@ -473,5 +536,5 @@ leave.addEventListener("click", () => {
   go("/login");
 });
 
-if (location.pathname !== "/login" && !await identified()) go("/login?to=" + encodeURIComponent(location.pathname + location.search));
+if (location.pathname !== "/login" && !await identified()) toLogin();
 else show();

@@ -21,11 +21,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// A refresh makes runs until it has made mostRuns or runTime has passed, at least one, and rests for resting times as long as it took: it takes
-// at most a twentieth of a core. Runs of earlier refreshes count as well until there are mostRuns, or bigRuns for more than big pending
-// Workloads, and for oldest at most.
+// The first refresh makes runs until it has made mostRuns or runTime has passed, at least one. The next ones make newRuns: earlier runs count
+// as well until there are mostRuns, or bigRuns for more than big pending Workloads, and for oldest at most. A refresh is followed by resting times
+// the time that it took, so that all take at most a twentieth of a core.
 const (
 	mostRuns = 32
+	newRuns  = 4
 	bigRuns  = 16
 	big      = 50_000
 	runTime  = 1500 * time.Millisecond
@@ -167,12 +168,17 @@ func (f *Forecaster) Refresh(ctx context.Context) error {
 	defer func() { f.spent.Add(int64(f.Now().Sub(began))) }()
 	scope := f.scope(began, pending)
 	var runs []*foresight.Run
-	for n := 0; n < mostRuns && (n == 0 || f.Now().Sub(began) < runTime); n++ {
-		fork, err := at.Fork()
+	most := mostRuns
+	if len(f.runs) > 0 {
+		most = newRuns
+	}
+	parts := foresight.Parts(at, nil)
+	for n := 0; n < most && (n == 0 || f.Now().Sub(began) < runTime); n++ {
+		run, err := foresight.Foresee(parts, scope, func(w *state.Workload) *foresight.Prediction { return f.predict(w.UID) }, uint64(n))
 		if err != nil {
 			return err
 		}
-		runs = append(runs, foresight.Foresee(fork, scope, func(w *state.Workload) *foresight.Prediction { return f.predict(w.UID) }, uint64(n)))
+		runs = append(runs, run)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

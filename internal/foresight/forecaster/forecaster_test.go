@@ -151,6 +151,19 @@ func TestRefresh(t *testing.T) {
 	if got := f.Forecast(); got.Runs != mostRuns || got.At != instant(start.Add(time.Hour)) {
 		t.Errorf("%d runs at %d", got.Runs, got.At)
 	}
+	f.Now = func() time.Time { return start.Add(2 * time.Hour) }
+	if err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	for _, r := range f.runs {
+		if r.Now == instant(f.Now()) {
+			made++
+		}
+	}
+	if made != newRuns || f.Forecast().Runs != newRuns {
+		t.Errorf("the next one made %d runs and counts %d; all others are too old", made, f.Forecast().Runs)
+	}
 	if _, why, known := f.Forecast().Of("w", "cq"); known || !strings.Contains(why, "not in line") {
 		t.Errorf("of a Workload that the engine does not know: %v %q", known, why)
 	}

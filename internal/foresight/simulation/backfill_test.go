@@ -2,7 +2,10 @@ package simulation
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -14,40 +17,99 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
-// TestBackfill is a cluster that is loaded to 90%, with large jobs among small ones, and limits from one to three times the runs. A strict
-// queue uses more of its quota with backfill, and in one that is not strict large jobs wait less. docs/backfill.md has its figures (-v).
+// TestBackfill runs three traces in the Standard Workload Format, whose work is 90% of what 64 GPUs can do, with large jobs among small ones. A strict
+// queue uses no less of its quota with backfill and small jobs wait less, and in one that is not strict large jobs do. docs/backfill.md has the
+// figures (-v).
 func TestBackfill(t *testing.T) {
-	testBackfill(t, loadedTrace(t, rand.New(rand.NewPCG(embeddedtest.Seed(t, 1), 2))))
+	for number, trace := range []struct {
+		name string
+		job  func(*rand.Rand) drawnJob
+		pace func(at float64) float64 // of arrivals, 1 on average
+	}{
+		{"exponential", exponentialJob, func(float64) float64 { return 1 }},
+		{"powers of two", powerOfTwoJob, func(float64) float64 { return 1 }},
+		{"days and nights", dayJob, func(at float64) float64 { return 1 + 0.9*math.Sin(2*math.Pi*at/86400) }},
+	} {
+		t.Run(trace.name, func(t *testing.T) {
+			swf := makeSWF(rand.New(rand.NewPCG(embeddedtest.Seed(t, 1), uint64(2+number))), trace.job, trace.pace)
+			jobs, left, err := ReadSWF(trace.name, strings.NewReader(swf), Processor{"gpu", 1})
+			if err != nil || left > 0 {
+				t.Fatal(err, left)
+			}
+			for i := range jobs {
+				if jobs[i].LocalQueue, jobs[i].Class = "q", "small"; jobs[i].Pods >= gpus/2 {
+					jobs[i].Class = "large"
+				}
+			}
+			testBackfill(t, jobs)
+		})
+	}
 }
 
 const gpus = 64
 
-// loadedTrace draws the jobs of TestBackfill.
-func loadedTrace(t *testing.T, random *rand.Rand) (jobs []Job) {
-	const submitted = 2000
-	at, work := 0.0, 0.0
-	for range submitted {
-		j := Job{Class: "small", Namespace: "n", LocalQueue: "q", Pods: 1 + random.Int32N(8), PerPod: []state.Request{{Resource: "gpu", Amount: 1}}}
-		if random.IntN(20) == 0 {
-			j.Class, j.Pods = "large", 32+random.Int32N(17)
-		}
-		run := 600 * random.ExpFloat64()
-		j.Submit, j.Run = workload.Instant(at)*Second, (1+workload.Instant(run))*Second
-		j.Limit = workload.Instant(float64(j.Run) * (1 + 2*random.Float64()))
-		jobs = append(jobs, j)
-		at += 600 * 6.275 / gpus / 0.9 * random.ExpFloat64() // the mean run and size
-		work += run * float64(j.Pods)
+// drawnJob is a job of a trace. Its times are in seconds.
+type drawnJob struct {
+	gpus       int
+	run, limit float64
+}
+
+// exponentialJob has exponential run times of 10 minutes on average, and a limit of one to three times its run. One of twenty is large.
+func exponentialJob(random *rand.Rand) drawnJob {
+	j := drawnJob{gpus: 1 + random.IntN(8), run: 1 + 600*random.ExpFloat64()}
+	if random.IntN(20) == 0 {
+		j.gpus = 32 + random.IntN(17)
 	}
-	t.Logf("%d jobs, offered load %.0f%%", submitted, 100*work/at/gpus)
-	return jobs
+	j.limit = j.run * (1 + 2*random.Float64())
+	return j
+}
+
+// powerOfTwoJob has log-normal run times with a median of 5 minutes, and the limit of the smallest of four classes that is at least one and a half
+// times its run.
+func powerOfTwoJob(random *rand.Rand) drawnJob {
+	j := drawnJob{gpus: 1, run: min(1+300*math.Exp(1.5*random.NormFloat64()), 5*3600)}
+	for j.gpus < gpus && random.IntN(5) < 3 {
+		j.gpus *= 2
+	}
+	for _, class := range []float64{900, 3600, 4 * 3600, 8 * 3600} {
+		if j.limit = class; class >= 1.5*j.run {
+			break
+		}
+	}
+	return j
+}
+
+// dayJob is short on one or two GPUs, with a limit of half an hour, or one of ten times trains on 8 to 64 for one to four hours.
+func dayJob(random *rand.Rand) drawnJob {
+	if random.IntN(10) > 0 {
+		return drawnJob{gpus: 1 + random.IntN(2), run: min(1+300*random.ExpFloat64(), 1800), limit: 1800}
+	}
+	run := 3600 * (1 + 3*random.Float64())
+	return drawnJob{gpus: 8 << random.IntN(4), run: run, limit: 1.2 * run}
+}
+
+// makeSWF makes a trace of 2,000 jobs.
+func makeSWF(random *rand.Rand, draw func(*rand.Rand) drawnJob, pace func(at float64) float64) string {
+	jobs, work := make([]drawnJob, 2000), 0.0
+	for i := range jobs {
+		jobs[i] = draw(random)
+		work += jobs[i].run * float64(jobs[i].gpus)
+	}
+	gap, at := work/gpus/0.9/float64(len(jobs)), 0.0
+	var out strings.Builder
+	for i, j := range jobs {
+		fmt.Fprintf(&out, "%d %.0f -1 %.0f %d -1 -1 %d %.0f -1 1 1 1 -1 1 -1 -1 -1\n", i+1, at, j.run, j.gpus, j.gpus, j.limit)
+		at += gap * random.ExpFloat64() / pace(at)
+	}
+	return out.String()
 }
 
 func testBackfill(t *testing.T, jobs []Job) {
-	run := func(strict, backfill bool) (all *Result, large Class) {
+	run := func(strict bool, backfill cycle.Backfill) (all *Result, large, small Class) {
 		world := []state.Event{
-			state.SetNamespace{Name: "n"},
+			state.SetNamespace{Name: "default"},
 			state.SetFlavor(flavor.Flavor{Name: "f"}),
-			state.SetLocalQueue{Namespace: "n", Name: "q", Queue: "q"},
+			state.SetLocalQueue{Namespace: "default", Name: "q", Queue: "q"},
 			state.SetQueue{
 				Name: "q", Namespaces: []workload.Term{{}}, Strict: strict, Backfill: backfill,
 				Groups: []state.Group{{Resources: []string{"gpu"}, Flavors: []state.FlavorQuota{{
@@ -60,22 +122,27 @@ func testBackfill(t *testing.T, jobs []Job) {
 			t.Fatal(err)
 		}
 		for _, c := range all.Classes {
-			t.Logf("strict %v, backfill %v: used %.1f%% until the last submission, %s: P50 %.0f s, P90 %.0f s, P99 %.0f s, slowdown %.1f",
-				strict, backfill, 100*all.Utilisation[0].Loaded, c.Name, c.P50, c.P90, c.P99, c.Slowdown)
+			t.Logf("strict %v, backfill %q: used %.1f%% until the last submission, %s: P50 %.0f min, P90 %.0f min, P99 %.0f min, slowdown %.1f",
+				strict, backfill, 100*all.Utilisation[0].Loaded, c.Name, c.P50/60, c.P90/60, c.P99/60, c.Slowdown)
 			if c.Name == "large" {
 				large = c
+			} else {
+				small = c
 			}
 		}
-		return all, large
+		return all, large, small
 	}
-	plain, _ := run(true, false)
-	filled, _ := run(true, true)
-	_, starved := run(false, false)
-	_, kept := run(false, true)
-	if plain.Utilisation[0].Loaded >= filled.Utilisation[0].Loaded {
-		t.Errorf("the strict queue uses %.3f of its quota, without backfill %.3f", filled.Utilisation[0].Loaded, plain.Utilisation[0].Loaded)
-	}
-	if kept.P90 >= starved.P90 || kept.Started != starved.Started {
-		t.Errorf("of the large jobs %+v, without backfill %+v", kept, starved)
+	plain, _, late := run(true, cycle.NoBackfill)
+	_, starved, _ := run(false, cycle.NoBackfill)
+	for _, backfill := range []cycle.Backfill{cycle.Easy, cycle.Conservative} {
+		filled, _, early := run(true, backfill)
+		_, kept, _ := run(false, backfill)
+		if plain.Utilisation[0].Loaded > filled.Utilisation[0].Loaded || early.P90 >= late.P90 {
+			t.Errorf("%s: the strict queue uses %.3f of its quota, %.3f without backfill, of the small jobs %+v, without %+v",
+				backfill, filled.Utilisation[0].Loaded, plain.Utilisation[0].Loaded, early, late)
+		}
+		if kept.P90 >= starved.P90 || kept.Started != starved.Started {
+			t.Errorf("%s: of the large jobs %+v, without backfill %+v", backfill, kept, starved)
+		}
 	}
 }

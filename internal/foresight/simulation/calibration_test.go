@@ -61,16 +61,16 @@ func (c *calibration) seen(m foresight.Moment) {
 // foresee makes a forecast, and notes it for all that may start before the horizon.
 func (c *calibration) foresee(t *testing.T, scope foresight.Scope, runs int) {
 	t.Helper()
-	at := c.s.Checkpoint()
+	parts := foresight.Parts(c.s.Checkpoint(), nil)
 	predict := func(w *state.Workload) *foresight.Prediction { return c.learner.Predict(c.job(w.UID)) }
 	scope.Recent = c.came.Recent(scope.Now, c.learner.Predict)
 	made := make([]*foresight.Run, runs)
 	for i := range made {
-		fork, err := at.Fork()
+		run, err := foresight.Foresee(parts, scope, predict, uint64(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		made[i] = foresight.Foresee(fork, scope, predict, uint64(i))
+		made[i] = run
 	}
 	f := foresight.Summarize(made)
 	for _, q := range c.s.Queues() {
@@ -126,7 +126,7 @@ func calibrate(t *testing.T, seed uint64) (inside, late, early float64, all int)
 			c.foresee(t, foresight.Scope{Now: next, Horizon: 8 * hour, Grace: Second, Grid: Second, First: 1000, Seed: seed}, 19)
 		}
 		f.Advance(at)
-		def := c.jobs[i].definition(i, start)
+		def := c.jobs[i].definition(i, start, false)
 		c.came.Add(&def, c.job(def.UID))
 		f.Apply(state.SetWorkload(def))
 	}

@@ -21,14 +21,15 @@ import (
 )
 
 // columns are the columns of a CSV trace that name no resource.
-var columns = []string{"submit", "run", "name", "queue", "class", "priority", "pods", "owner", "limit"}
+var columns = []string{"submit", "run", "name", "queue", "class", "priority", "pods", "owner", "limit", "required", "preferred", "slice", "slice-size"}
 
 // most is the largest time in seconds, a century.
 const most = 100 * 365 * 24 * 3600
 
 // ReadCSV reads a trace with a header: submit and run in seconds, or submit as RFC 3339; optional are name, queue (name or namespace/name),
-// class, priority, pods, owner and limit, the time limit in seconds that stops a job; every other column is a resource, with the request of
-// one pod as Kubernetes writes it. An error names the line and the column.
+// class, priority, pods, owner, limit, the time limit in seconds that stops a job, required or preferred, a level of a topology, and
+// slice and slice-size, the level in one domain of which each so many pods have to be; every other column is a resource, with the request of one
+// pod as Kubernetes writes it. An error names the line and the column.
 func ReadCSV(source string, from io.Reader) ([]Job, error) {
 	in := csv.NewReader(from)
 	in.ReuseRecord, in.TrimLeadingSpace = true, true
@@ -110,6 +111,9 @@ func (r *csvReader) job(row []string) (j Job, err error) {
 			return j, err
 		}
 	}
+	if err := r.checkPlaces(&j); err != nil {
+		return j, err
+	}
 	if j.Limit > 0 {
 		j.Run = min(j.Run, j.Limit)
 	}
@@ -117,6 +121,20 @@ func (r *csvReader) job(row []string) (j Job, err error) {
 		return j, fmt.Errorf("%s:%d: the job requests nothing: add a column such as cpu or nvidia.com/gpu", r.source, r.line)
 	}
 	return j, nil
+}
+
+func (r *csvReader) checkPlaces(j *Job) error {
+	switch {
+	case j.Required != "" && j.Preferred != "":
+		return fmt.Errorf("%s:%d: preferred: %q: a job that has a required level has no preferred one", r.source, r.line, j.Preferred)
+	case j.Slice != "" && j.SliceSize == 0:
+		return fmt.Errorf("%s:%d: slice: %q: it needs a slice-size, how many pods a slice has", r.source, r.line, j.Slice)
+	case j.SliceSize > 0 && j.Slice == "":
+		return fmt.Errorf("%s:%d: slice-size: %d: it needs a slice, the level in one domain of which its pods have to be", r.source, r.line, j.SliceSize)
+	case j.SliceSize > j.Pods:
+		return fmt.Errorf("%s:%d: slice-size: %d: the job has only %d pods", r.source, r.line, j.SliceSize, j.Pods)
+	}
+	return nil
 }
 
 // set sets what a column is about.
@@ -132,14 +150,20 @@ func (r *csvReader) set(j *Job, column, value string) (err error) {
 		j.Name = value
 	case "class":
 		j.Class = value
+	case "required":
+		j.Required = value
+	case "preferred":
+		j.Preferred = value
+	case "slice":
+		j.Slice = value
+	case "slice-size":
+		j.SliceSize, err = r.pods(column, value)
 	case "queue":
 		j.setQueue(value)
 	case "priority":
 		j.Priority, err = r.number(column, value, math.MinInt32, math.MaxInt32)
 	case "pods":
-		var n int64
-		n, err = r.number(column, value, 1, 1_000_000)
-		j.Pods = int32(n)
+		j.Pods, err = r.pods(column, value)
 	case "owner":
 		j.Owner, err = r.number(column, value, 0, math.MaxInt64)
 	default:
@@ -198,6 +222,11 @@ func (r *csvReader) time(column, value string) (workload.Instant, error) {
 		return 0, r.fault(column, value, "number of seconds")
 	}
 	return workload.Instant(n * float64(Second)), nil
+}
+
+func (r *csvReader) pods(column, value string) (int32, error) {
+	n, err := r.number(column, value, 1, 1_000_000)
+	return int32(n), err
 }
 
 func (r *csvReader) number(column, value string, least, most int64) (int64, error) {

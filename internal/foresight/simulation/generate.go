@@ -21,6 +21,8 @@ type Generator struct {
 	Resource string
 	Unit     int64 // what a device is in the engine's unit, 1000 for cpu
 	Seed     uint64
+	// Required and Preferred are levels of a topology, for jobs of several pods; "" for none.
+	Required, Preferred string
 	// Queues are the LocalQueues, as namespace and name, with their shares of the jobs.
 	Queues []Share
 }
@@ -71,6 +73,9 @@ func (g *Generator) Make() []Job {
 		jobs[i] = Job{
 			Class: size.name, Pods: size.pods, Priority: size.priority, Namespace: q.Namespace, LocalQueue: q.Name,
 			Submit: workload.Instant(g.moment(random) * float64(g.Over)), PerPod: []state.Request{{Resource: g.Resource, Amount: resource.Amount(size.devices * g.Unit)}},
+		}
+		if size.pods > 1 {
+			jobs[i].Required, jobs[i].Preferred = g.Required, g.Preferred
 		}
 	}
 	scale := g.Load * float64(g.Quota/g.Unit) * seconds(g.Over) / work

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -26,6 +28,11 @@ type Job struct {
 	Limit                 workload.Instant // the time limit that it was submitted with, at least Run; 0 for none
 	Pods                  int32
 	PerPod                []state.Request
+	// Required and Preferred are the level of a topology in one domain of which all pods have to be, or should be; at most one of them.
+	Required, Preferred string
+	// Slice is the level in one domain of which each SliceSize pods have to be; "" and 0 for no slices.
+	Slice     string
+	SliceSize int32
 	// Owner is the number of the user, group or queue that the trace names, by which a caller may choose the LocalQueue.
 	Owner int64
 	// Line is where it is in its file, 0 if it is in none.
@@ -52,18 +59,33 @@ func InOrder(jobs []Job) {
 	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
 }
 
-// definition returns the Workload of a job of a number.
-func (j *Job) definition(number int, start workload.Instant) state.Workload {
+// definition returns the Workload of a job of a number. places tells whether pods get places on nodes.
+func (j *Job) definition(number int, start workload.Instant, places bool) state.Workload {
 	uid := uidOf(number)
 	total := make([]state.Request, len(j.PerPod))
 	for i, r := range j.PerPod {
 		total[i] = state.Request{Resource: r.Resource, Amount: r.Amount.Mul(int64(j.Pods))}
 	}
+	perPod := j.PerPod
+	if places {
+		perPod = append(slices.Clip(perPod), state.Request{Resource: string(corev1.ResourcePods), Amount: 1})
+	}
 	return state.Workload{
 		UID: uid, Namespace: j.Namespace, Name: uid, Version: 1, Generation: 1, LocalQueue: j.LocalQueue, Priority: j.Priority,
 		Created: start + j.Submit, Since: start + j.Submit, Queueable: true, Bound: j.Limit,
-		PodSets: []state.PodSet{{Name: "main", Count: j.Pods, Requests: total, PerPod: j.PerPod, Constraints: &none}},
+		PodSets: []state.PodSet{{Name: "main", Count: j.Pods, Requests: total, PerPod: perPod, Topology: j.topology(), Constraints: &none}},
 	}
+}
+
+func (j *Job) topology() *workload.Topology {
+	if j.Required+j.Preferred+j.Slice == "" {
+		return nil
+	}
+	t := &workload.Topology{Required: j.Required, Preferred: j.Preferred}
+	if j.Slice != "" {
+		t.Slices = []workload.SliceLayer{{Level: j.Slice, Size: j.SliceSize}}
+	}
+	return t
 }
 
 // none are the constraints of all pods of a trace.

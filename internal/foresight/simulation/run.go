@@ -30,9 +30,12 @@ type Result struct {
 	Repeated float64 `json:"repeatedWork"`
 	// Fairness is Jain's index of the mean bounded slowdowns of the queues: 1 if all are equal, 1/n if one of n bears everything.
 	Fairness float64 `json:"fairness"`
-	Classes  []Class `json:"classes"`
-	Queues   []Class `json:"queues"`
-	Series   Series  `json:"series"`
+	// Fragmentation is that of each level of each flavor with a topology.
+	Fragmentation []Fragmentation `json:"fragmentation,omitempty"`
+
+	Classes []Class `json:"classes"`
+	Queues  []Class `json:"queues"`
+	Series  Series  `json:"series"`
 }
 
 // Utilisation is how much of a quota was in use on average, up to the last submission and up to the end.
@@ -80,6 +83,7 @@ type runner struct {
 	res    Result
 	quota  map[string]int64 // by resource
 	usage  *usage
+	spots  *spots
 	waits  int // jobs that wait now
 	runs   int
 }
@@ -95,7 +99,7 @@ func Run(ctx context.Context, s *state.State, world []state.Event, jobs []Job, o
 	}
 	r := &runner{Options: o, jobs: jobs, tracks: make([]track, len(jobs)), quota: Quota(world)}
 	r.res.Jobs, r.res.Main = len(jobs), mainOf(jobs)
-	r.usage = newUsage(o.Start, r.quota, r.res.Main)
+	r.usage, r.spots = newUsage(o.Start, r.quota, r.res.Main), newSpots(s, r.res.Main, o.Start)
 	f := foresight.New(s, o.Start, foresight.Rules{Runs: r.length, Grace: o.Grace}, r.seen)
 	for i := 0; i < len(jobs); {
 		at := o.Start + jobs[i].Submit
@@ -105,8 +109,12 @@ func Run(ctx context.Context, s *state.State, world []state.Event, jobs []Job, o
 		f.Advance(at)
 		r.usage.upTo(f.Now(), r.waits > 0)
 		for ; i < len(jobs) && o.Start+jobs[i].Submit == at; i++ {
-			f.Apply(state.SetWorkload(jobs[i].definition(i, o.Start)))
+			f.Apply(state.SetWorkload(jobs[i].definition(i, o.Start, len(r.spots.trees) > 0)))
 			r.waits++
+		}
+		if r.spots.isDue(at) {
+			f.DecideAll()
+			r.spots.lookAt(at, r.usage.width)
 		}
 		if o.Progress != nil {
 			o.Progress(i)
@@ -126,6 +134,10 @@ func Run(ctx context.Context, s *state.State, world []state.Event, jobs []Job, o
 			idle = 0
 		}
 		f.Advance(next)
+		if r.spots.isDue(next) {
+			f.DecideAll()
+			r.spots.lookAt(next, r.usage.width)
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -231,6 +243,7 @@ func rank(name string) int {
 
 func (r *runner) finish() {
 	r.usage.result(&r.res)
+	r.res.Fragmentation = r.spots.means()
 	classes, queues := map[string]*group{}, map[string]*group{}
 	for i := range r.jobs {
 		j, t := &r.jobs[i], &r.tracks[i]

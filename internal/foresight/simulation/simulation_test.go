@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -190,4 +193,46 @@ func BenchmarkRun(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(jobs)), "ns/job")
+}
+
+// TestFragmentation: two racks of two hosts with 2 GPUs each. Both jobs of the first line go into one rack each; the one that needs a whole
+// rack waits until one is free again, though 4 GPUs are free.
+func TestFragmentation(t *testing.T) {
+	gates := topology.DefaultGates()
+	racks := slices.Clone(world)
+	racks[1] = state.SetFlavor(flavor.Flavor{Name: "f", Topology: "t", Levels: []string{"rack", topology.Hostname}})
+	for _, host := range []string{"a1", "a2", "b1", "b2"} {
+		racks = append(racks, state.SetNode{
+			Name: host, Labels: map[string]string{"rack": host[:1], topology.Hostname: host}, Ready: true, Schedulable: true,
+			Allocatable: []state.Request{{Resource: "gpu", Amount: 2}, {Resource: "pods", Amount: 10}},
+		})
+	}
+	queue := racks[2].(state.SetQueue)
+	queue.Groups = []state.Group{{Resources: []string{"gpu"}, Flavors: []state.FlavorQuota{{Flavor: "f", Resources: []state.Quota{{Resource: "gpu", Nominal: 8}}}}}}
+	racks[2] = queue
+	jobs, err := ReadCSV("t", strings.NewReader(`submit,run,queue,pods,gpu,required,preferred,class
+0,100,n/q,3,1,rack,,in one rack
+0,100,n/q,3,1,,rack,preferably in one rack
+10,50,n/q,2,2,rack,,whole rack
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := state.Options{Options: cycle.Defaults(), Topology: &gates}
+	r, err := Run(t.Context(), state.New(options), racks, jobs, Options{Start: 1000 * Second, Grace: Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := map[string]float64{}
+	for _, c := range r.Classes {
+		waits[c.Name] = c.P50
+	}
+	if want := map[string]float64{"in one rack": 0, "preferably in one rack": 0, "whole rack": 90}; !maps.Equal(waits, want) {
+		t.Errorf("jobs wait for %v, want %v", waits, want)
+	}
+	// Up to 100 s each rack has one free GPU, of two that one could have; then a rack is free, and until 150 s the other one is in use.
+	want := []Fragmentation{{"f", "rack", 0.5 * 100 / 150}, {"f", topology.Hostname, 0.5 * 100 / 150}}
+	if diff := cmp.Diff(want, r.Fragmentation, cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 0.01 })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

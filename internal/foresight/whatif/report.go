@@ -248,10 +248,8 @@ func uses(before, after *branch) []Use {
 				side.of(of(p)).Used = mean
 			}
 		}
-		for _, q := range side.s.QueueDefinitions() {
-			for p, nominal := range quotas(&q) { //berth:unordered sorted below
-				side.of(of(p)).Quota = nominal
-			}
+		for p, nominal := range side.quotas { //berth:unordered sorted below
+			side.of(of(p)).Quota = nominal
 		}
 	}
 	out := make([]Use, 0, len(all))
@@ -264,8 +262,8 @@ func uses(before, after *branch) []Use {
 	return out
 }
 
-func quotas(q *state.Queue) map[pool]int64 {
-	out := map[pool]int64{}
+// addQuotas adds the nominal quotas of a ClusterQueue.
+func addQuotas(to map[pool]int64, q *state.Queue) {
 	for _, g := range q.Groups {
 		for _, f := range g.Flavors {
 			for _, r := range f.Resources {
@@ -273,9 +271,8 @@ func quotas(q *state.Queue) map[pool]int64 {
 				if r.Nominal >= resource.Unlimited {
 					nominal = -1
 				}
-				out[pool{q.Name, f.Flavor, r.Resource}] = nominal
+				to[pool{q.Name, f.Flavor, r.Resource}] = nominal
 			}
 		}
 	}
-	return out
 }

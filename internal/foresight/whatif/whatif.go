@@ -3,8 +3,10 @@ package whatif
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
@@ -37,11 +39,30 @@ type Options struct {
 	RunTime, RunTimeAfter RunTime
 	// Both calls two functions, perhaps at the same time, and returns when both have; nil calls one after the other.
 	Both func(a, b func())
+	// Watch, unless nil, is called with the share of the work that is done, and ends it with ErrStopped by returning false. Where Both calls
+	// at the same time, Watch must be able to be.
+	Watch func(done float64) (goOn bool)
 }
 
+// CheckHorizon returns an error for a horizon that no user may ask for.
+func CheckHorizon(horizon time.Duration) error {
+	if horizon < time.Second || horizon > 366*24*time.Hour {
+		return errors.New("must be from 1s to a year, as in 2h")
+	}
+	return nil
+}
+
+// ErrStopped is the error of Compare if Watch ends it.
+var ErrStopped = errors.New("the what-if was stopped")
+
 // Compare runs a State forward twice, once after the events of a change, and returns what is different. It changes neither the
-// checkpoint nor the State that it is of. The error is that of a fork.
+// checkpoint nor the State that it is of. The error is ErrStopped, or that of a fork.
 func Compare(base *state.Checkpoint, change []state.Event, o Options) (*Report, error) {
+	return compareParts(foresight.Parts(base, change), o)
+}
+
+// compareParts is Compare for a checkpoint and a change in parts.
+func compareParts(parts []*state.Checkpoint, o Options) (*Report, error) {
 	var before, after *branch
 	var failed, failedToo error
 	both := o.Both
@@ -52,7 +73,7 @@ func Compare(base *state.Checkpoint, change []state.Event, o Options) (*Report, 
 	if o.RunTimeAfter != nil {
 		changed.RunTime = o.RunTimeAfter
 	}
-	both(func() { before, failed = newBranch(base, nil, &o) }, func() { after, failedToo = newBranch(base, change, &changed) })
+	both(func() { before, failed = newBranch(parts, false, &o, 0) }, func() { after, failedToo = newBranch(parts, true, &changed, 0.5) })
 	if err := cmp.Or(failed, failedToo); err != nil {
 		return nil, err
 	}
@@ -62,8 +83,9 @@ func Compare(base *state.Checkpoint, change []state.Event, o Options) (*Report, 
 // branch is one future.
 type branch struct {
 	*Options
-	s   *state.State
-	end workload.Instant // the horizon
+	s      *state.State     // of the present part
+	end    workload.Instant // the horizon
+	quotas map[pool]int64   // nominal, -1 without a limit
 	// courses has the Workloads that run or are changed; all others wait. created has the Workloads that the change creates.
 	courses map[string]*course
 	created map[string]bool
@@ -101,18 +123,45 @@ type course struct {
 	held  []state.Held
 }
 
-// newBranch is the future of a fork after a change.
-func newBranch(base *state.Checkpoint, change []state.Event, o *Options) (*branch, error) {
-	s, err := base.Fork()
-	if err != nil {
-		return nil, err
-	}
+// newBranch is the future of parts, after their changes if changed is set. It is half of the work, and begins when a share of that is done.
+func newBranch(parts []*state.Checkpoint, changed bool, o *Options, done float64) (*branch, error) {
 	b := &branch{
-		Options: o, s: s, end: o.Now + o.Horizon, courses: map[string]*course{}, created: map[string]bool{}, sources: map[string]Source{},
-		used: map[pool]float64{},
+		Options: o, end: o.Now + o.Horizon, courses: map[string]*course{}, created: map[string]bool{}, sources: map[string]Source{},
+		used: map[pool]float64{}, quotas: map[pool]int64{},
 	}
+	share := 0.5 / float64(len(parts))
+	for i, p := range parts {
+		began := done + share*float64(i)
+		if o.Watch != nil && !o.Watch(began) {
+			return nil, ErrStopped
+		}
+		s, err := p.Fork()
+		if err != nil {
+			return nil, err
+		}
+		b.s = s
+		b.begin()
+		if changed {
+			b.change(p.Change())
+		}
+		if err := b.run(began, share); err != nil {
+			return nil, err
+		}
+	}
+	b.totals.Waiting = b.waiting
+	for _, c := range b.courses { //berth:unordered sums
+		if !c.holds && !c.ended {
+			c.waits += b.end - c.since
+			b.totals.Waiting++
+		}
+	}
+	return b, nil
+}
+
+// begin begins the courses of the Workloads that hold quota in the present part, and counts the others.
+func (b *branch) begin() {
 	var reserved []state.Workload
-	for def := range s.Overview() {
+	for def := range b.s.Overview() {
 		switch {
 		case def.Reserved:
 			reserved = append(reserved, *def)
@@ -124,9 +173,6 @@ func newBranch(base *state.Checkpoint, change []state.Event, o *Options) (*branc
 	for i := range reserved {
 		b.join(&reserved[i])
 	}
-	b.change(change)
-	b.run()
-	return b, nil
 }
 
 // join begins the course of a Workload.
@@ -190,17 +236,25 @@ func (b *branch) follow(c *course, def *state.Workload) {
 	}
 }
 
-func (b *branch) run() {
-	f := foresight.New(b.s, b.Now, foresight.Rules{Runs: b.runs, Grace: b.Grace}, b.seen)
-	f.Advance(b.end)
-	f.DecideAll()
-	b.totals.Waiting = b.waiting
-	for _, c := range b.courses { //berth:unordered sums
-		if !c.holds && !c.ended {
-			c.waits += b.end - c.since
-			b.totals.Waiting++
+// run runs the present part up to the horizon. It is a share of the work, and begins when a share is done.
+func (b *branch) run(done, share float64) error {
+	rules, stopped := foresight.Rules{Runs: b.runs, Grace: b.Grace}, false
+	if b.Watch != nil {
+		rules.Stop = func(now workload.Instant) bool {
+			stopped = stopped || !b.Watch(done+share*seconds(now-b.Now)/seconds(b.Horizon))
+			return stopped
 		}
 	}
+	f := foresight.New(b.s, b.Now, rules, b.seen)
+	f.Advance(b.end)
+	f.DecideAll()
+	if stopped {
+		return ErrStopped
+	}
+	for _, q := range b.s.QueueDefinitions() {
+		addQuotas(b.quotas, &q)
+	}
+	return nil
 }
 
 func (b *branch) runs(def *state.Workload) workload.Instant {

@@ -1,9 +1,12 @@
 package whatif
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,16 +31,17 @@ const second = workload.Instant(1e9)
 
 // world is queues of one cohort with their workloads, some of which run.
 type world struct {
-	s      *state.State
-	queues int
-	runs   map[string]workload.Instant
-	now    workload.Instant
+	s       *state.State
+	queues  int
+	cohorts []string
+	runs    map[string]workload.Instant
+	now     workload.Instant
 }
 
-func newQueue(t *rapid.T, name string) state.SetQueue {
+func (w *world) newQueue(t *rapid.T, name string) state.SetQueue {
 	rules := []preempt.Rule{preempt.Never, preempt.LowerPriority, preempt.LowerOrNewerEqualPriority}
 	return state.SetQueue{
-		Name: name, Cohort: "c", Namespaces: []workload.Term{{}}, Strict: rapid.Bool().Draw(t, "strict"),
+		Name: name, Cohort: rapid.SampledFrom(w.cohorts).Draw(t, "cohort"), Namespaces: []workload.Term{{}}, Strict: rapid.Bool().Draw(t, "strict"),
 		Groups: []state.Group{{Resources: []string{"cpu"}, Flavors: []state.FlavorQuota{{
 			Flavor: "f", Resources: []state.Quota{{Resource: "cpu", Nominal: resource.Amount(rapid.IntRange(0, 8).Draw(t, "quota"))}},
 		}}}},
@@ -61,14 +65,17 @@ func (w *world) newWorkload(t *rapid.T, uid string, created workload.Instant) st
 	}
 }
 
-func drawWorld(t *rapid.T) *world {
-	w := &world{s: state.New(state.Options{Options: cycle.Defaults()}), runs: map[string]workload.Instant{}, now: 100 * second}
+func drawWorld(t *rapid.T) *world { return drawWorldOf(t, "c") }
+
+// drawWorldOf draws a world of some cohorts.
+func drawWorldOf(t *rapid.T, cohorts ...string) *world {
+	w := &world{cohorts: cohorts, s: state.New(state.Options{Options: cycle.Defaults()}), runs: map[string]workload.Instant{}, now: 100 * second}
 	w.s.Apply(state.SetNamespace{Name: "n"})
 	w.s.Apply(state.SetFlavor(flavor.Flavor{Name: "f"}))
 	w.queues = rapid.IntRange(1, 4).Draw(t, "queues")
 	for i := range w.queues {
 		name := fmt.Sprint("q", i)
-		w.s.Apply(newQueue(t, name))
+		w.s.Apply(w.newQueue(t, name))
 		w.s.Apply(state.SetLocalQueue{Namespace: "n", Name: name, Queue: name})
 	}
 	for i := range rapid.IntRange(1, 24).Draw(t, "workloads") {
@@ -96,7 +103,7 @@ func (w *world) drawChange(t *rapid.T) (change []state.Event) {
 	for i := range rapid.IntRange(1, 3).Draw(t, "changes") {
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0:
-			change = append(change, newQueue(t, fmt.Sprint("q", rapid.IntRange(0, w.queues-1).Draw(t, "queue"))))
+			change = append(change, w.newQueue(t, fmt.Sprint("q", rapid.IntRange(0, w.queues-1).Draw(t, "queue"))))
 		case 1:
 			change = append(change, w.newWorkload(t, fmt.Sprint("new", i), w.now))
 		case 2:
@@ -233,6 +240,37 @@ func TestTwin(t *testing.T) {
 	})
 }
 
+// TestParts: a report of the smallest parts is that of the whole.
+func TestParts(t *testing.T) {
+	parted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorldOf(t, "", "c", "d")
+		at, change := w.s.Checkpoint(), w.drawChange(t)
+		want, err := compareParts(at.Parts(math.MaxInt/2, change), w.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, together := at.Parts(1, change), w.options()
+		together.Both = func(a, b func()) {
+			var both sync.WaitGroup
+			both.Go(a)
+			both.Go(b)
+			both.Wait()
+		}
+		got, err := compareParts(parts, together)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Workload{})); diff != "" {
+			t.Errorf("(-whole +parts):\n%s", diff)
+		}
+		parted += len(parts) - 1
+	})
+	if parted == 0 {
+		t.Error("no world was divided")
+	}
+}
+
 // TestEffects: one workload for each effect of a change of quota and of workloads.
 func TestEffects(t *testing.T) {
 	w := &world{runs: map[string]workload.Instant{}, now: 100 * second}
@@ -300,4 +338,40 @@ func TestEffects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWatch: the share of the work that is done grows to both ends of the futures. Watching changes no answer, and can end it at any moment.
+func TestWatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		change := w.drawChange(t)
+		base, o := w.s.Checkpoint(), w.options()
+		want, err := Compare(base, change, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shares []float64
+		o.Watch = func(done float64) bool {
+			shares = append(shares, done)
+			return true
+		}
+		got, err := Compare(base, change, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Workload{})); diff != "" {
+			t.Fatalf("unwatched (-), watched (+):\n%s", diff)
+		}
+		if !slices.IsSorted(shares) || shares[0] != 0 || shares[len(shares)-1] != 1 || !slices.Contains(shares, 0.5) {
+			t.Fatalf("the shares are %v", shares)
+		}
+		calls, last := 0, rapid.IntRange(1, len(shares)).Draw(t, "last call")
+		o.Watch = func(float64) bool {
+			calls++
+			return calls < last
+		}
+		if r, err := Compare(base, change, o); !errors.Is(err, ErrStopped) || r != nil || calls > last+1 {
+			t.Fatalf("stopped at call %d of %d: %v after %d calls", last, len(shares), err, calls)
+		}
+	})
 }

@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -105,18 +107,27 @@ func (d *Deployment) Start() string {
 // page is the number of objects in one answer of the API server.
 const page = 500
 
-// Deployments returns the Deployments of controllers of the APIs, Berth's own among them.
+// Deployments returns the Deployments of controllers of the APIs, Berth's own among them. It reads whole only those whose names are usual ones.
 func Deployments(ctx context.Context, c client.Reader) ([]Deployment, error) {
 	var out []Deployment
 	for next := ""; ; {
-		var list appsv1.DeploymentList
-		if err := c.List(ctx, &list, client.Limit(page), client.Continue(next)); err != nil {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
+		if err := c.List(ctx, list, client.Limit(page), client.Continue(next)); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {
-			d := &list.Items[i]
-			if group := serves(d.Name); group != "" {
+			of := &list.Items[i]
+			group := serves(of.Name)
+			if group == "" {
+				continue
+			}
+			d := &appsv1.Deployment{}
+			switch err := c.Get(ctx, client.ObjectKeyFromObject(of), d); {
+			case err == nil:
 				out = append(out, Deployment{d, group, isBerth(d)})
+			case !apierrors.IsNotFound(err): // it may be deleted meanwhile
+				return nil, err
 			}
 		}
 		if next = list.Continue; next == "" {

@@ -53,11 +53,11 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 // isFinal reports whether the API server will always refuse to start the job of a Workload: by its descriptor, or because the
 // refusals last.
 func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
-	if err != nil && r.d.StartErrors != nil && r.d.StartErrors.Passes(err) {
+	if err != nil && r.d.Planned != nil && r.d.Planned.Passes(err) {
 		return false
 	}
 	last := r.refusals.IsFinal(w.UID, err)
-	return last || (err != nil && r.d.StartErrors != nil && r.d.StartErrors.Refused(err))
+	return last || (err != nil && r.d.Planned != nil && r.d.Planned.Refused(err))
 }
 
 func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) error {

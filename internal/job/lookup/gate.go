@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -149,7 +150,7 @@ func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) 
 		switch {
 		case err == nil:
 			out[ref] = found
-		case !apierrors.IsNotFound(err):
+		case !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err): // no object exists of a kind that is not served
 			return nil, fmt.Errorf("reading %s %s: %w", ref.GVK.Kind, key, err)
 		}
 	}

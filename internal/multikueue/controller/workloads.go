@@ -280,7 +280,7 @@ func (w *workloads) nominate(wl *kueue.Workload, required []kueue.AdmissionCheck
 func (w *workloads) observeCluster(s *observation, name string, listed bool) plan.Cluster {
 	link := w.fleet.Link(name)
 	conn := link.Connection
-	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Slow: link.Slow != nil}
+	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Untried: link.Untried, Slow: link.Slow != nil}
 	out.Fault = w.records.fault(s.observed.Local, name, func() string { return w.inputs(s, name) })
 	hasJob := func(conn *worker.Connection) bool { return s.kind != nil && conn != nil && len(w.jobsOf(conn, s)) > 0 }
 	if conn == nil {

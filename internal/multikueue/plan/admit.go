@@ -194,6 +194,8 @@ func (d *decider) reasons() (parts []string, urgent bool) {
 		c := &d.clusters[i]
 		switch {
 		case !c.Listed:
+		case c.Untried:
+			return nil, false // the message of before the start stays until all clusters are known
 		case c.Fault != nil:
 			parts, urgent = append(parts, c.Fault.on(c.Name)), true
 		case left > 0:

@@ -29,7 +29,7 @@ import (
 
 // Berth's own annotations. They are not copied from the local Workload (spec: 40 §2.6).
 const (
-	annotationPrefix = "multikueue.berth.dev/"
+	annotationPrefix = lifecycle.MultiKueuePrefix
 	// SpecHashAnnotation, on a copy, is the hash of the local spec.
 	SpecHashAnnotation = annotationPrefix + "spec-hash"
 	// ManagerUIDAnnotation, on a copy, distinguishes managers with the same origin.
@@ -158,6 +158,8 @@ type Cluster struct {
 	// Slow is true if it is not Connected only because an answer is late, Busy if only because a step of this Workload runs there. Then
 	// HasJob is known, as it was last seen.
 	Slow, Busy bool
+	// Untried is true if the manager has just started and does not know yet whether it can connect to it.
+	Untried bool
 	// LostSince is since when it is not connected, FirstLost the same across restarts of the manager; zero if unknown.
 	LostSince, FirstLost time.Time
 	// Lacks is true if it does not serve the kind of the job.

@@ -30,12 +30,7 @@ func (d *decider) openGate() bool {
 		return false
 	}
 	next := candidate.Copy.DeepCopy()
-	gate := gateOf(next)
-	if gate == nil {
-		next.Status.PreemptionGates = append(next.Status.PreemptionGates, kueue.PreemptionGateState{Name: kueue.MultiKueuePreemptionGate})
-		gate = &next.Status.PreemptionGates[len(next.Status.PreemptionGates)-1]
-	}
-	gate.Position, gate.LastTransitionTime = kueue.PreemptionGateOpen, d.o.Now
+	d.Lifecycle.OpenGate(next, kueue.MultiKueuePreemptionGate, d.o.Now)
 	d.annotate(GateOpenedAnnotation, candidate.Name+" "+d.o.Now.UTC().Format(time.RFC3339))
 	d.do(Step{Do: UpdateCopyStatus, Cluster: candidate.Name, Workload: next})
 	d.requeueAfter(d.PreemptionTimeout)
@@ -96,11 +91,7 @@ func isGated(w *kueue.Workload) bool {
 }
 
 func gateOf(w *kueue.Workload) *kueue.PreemptionGateState {
-	at := slices.IndexFunc(w.Status.PreemptionGates, func(g kueue.PreemptionGateState) bool { return g.Name == kueue.MultiKueuePreemptionGate })
-	if at < 0 {
-		return nil
-	}
-	return &w.Status.PreemptionGates[at]
+	return lifecycle.GateOf(w, kueue.MultiKueuePreemptionGate)
 }
 
 func blockedSince(w *kueue.Workload) *metav1.Time {

@@ -88,7 +88,11 @@ func (c *Cluster) skipped() bool { return c.Fault != nil && c.Fault.Skip }
 // answersSoon reports whether the state of the cluster is unknown only for a moment.
 func (c *Cluster) answersSoon() bool { return c.Slow || c.Busy }
 
-func (c *Cluster) stays() bool { return c.usable() || (c.answersSoon() && c.Listed && !c.skipped()) }
+// stays reports whether a nomination of the cluster remains. A manager that has just started removes none: it would nominate the same
+// clusters again a moment later.
+func (c *Cluster) stays() bool {
+	return c.usable() || ((c.answersSoon() || c.Untried) && c.Listed && !c.skipped())
+}
 
 func (c *Cluster) usable() bool { return c.Listed && c.Connected && !c.Lacks && !c.skipped() }
 
@@ -167,7 +171,7 @@ func (c *Config) rest(clusters []Cluster, have []string) []string {
 	return rest
 }
 
-// usableNames returns the usable clusters by name. A slow one that was nominated stays.
+// usableNames returns the usable clusters by name. One that may answer soon and was nominated stays.
 func usableNames(clusters []Cluster, before []string) []string {
 	names := []string{}
 	for i := range clusters {

@@ -40,6 +40,26 @@ func TestBusyWithAJob(t *testing.T) {
 	}
 }
 
+// TestUntried: a manager that has just started keeps nominations, and the message of the check, until it knows whether it can connect.
+func TestUntried(t *testing.T) {
+	w := reserved(nominated("w1", "w2"))
+	for name, tc := range map[string]struct {
+		cluster plan.Cluster
+		want    string
+	}{
+		"not tried": {plan.Cluster{Name: "w2", Listed: true, Untried: true, LostSince: t0.Time}, "9:"},
+		"lost":      {plan.Cluster{Name: "w2", Listed: true, LostSince: t0.Time}, "9: status [w1], after 30s"},
+		"unlisted":  {plan.Cluster{Name: "w2", Untried: true, LostSince: t0.Time}, "9: status [w1], after 30s"},
+	} {
+		o := &plan.Observed{
+			Local: w, Check: "mk", Clusters: []plan.Cluster{tc.cluster, up("w1", copyOf(w))}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		}
+		if got := text(o, plan.Decide(config(), o)); got != tc.want {
+			t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
 // TestNoTimeForTheLost: with a timeout of 0 for lost clusters (spec: 40 §3) no Workload is requeued for it.
 func TestNoTimeForTheLost(t *testing.T) {
 	cfg := config()

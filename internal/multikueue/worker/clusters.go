@@ -86,7 +86,7 @@ func (c *clusters) end(ctx context.Context, r *workerCluster, gone bool) (ctrlre
 	was := !r.deleted
 	r.deleted, r.credentials, r.attempts = true, nil, 0
 	r.mu.Unlock()
-	if was {
+	if r.noteTried() || was {
 		c.ClusterChanged(ctx, r.name, false)
 	}
 	if !gone {
@@ -125,7 +125,7 @@ func (c *clusters) refuse(ctx context.Context, r *workerCluster, cluster *kueue.
 	r.mu.Lock()
 	r.credentials, r.attempts, r.next = nil, 0, time.Time{}
 	r.mu.Unlock()
-	if was {
+	if r.noteTried() || was {
 		c.ClusterChanged(ctx, cluster.Name, false)
 	}
 	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, why.reason, why.Error())); err != nil {
@@ -144,6 +144,7 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 		r.mu.Lock()
 		r.attempts, r.next = 1, c.Now().Add(selfAgain)
 		r.mu.Unlock()
+		c.noteFailure(ctx, r)
 		err := c.write(ctx, cluster, active(metav1.ConditionFalse, reasonSelf, "The cluster is the manager itself: a manager cannot be its own worker"))
 		return ctrlreconcile.Result{RequeueAfter: selfAgain}, err
 	}
@@ -151,6 +152,7 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 		err = r.use(made)
 	}
 	if err == nil {
+		r.noteTried()
 		c.tuneGC()
 		ctrl.LoggerFrom(ctx).Info("Connected to a worker cluster", "cluster", cluster.Name)
 		c.ClusterChanged(ctx, cluster.Name, true)
@@ -166,11 +168,19 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 	r.next = c.Now().Add(wait)
 	attempts := fmt.Sprintf("; connection attempts: %d, next connection attempt: %s", r.attempts, r.next.UTC().Format(time.RFC3339))
 	r.mu.Unlock()
+	c.noteFailure(ctx, r)
 	message := lifecycle.Cut(err.Error(), maxMessage-len(attempts)) + attempts
 	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, message)); err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
 	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil
+}
+
+// noteFailure reports a first attempt that has failed: until then the cluster counts as one that may answer soon.
+func (c *clusters) noteFailure(ctx context.Context, r *workerCluster) {
+	if r.noteTried() {
+		c.ClusterChanged(ctx, r.name, false)
+	}
 }
 
 type tried struct {

@@ -97,6 +97,7 @@ type workerCluster struct {
 	connection  *Connection
 	lostSince   time.Time // since when there is no connection
 	firstLost   time.Time // the same across restarts, from the status
+	tried       bool      // an attempt has ended since the manager started, or none can be made
 	attempts    int
 	next        time.Time     // time of the next attempt
 	hangs       chan struct{} // closed when an abandoned attempt ends, nil without one
@@ -212,6 +213,8 @@ type Link struct {
 	Connection *Connection
 	// LostSince is since when it does not answer, FirstLost the same across restarts if that is known.
 	LostSince, FirstLost time.Time
+	// Untried reports that no attempt to connect to it has ended since the manager started.
+	Untried bool
 	// Slow is a connection that exists and only does not answer, nil for none: what its stores show was last seen.
 	Slow *Connection
 }
@@ -244,12 +247,21 @@ func (r *workerCluster) link() Link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.connection == nil {
-		return Link{LostSince: r.lostSince, FirstLost: r.firstLost}
+		return Link{LostSince: r.lostSince, FirstLost: r.firstLost, Untried: !r.tried}
 	}
 	if since := r.connection.stuckSince(); !since.IsZero() {
 		return Link{LostSince: since, Slow: r.connection}
 	}
 	return Link{Connection: r.connection}
+}
+
+// noteTried notes the end of an attempt to connect, and reports whether it is the first one.
+func (r *workerCluster) noteTried() (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = !r.tried
+	r.tried = true
+	return first
 }
 
 // disconnect ends the connection, keeps the time of the loss, and returns whether there was one.

@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,17 @@ func DidYouMean(name string, known []string) string {
 		return "nothing may be written here"
 	}
 	return "known here: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
+}
+
+// OrAll suggests the known name that is nearest to a name, or lists all.
+func OrAll(name string, known []string) string {
+	if near := Nearest(name, known); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(known) == 0 {
+		return "there are none"
+	}
+	return "there are " + strings.Join(known, ", ")
 }
 
 // distance returns the number of single-byte edits and swaps of neighbours between a and b.

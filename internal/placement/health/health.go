@@ -195,7 +195,7 @@ func (r *reconciler) podsOf(ctx context.Context, chain types.NamespacedName) ([]
 // if there is none.
 func (r *reconciler) workload(ctx context.Context, from client.Reader, chain types.NamespacedName) (*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	err := r.client.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{ofSlice: chain.Name})
+	err := r.client.List(ctx, &list, client.InNamespace(chain.Namespace), client.MatchingFields{ofSlice: chain.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing workloads of %s: %w", chain, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -158,7 +159,7 @@ func (r *reconciler) enqueueHost(ctx context.Context, q queue, host string) {
 	}
 }
 
-// ofWorkloads handles Workloads that are assigned to nodes, or were until now.
+// ofWorkloads handles Workloads that are assigned to nodes, or were until now. No write of a finished one concerns its nodes.
 func (r *reconciler) ofWorkloads() handler.EventHandler {
 	enqueue := func(q queue, objects ...client.Object) {
 		for _, o := range objects {
@@ -169,7 +170,11 @@ func (r *reconciler) ofWorkloads() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { enqueue(q, e.ObjectOld, e.ObjectNew) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if w, ok := e.ObjectNew.(*kueue.Workload); !ok || !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+				enqueue(q, e.ObjectOld, e.ObjectNew)
+			}
+		},
 		DeleteFunc: func(context.Context, event.DeleteEvent, queue) {}, // its pods go with its job
 	}
 }

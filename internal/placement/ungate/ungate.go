@@ -166,11 +166,11 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err := r.late.Ready(ctx); err != nil {
 		return err
 	}
-	managed, err := r.gate.IsManaged(ctx, chain.Namespace)
-	if err != nil {
+	pods, err := r.Pods.OfChain(ctx, chain)
+	if err != nil || len(pods) == 0 {
 		return err
 	}
-	pods, err := r.Pods.OfChain(ctx, chain)
+	managed, err := r.gate.IsManaged(ctx, chain.Namespace)
 	if err != nil {
 		return err
 	}

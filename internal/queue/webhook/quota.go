@@ -16,6 +16,7 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
@@ -78,11 +79,11 @@ var backfillField = field.NewPath("metadata", "annotations").Key(berthv1alpha1.B
 
 func validateBackfill(cq *kueue.ClusterQueue) field.ErrorList {
 	value := cq.Annotations[berthv1alpha1.BackfillKey]
-	on, err := convert.Backfill(cq)
+	starts, err := convert.Backfill(cq)
 	if err != nil {
 		return field.ErrorList{field.Invalid(backfillField, value, err.Error())}
 	}
-	if !on {
+	if starts == cycle.NoBackfill {
 		return nil
 	}
 	without := func(set bool, name, why string) field.ErrorList {

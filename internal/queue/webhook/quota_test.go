@@ -190,7 +190,7 @@ func TestQuotaFromNodes(t *testing.T) {
 	}
 }
 
-// TestBackfill: the annotation has one value, and does not go with what makes ends or the order unknown.
+// TestBackfill: the annotation has two values, and does not go with what makes ends or the order unknown.
 func TestBackfill(t *testing.T) {
 	annotated := func(value, more string) string {
 		return `{"metadata":{"annotations":{"berth.dev/backfill":"` + value + `"}},` + queue(more, group(`{"name":"cpu","nominalQuota":"1"}`))[1:]
@@ -201,7 +201,8 @@ func TestBackfill(t *testing.T) {
 		want  []string
 	}{
 		"easy":               {annotated("easy", ""), nil},
-		"not yet":            {annotated("conservative", ""), []string{name}},
+		"conservative":       {annotated("conservative", ""), nil},
+		"of another kind":    {annotated("eager", ""), []string{name}},
 		"empty":              {annotated("", ""), []string{name}},
 		"with checks":        {annotated("easy", `,"admissionChecksStrategy":{"admissionChecks":[{"name":"c"}]}`), []string{name}},
 		"ordered by usage":   {annotated("easy", `,"admissionScope":{"admissionMode":"UsageBasedAdmissionFairSharing"}`), []string{name}},

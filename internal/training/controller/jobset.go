@@ -59,7 +59,7 @@ func (r *reconciler) confirmJobSet(ctx context.Context, obs *observation) error 
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading JobSet %s: %w", obs.job.Name, err)
 	}
-	r.memory.noteMissing(obs.job)
+	r.memory.noteMissing(obs.job, r.o.Now())
 	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.job.Name) // retry
 }
 

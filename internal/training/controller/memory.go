@@ -27,7 +27,7 @@ type known struct {
 	applied  map[string]applied // by kind and name
 	jobset   *appliedJobSet
 	deleted  *deletedJobSet
-	missed   bool // the JobSet was missing once, and no event has reported its deletion
+	missed   time.Time // since when the JobSet is missing, and no event has reported its deletion
 
 	pending       *pendingStatus
 	statusWritten time.Time
@@ -113,19 +113,26 @@ func (m *memory) noteDeleted(jobset *jobsetv1alpha2.JobSet) {
 		return // a newer one exists
 	}
 	delete(k.applied, jobSetID)
-	k.missed = false
+	k.missed = time.Time{}
 	if !recreated {
 		k.deleted = &deletedJobSet{end: plan.End(jobset)}
 	}
 }
 
-// noteMissing remembers that an applied JobSet does not exist. Only the second time counts: until then its deletion event may arrive,
+// eventDelay is how long after a JobSet is gone the event of its deletion may arrive.
+const eventDelay = 5 * time.Second
+
+// noteMissing remembers that an applied JobSet does not exist. It counts as deleted after eventDelay: until then its deletion event may arrive,
 // which has its end.
-func (m *memory) noteMissing(job *trainerv1alpha1.TrainJob) {
+func (m *memory) noteMissing(job *trainerv1alpha1.TrainJob, now time.Time) {
 	m.update(job, func(k *known) {
-		if k.missed = !k.missed; k.missed {
+		if k.missed.IsZero() {
+			k.missed = now
+		}
+		if now.Sub(k.missed) < eventDelay {
 			return
 		}
+		k.missed = time.Time{}
 		delete(k.applied, jobSetID)
 		k.deleted = &deletedJobSet{}
 	})

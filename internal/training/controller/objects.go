@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -51,14 +53,27 @@ func (r *reconciler) applyObjects(ctx context.Context, obs *observation) (*prove
 	if err != nil {
 		return r.provenanceOf(obs), err
 	}
-	if err := r.applyChildren(ctx, obs, objects); err != nil {
-		return r.provenanceOf(obs), err
+	if !runsOtherwise(obs, objects.JobSet) {
+		if err := r.applyChildren(ctx, obs, objects); err != nil {
+			return r.provenanceOf(obs), err
+		}
 	}
 	built, err := r.applyJobSet(ctx, obs, objects.JobSet)
 	if err == nil && built != nil && !plan.IsSuspended(obs.job) && len(objects.ConfigMaps)+len(objects.Secrets) > 0 {
 		built.after = earliest(built.after, r.o.Recheck)
 	}
 	return built, err
+}
+
+// runsOtherwise reports whether the JobSet runs with other numbers of pods than are planned now: another version of the controller has made
+// it, and its ConfigMaps, which have the names of these pods.
+func runsOtherwise(obs *observation, wanted *jobsetv1alpha2.JobSet) bool {
+	if obs.jobset == nil || plan.IsSuspended(obs.job) || ptr.Deref(obs.jobset.Spec.Suspend, false) {
+		return false
+	}
+	return !slices.EqualFunc(plan.PodSetsOf(obs.jobset), plan.PodSetsOf(wanted), func(a, b plan.PodSet) bool {
+		return a.Name == b.Name && a.Replicas == b.Replicas && a.Count == b.Count
+	})
 }
 
 // removeEarlierJobSet deletes the JobSet of an earlier TrainJob of the same name. Any other JobSet of this name is an error.

@@ -243,6 +243,21 @@ func (b *builder) completeJobSet() {
 	}
 }
 
+// PodSetsOf returns the pod sets with which a JobSet runs, in the order of its replicated jobs.
+func PodSetsOf(jobset *jobsetv1alpha2.JobSet) []PodSet {
+	out := make([]PodSet, 0, len(jobset.Spec.ReplicatedJobs))
+	for i := range jobset.Spec.ReplicatedJobs {
+		rj := &jobset.Spec.ReplicatedJobs[i]
+		spec := &rj.Template.Spec
+		count := ptr.Deref(spec.Parallelism, 1)
+		out = append(out, PodSet{
+			Name: rj.Name, Ancestor: rj.Template.Labels[trainerv1alpha1.AncestorStepLabel], Replicas: replicas(rj),
+			Count: min(count, ptr.Deref(spec.Completions, count)), Template: &spec.Template,
+		})
+	}
+	return out
+}
+
 func isAncestor(value string) bool {
 	switch value {
 	case trainerv1alpha1.AncestorTrainer, trainerv1alpha1.AncestorDatasetInitializer, trainerv1alpha1.AncestorModelInitializer:

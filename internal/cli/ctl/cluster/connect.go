@@ -9,9 +9,9 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +23,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // Connection has kubectl's flags for reaching an API server.
@@ -84,7 +85,7 @@ func (c *Connection) load() (cfg *rest.Config, namespace string, err error) {
 	if wanted := c.overrides.CurrentContext; wanted != "" {
 		raw, err := loader.RawConfig()
 		if err == nil && raw.Contexts[wanted] == nil {
-			return nil, "", fmt.Errorf("--context: there is no context %q in %s: %s", wanted, c.source(), OrAll(wanted, names(&raw)))
+			return nil, "", fmt.Errorf("--context: there is no context %q in %s: %s", wanted, c.source(), strict.OrAll(wanted, names(&raw)))
 		}
 	}
 	cfg, err = loader.ClientConfig()
@@ -107,17 +108,6 @@ func (c *Connection) contexts(*cobra.Command, []string, string) ([]string, cobra
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return names(&raw), cobra.ShellCompDirectiveNoFileComp
-}
-
-// OrAll suggests the closest known name, or lists all.
-func OrAll(name string, known []string) string {
-	if near := options.Nearest(name, known); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	if len(known) == 0 {
-		return "there are none"
-	}
-	return "there are " + strings.Join(known, ", ")
 }
 
 // Session is a running command.
@@ -156,6 +146,7 @@ func (c *Connection) Open(cmd *cobra.Command, version string, now func() time.Ti
 		served: map[string]*metav1.APIResourceList{},
 	}
 	ctx := cmd.Context()
+	log.SetLogger(logr.Discard()) // errors are returned; without a logger it prints a warning and a stack after half a minute
 	cfg.UserAgent = "berth/" + version
 	cfg.QPS = -1
 	cfg.WarningHandler = rest.NewWarningWriter(s.Errs, rest.WarningWriterOptions{Deduplicate: true})

@@ -45,9 +45,7 @@ func NewYard(blocks, racks, hosts, used int, gates ...func(*topology.Gates)) *Ya
 	y.Key = y.Ledger.Extend(y.Dimension())
 	y.Queue = y.Ledger.Quota.Add("queue", false)
 	y.Ledger.Quota.Recompute()
-	y.SetTree(Flavor, topology.Tree{
-		Topology: "yard", Levels: []string{Block, Rack, topology.Hostname}, NodeLabels: map[string]string{"pool": Flavor},
-	})
+	y.SetTree(Flavor, tree())
 	for i := range blocks * racks * hosts {
 		block, rack, name := i/hosts/racks, i/hosts%racks, fmt.Sprintf("host-%06d", i)
 		n := topology.Node{
@@ -68,6 +66,21 @@ func NewYard(blocks, racks, hosts, used int, gates ...func(*topology.Gates)) *Ya
 		}
 	}
 	return y
+}
+
+func tree() topology.Tree {
+	return topology.Tree{Topology: "yard", Levels: []string{Block, Rack, topology.Hostname}, NodeLabels: map[string]string{"pool": Flavor}}
+}
+
+// Copy returns a new Space with the same nodes, none of them in use.
+func (y *Yard) Copy() *topology.Space {
+	s := topology.New(resource.NewTable(), topology.DefaultGates())
+	s.Reserve(len(y.Nodes))
+	for i := range y.Nodes {
+		s.SetNode(y.Nodes[i])
+	}
+	s.SetTree(Flavor, tree())
+	return s
 }
 
 func (y *Yard) usage(p *topology.Placement, gpus resource.Amount) ledger.Usage {

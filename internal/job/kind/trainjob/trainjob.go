@@ -21,6 +21,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -73,6 +74,7 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 	}.Descriptor()
 	d.Listing = plan.Listing{Workers: 5, Rules: []rbacv1.PolicyRule{
 		plan.Allow("", []string{"configmaps"}, "get"),
+		plan.Allow(jobsetv1alpha2.GroupVersion.Group, []string{jobsetv1alpha2.ResourceJobSets}, "get", "list", "watch"),
 		plan.Allow(trainerv1alpha1.GroupVersion.Group, []string{"clustertrainingruntimes", "trainingruntimes"}, "get", "list", "watch"),
 	}}
 	d.Refers = k.refers
@@ -81,7 +83,8 @@ func Descriptor(cfg *trainingplan.Config) *plan.Descriptor {
 	d.Stops = &plan.Stops{Next: stop, Begun: func(o plan.Object) bool { return isSuspended(view.Of(o)) && isPatched(view.Of(o)) }}
 	d.Start = k.start
 	d.Restore = func(o plan.Object, _ []kueue.PodSet) bool { return emptyPatch(view.Of(o)) }
-	d.StartErrors = &plan.StartErrors{
+	d.Planned = &plan.Planned{
+		Runs:    runs,
 		Refused: func(err error) bool { return apierrors.IsForbidden(err) && patch.IsFinal(err.Error()) },
 		Passes:  func(err error) bool { return apierrors.IsForbidden(err) && patch.IsPassing(err.Error()) },
 	}
@@ -141,7 +144,17 @@ func (k kind) refers(o plan.Object) []plan.Reference {
 	if ref, ok := runtimeRef(job); ok {
 		refs = append(refs, ref)
 	}
+	if mayRun(o) {
+		refs = append(refs, jobSetRef(o))
+	}
 	return refs
+}
+
+// mayRun reports whether the JobSet of a TrainJob may run.
+func mayRun(o plan.Object) bool { return !isSuspended(view.Of(o)) || isActive(view.Of(o)) }
+
+func jobSetRef(o plan.Object) plan.Reference {
+	return plan.Reference{GVK: jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet), Name: o.GetName()}
 }
 
 func (k kind) recorded(job *trainerv1alpha1.TrainJob) *trainingplan.Runtime {
@@ -243,6 +256,28 @@ func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 	if err != nil {
 		return nil, err
 	}
+	return workloadSets(sets, in), nil
+}
+
+// runningSets are the pod sets of the JobSet of a TrainJob that runs, or is being stopped. A JobSet that runs is not changed, also if
+// another version of the controller has planned it.
+func runningSets(o plan.Object, in *plan.Setting) []trainingplan.PodSet {
+	found, ok := in.Objects[jobSetRef(o)]
+	if !ok || !mayRun(o) || !metav1.IsControlledBy(found, o) {
+		return nil
+	}
+	var jobset jobsetv1alpha2.JobSet
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(found).Object, &jobset); err != nil {
+		return nil
+	}
+	return trainingplan.PodSetsOf(&jobset)
+}
+
+func runs(o plan.Object, in *plan.Setting) []kueue.PodSet {
+	return workloadSets(runningSets(o, in), in)
+}
+
+func workloadSets(sets []trainingplan.PodSet, in *plan.Setting) []kueue.PodSet {
 	out := make([]kueue.PodSet, 0, len(sets))
 	for _, s := range sets {
 		template := *s.Template.DeepCopy()
@@ -252,7 +287,7 @@ func (k kind) podSets(o plan.Object, in *plan.Setting) ([]kueue.PodSet, error) {
 			TopologyRequest: in.TopologyRequest(&template.ObjectMeta, ranks),
 		})
 	}
-	return out, nil
+	return out
 }
 
 // patchEntry returns Berth's runtime patch, or adds an empty one.
@@ -369,9 +404,12 @@ func (k kind) podsReady(o plan.Object, in *plan.Setting) bool {
 }
 
 func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePod {
-	sets, err := k.plannedSets(o, in)
-	if err != nil {
-		return nil
+	sets := runningSets(o, in)
+	if sets == nil {
+		var err error
+		if sets, err = k.plannedSets(o, in); err != nil {
+			return nil
+		}
 	}
 	var out []kueue.ReclaimablePod
 	for _, set := range sets {

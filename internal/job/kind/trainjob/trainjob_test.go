@@ -78,6 +78,50 @@ var info = plan.PodSetInfo{
 	Tolerations: []corev1.Toleration{{Key: "T2", Operator: corev1.TolerationOpExists}},
 }
 
+// TestRuns: a TrainJob runs with the pod sets of its own JobSet, whichever version planned that.
+func TestRuns(t *testing.T) {
+	const jobSet = `
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: lark
+  namespace: lab
+  ownerReferences: [{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, name: lark, uid: u1, controller: true}]
+spec:
+  replicatedJobs:
+  - {name: node, replicas: 2, template: {spec: {parallelism: 3, completions: 3, template: {spec: {containers: [{name: node, image: x}]}}}}}
+  - {name: launcher, template: {spec: {template: {spec: {containers: [{name: node, image: z}]}}}}}
+`
+	active := `
+status: {jobsStatus: [{name: node, active: 1}]}
+`
+	for name, test := range map[string]struct{ job, jobSet, want string }{
+		"runs":                 {strings.Replace(job, "suspend: true", "suspend: false", 1), jobSet, "node 6 x, launcher 1 z"},
+		"is being stopped":     {job + active, jobSet, "node 6 x, launcher 1 z"},
+		"is suspended":         {job, jobSet, ""},
+		"has none":             {strings.Replace(job, "suspend: true", "suspend: false", 1), "", ""},
+		"is of an earlier one": {strings.Replace(job, "suspend: true", "suspend: false", 1), strings.Replace(jobSet, "u1", "u0", 1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := trainjob.Descriptor(trainingplan.DefaultConfig())
+			o := parse(t, test.job)
+			in := setting(t, d, o, "a")
+			for _, ref := range d.Refers(o) {
+				if ref.GVK.Kind == "JobSet" && ref.Name == "lark" && test.jobSet != "" {
+					in.Objects[ref] = parse(t, test.jobSet)
+				}
+			}
+			var got []string
+			for _, set := range d.Planned.Runs(o, in) {
+				got = append(got, fmt.Sprint(set.Name, " ", set.Count, " ", set.Template.Spec.Containers[0].Image))
+			}
+			if is := strings.Join(got, ", "); is != test.want {
+				t.Errorf("got %q, want %q", is, test.want)
+			}
+		})
+	}
+}
+
 func TestStartAndStop(t *testing.T) {
 	d := trainjob.Descriptor(trainingplan.DefaultConfig())
 	before := parse(t, job)
@@ -242,13 +286,13 @@ func TestRefused(t *testing.T) {
 		if tt.err == nil {
 			t.Fatalf("%s: nothing is refused", name)
 		}
-		if got := d.StartErrors.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
+		if got := d.Planned.Refused(apierrors.NewForbidden(jobs, "lark", tt.err)); got != tt.want {
 			t.Errorf("%s: %v, for %v", name, got, tt.err)
 		}
-		if passes := name == "while it runs"; d.StartErrors.Passes(apierrors.NewForbidden(jobs, "lark", tt.err)) != passes {
+		if passes := name == "while it runs"; d.Planned.Passes(apierrors.NewForbidden(jobs, "lark", tt.err)) != passes {
 			t.Errorf("%s: passes %v", name, !passes)
 		}
-		if d.StartErrors.Refused(tt.err) {
+		if d.Planned.Refused(tt.err) {
 			t.Errorf("%s: for good, and not refused", name)
 		}
 	}

@@ -654,6 +654,39 @@ func (s *scene) start() {
 	s.set(s.decide().Job)
 }
 
+// TestRunsAsPlannedElsewhere: another version of the controller has planned the pods of a running job, so that PodSets differ from its
+// Workload. The job is stopped only if its Workload does not hold quota for the pods with which it runs.
+func TestRunsAsPlannedElsewhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*scene, []kueue.PodSet)
+		want   job.Verb
+	}{
+		"as it is planned":    {func(s *scene, _ []kueue.PodSet) { s.d.Planned = nil }, job.PatchJob},
+		"as it runs":          {func(*scene, []kueue.PodSet) {}, job.Nothing},
+		"with other commands": {func(_ *scene, runs []kueue.PodSet) { runs[0].Template.Spec.Containers[0].Command = []string{"x"} }, job.Nothing},
+		"with more pods":      {func(_ *scene, runs []kueue.PodSet) { runs[0].Count++ }, job.PatchJob},
+		"with more cpus": {func(_ *scene, runs []kueue.PodSet) {
+			runs[0].Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("2")}
+		}, job.PatchJob},
+		"it does not run": {func(s *scene, _ []kueue.PodSet) {
+			s.d.Planned.Runs = func(job.Object, *job.Setting) []kueue.PodSet { return nil }
+		}, job.PatchJob},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			w := s.running()
+			s.job.Spec.Template.Spec.Containers[0].Env = nil // the plan differs
+			runs := []kueue.PodSet{*w.Spec.PodSets[0].DeepCopy()}
+			s.d.Planned = &job.Planned{Runs: func(job.Object, *job.Setting) []kueue.PodSet { return runs }}
+			test.change(s, runs)
+			a := s.decide()
+			if a.Verb != test.want || (a.Verb == job.PatchJob && !*a.Job.(*batchv1.Job).Spec.Suspend) {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+}
+
 func TestPartialAdmission(t *testing.T) {
 	s := newScene()
 	s.job.Annotations[kueue.JobMinParallelismAnnotation] = "2"

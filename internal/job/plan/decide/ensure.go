@@ -69,7 +69,7 @@ func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*
 			continue
 		}
 		ended := s.finished && lifecycle.IsFinished(w) // nothing to synchronize
-		if match == nil && (ended || (!s.hasLeft(w) && equivalent(s.cfg, s.job, podSets, s.suspended, false, w, s.o.Flavors))) {
+		if match == nil && (ended || (!s.hasLeft(w) && s.represents(w, podSets, false))) {
 			match = w
 			continue
 		}
@@ -165,7 +165,7 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	if lifecycle.IsFinished(w) {
 		return s.outlive(w)
 	}
-	if s.finished || s.isSized(w, podSets) || equivalent(s.cfg, s.job, podSets, s.suspended, true, w, s.o.Flavors) {
+	if s.finished || s.isSized(w, podSets) || s.represents(w, podSets, true) {
 		return w, nil
 	}
 	next := w.DeepCopy()

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // equivalent reports whether the Workload still describes the job, whose pod sets are given. While quota is reserved the job may
@@ -31,6 +32,23 @@ func equivalent(c *job.Config, o job.Object, podSets []kueue.PodSet, suspended, 
 		}
 	}
 	return podset.SameSets(podSets, w.Spec.PodSets, lifecycle.IsAdmitted(w), suspended && !reserved && !prebuilt)
+}
+
+// represents reports whether the Workload describes the job: as it is planned, or as it runs.
+func (s *decider) represents(w *kueue.Workload, podSets []kueue.PodSet, prebuilt bool) bool {
+	return equivalent(s.cfg, s.job, podSets, s.suspended, prebuilt, w, s.o.Flavors) || s.holdsQuotaOfRun(w)
+}
+
+// holdsQuotaOfRun reports whether the Workload holds quota for the pods with which the job runs, or ended a moment ago. Only their numbers and requests count: no
+// other field of a running job is a reason to stop it.
+func (s *decider) holdsQuotaOfRun(w *kueue.Workload) bool {
+	if s.d.Planned == nil || s.suspended || !lifecycle.IsReserved(w) || !same(maximumExecutionTime(s.job), w.Spec.MaximumExecutionTimeSeconds) {
+		return false
+	}
+	runs := s.d.Planned.Runs(s.job, s.in)
+	return len(runs) > 0 && slices.EqualFunc(runs, w.Spec.PodSets, func(a, b kueue.PodSet) bool {
+		return a.Name == b.Name && a.Count == b.Count && chain.SameShape(a, b)
+	})
 }
 
 // withAdmission returns the pod sets of the Workload with the values of its admission.

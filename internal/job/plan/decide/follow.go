@@ -11,7 +11,7 @@ import (
 
 // follow (step 4) stops a child while the Workload of its ancestor is not admitted. Its parent starts it again (spec: 30 §4.5).
 func (s *decider) follow() job.Action {
-	if s.finished || s.suspended || s.stopping() || s.d.IsGatedBy(s.o.Verdict.Ancestor) {
+	if !s.mayRun() || s.d.IsGatedBy(s.o.Verdict.Ancestor) {
 		return job.Action{}
 	}
 	newest := newestUnfinished(s.o.AncestorWorkloads)

@@ -28,6 +28,10 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 		return nil, a, true
 	}
 	live := chain.Live(own)
+	kept := chain.Normalise(live)
+	if w = s.toStop(&kept); w != nil {
+		return w, nil, true
+	}
 	if w, a = s.pastSlices(own, len(live) > 0); w != nil || a != nil {
 		return w, a, true
 	}
@@ -37,7 +41,6 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	if w, a = s.deletedSlice(live); w != nil || a != nil {
 		return w, a, true
 	}
-	kept := chain.Normalise(live)
 	if len(kept.Over) > 0 {
 		return nil, s.endSlice(&kept.Over[0]), true
 	}
@@ -54,6 +57,18 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	a, ok = s.resize(w, podSets)
 	return w, a, ok
 }
+
+// toStop returns the evicted slice by which the job runs, nil for none. The job is stopped before other slices are ended: as long as it runs,
+// children are suspended, and resumed by their parents.
+func (s *decider) toStop(kept *chain.Kept) *kueue.Workload {
+	if w := kept.Selected; w != nil && w == kept.Head && lifecycle.IsEvicted(w) && s.mayRun() {
+		return w
+	}
+	return nil
+}
+
+// mayRun reports whether no write has begun to stop the job yet.
+func (s *decider) mayRun() bool { return !s.finished && !s.suspended && !s.stopping() }
 
 // outgrown finishes a replacing slice that cannot be adapted to the job's new size: it holds quota and would have to grow, or only
 // a user can reactivate it. Another slice replaces it.

@@ -82,9 +82,13 @@ func (e *elastic) step() bool {
 	return true
 }
 
-// judge holds a decision to what must never be done: to stop a job by whose slice pods may run, or to end that slice before
-// another is admitted in its place.
+// judge holds a decision to what must never be done: to stop a job by whose slice pods may run, to end that slice before another is
+// admitted in its place, or to let a job run on that is evicted.
 func (e *elastic) judge(a job.Action) {
+	kept := chain.Normalise(e.live())
+	if h := kept.Selected; h != nil && h == kept.Head && lifecycle.IsEvicted(h) && e.running() && a.Workload != nil && a.Workload.UID != h.UID {
+		panic("a job is evicted, and another slice is written before it is stopped: " + strings.Join(append(e.log, e.describe()...), "\n"))
+	}
 	w := chain.Granting(e.live())
 	if w == nil || w.DeletionTimestamp != nil || e.d.IsStopping(e.job) {
 		return

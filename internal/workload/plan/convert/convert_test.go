@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -226,14 +227,17 @@ func TestQueue(t *testing.T) {
 
 // TestQueueBackfill: a value that the webhook has not refused closes the queue, or ends the command that read it.
 func TestQueueBackfill(t *testing.T) {
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"berth.dev/backfill": "easy"}}}
-	if def, err := Queue(cq, nil); err != nil || !def.Backfill {
-		t.Errorf("easy: %v, %v", def.Backfill, err)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+	for _, value := range []cycle.Backfill{cycle.Easy, cycle.Conservative} {
+		cq.Annotations["berth.dev/backfill"] = string(value)
+		if def, err := Queue(cq, nil); err != nil || def.Backfill != value {
+			t.Errorf("%s: %q, %v", value, def.Backfill, err)
+		}
 	}
-	cq.Annotations["berth.dev/backfill"] = "conservative"
-	const want = `metadata.annotations[berth.dev/backfill]: must be "easy"; leave the annotation out for none`
+	cq.Annotations["berth.dev/backfill"] = "eager"
+	const want = `metadata.annotations[berth.dev/backfill]: must be easy or conservative; leave the annotation out for none`
 	if _, err := Queue(cq, nil); err == nil || err.Error() != want {
-		t.Errorf("conservative: %v, want %s", err, want)
+		t.Errorf("another value: %v, want %s", err, want)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
@@ -114,15 +115,13 @@ func StoppedBy(p kueue.StopPolicy) string {
 	return "(stopPolicy " + string(p) + ")"
 }
 
-// Backfill reports whether a ClusterQueue reserves starts by its annotation. The error says which values there are; the caller names the field.
-func Backfill(cq *kueue.ClusterQueue) (bool, error) {
-	switch value, has := cq.Annotations[berthv1alpha1.BackfillKey]; {
-	case !has:
-		return false, nil
-	case value == berthv1alpha1.BackfillEasy:
-		return true, nil
+// Backfill returns which starts a ClusterQueue reserves by its annotation. The error lists the values; the caller names the field.
+func Backfill(cq *kueue.ClusterQueue) (cycle.Backfill, error) {
+	value, has := cq.Annotations[berthv1alpha1.BackfillKey]
+	if has && !slices.Contains(berthv1alpha1.Backfills, value) {
+		return cycle.NoBackfill, fmt.Errorf("must be %s; leave the annotation out for none", strings.Join(berthv1alpha1.Backfills, " or "))
 	}
-	return false, fmt.Errorf("must be %q; leave the annotation out for none", berthv1alpha1.BackfillEasy)
+	return cycle.Backfill(value), nil
 }
 
 // Queue converts a ClusterQueue. Problems close it. An error names the field.

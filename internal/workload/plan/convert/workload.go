@@ -59,7 +59,7 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	def := state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, LocalQueue: string(w.Spec.QueueName),
 		Version: version(w.ResourceVersion), Generation: w.Generation, Created: workload.Instant(w.CreationTimestamp.UnixNano()),
-		Since: since, Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: gated(w),
+		Since: since, Queueable: lifecycle.MayQueue(w, r.Gated), Resting: resting(w), Problem: problem(w), Gated: len(lifecycle.ClosedGates(w)) > 0,
 		MinRun: r.minRun(w), Priority: priority, Told: apimeta.IsStatusConditionFalse(w.Status.Conditions, kueue.WorkloadQuotaReserved),
 	}
 	if r.Slices {
@@ -166,20 +166,6 @@ func problem(w *kueue.Workload) *workload.Problem {
 		}
 	}
 	return nil
-}
-
-// gated reports whether a preemption gate is closed, or has no position yet.
-// spec: 20 §4.14.
-func gated(w *kueue.Workload) bool {
-	for _, g := range w.Spec.PreemptionGates {
-		open := func(s kueue.PreemptionGateState) bool {
-			return s.Name == g.Name && s.Position == kueue.PreemptionGateOpen
-		}
-		if !slices.ContainsFunc(w.Status.PreemptionGates, open) {
-			return true
-		}
-	}
-	return false
 }
 
 // reserve adds the quota that the workload holds. A written reservation counts, regardless of its

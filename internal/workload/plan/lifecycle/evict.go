@@ -28,14 +28,6 @@ func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now met
 	return true
 }
 
-func closeGates(w *kueue.Workload, now metav1.Time) {
-	for i := range w.Status.PreemptionGates {
-		if g := &w.Status.PreemptionGates[i]; g.Position != kueue.PreemptionGateClosed {
-			g.Position, g.LastTransitionTime = kueue.PreemptionGateClosed, now
-		}
-	}
-}
-
 // Preempt evicts the Workload to make room for another one. The reason names the rule that allowed it, such as
 // InClusterQueue.
 func (m Machine) Preempt(w *kueue.Workload, reason, message string, now metav1.Time) bool {

@@ -8,10 +8,13 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
+// MultiKueuePrefix begins the names of Berth's own annotations and conditions of MultiKueue. They belong to one object, and are copied to no other.
+const MultiKueuePrefix = "multikueue.berth.dev/"
+
 // RunsRemotelyCondition reports whether pods of the Workload may run on a worker cluster although the status of its job does not show it. While
 // it is True the Workload keeps its quota, evicted or not (spec: 40 §4.7). It is a condition, and no annotation, so that one write reports
 // the admission by a worker and this condition, and so that an eviction, which resets all other state, keeps it.
-const RunsRemotelyCondition = "multikueue.berth.dev/RunsRemotely"
+const RunsRemotelyCondition = MultiKueuePrefix + "RunsRemotely"
 
 // Reasons of RunsRemotely.
 const (

@@ -220,21 +220,6 @@ func (m Machine) PendingReason(reason string) string {
 	return reason
 }
 
-// UnblockFromPreemptionGates removes the condition when no gate is closed any more, and reports whether it did (spec: 20 §5.1).
-func (m Machine) UnblockFromPreemptionGates(w *kueue.Workload) bool {
-	closed := func(g kueue.PreemptionGateState) bool { return g.Position == kueue.PreemptionGateClosed }
-	return isTrue(w, kueue.WorkloadBlockedOnPreemptionGates) && !slices.ContainsFunc(w.Status.PreemptionGates, closed) &&
-		remove(w, kueue.WorkloadBlockedOnPreemptionGates)
-}
-
-// BlockOnPreemptionGates records that only a closed gate keeps the Workload from preempting others.
-func (m Machine) BlockOnPreemptionGates(w *kueue.Workload, message string, now metav1.Time) bool {
-	if IsFinished(w) {
-		return false
-	}
-	return set(w, kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.ReasonPreemptionGated, message, now)
-}
-
 // PodsReady records whether the pods of the job are ready. The reason follows from the previous one. The same status
 // and reason are no change, regardless of the message (spec: 30 §4.8).
 func (m Machine) PodsReady(w *kueue.Workload, ready bool, now metav1.Time) bool {

@@ -81,20 +81,3 @@ func (m Machine) FollowPlaces(parent, variant *kueue.Workload, now metav1.Time) 
 func samePlaces(a, b kueue.PodSetAssignment) bool {
 	return a.Name == b.Name && equality.Semantic.DeepEqual(a.TopologyAssignment, b.TopologyAssignment)
 }
-
-// OpenGate opens a preemption gate (spec: 20 §4.14).
-func (m Machine) OpenGate(w *kueue.Workload, name string, now metav1.Time) bool {
-	for i := range w.Status.PreemptionGates {
-		if g := &w.Status.PreemptionGates[i]; g.Name == name {
-			if g.Position == kueue.PreemptionGateOpen {
-				return false
-			}
-			g.Position, g.LastTransitionTime = kueue.PreemptionGateOpen, now
-			m.UnblockFromPreemptionGates(w)
-			return true
-		}
-	}
-	w.Status.PreemptionGates = append(w.Status.PreemptionGates, kueue.PreemptionGateState{Name: name, Position: kueue.PreemptionGateOpen, LastTransitionTime: now})
-	m.UnblockFromPreemptionGates(w)
-	return true
-}

@@ -41,7 +41,7 @@ func (c *Config) Next(o *Observed) Step {
 	d.runsOn, d.admitted = RunsOn(d.parent, d.variants), d.findAdmitted()
 	for _, rule := range []func() *Step{
 		d.finish, d.become, d.stop, d.takeAlong, d.release, d.cleanUp, d.replace, d.follow, d.activate, d.admit, d.start, d.create, d.giveUp,
-		d.requeue, d.ungate,
+		d.requeue, d.followGates, d.block, d.ungate,
 	} {
 		if step := rule(); step != nil {
 			return *step
@@ -292,7 +292,7 @@ func (d *decider) activate() *Step {
 				step.Events = []Event{{v, "DeactivatedVariant", d.whyInactive()}}
 			}
 		}
-		if d.copyPriority(next) {
+		if d.copyPriority(next) || copyGates(next, d.parent) {
 			step.Workload = next
 		}
 		if step.Workload != nil {
@@ -465,7 +465,39 @@ func (d *decider) requeue() *Step {
 	return nil
 }
 
-// ungate opens the preemption gate of the preferred variant that only its gate keeps from preempting others, some time after the last
+// followGates opens the gates of the parent at its variants, which preempt in its place, and closes them again: a manager of MultiKueue
+// knows the parent only (spec: 20 §4.14, 40 §4.10).
+func (d *decider) followGates() *Step {
+	for _, v := range d.variants {
+		if lifecycle.IsReserved(v) || lifecycle.IsFinished(v) {
+			continue
+		}
+		if step := d.status(v, false, func(next *kueue.Workload) bool { return d.Machine.FollowGates(next, d.parent, d.o.Now) }); step != nil {
+			return step
+		}
+	}
+	return nil
+}
+
+// block records at a parent with a closed gate that it keeps a variant from preempting others: the owner of the gate waits for that.
+func (d *decider) block() *Step {
+	if lifecycle.IsReserved(d.parent) || lifecycle.IsBlocked(d.parent) || len(lifecycle.ClosedGates(d.parent)) == 0 || d.isOut() {
+		return nil
+	}
+	at := slices.IndexFunc(d.variants, func(v *kueue.Workload) bool {
+		return lifecycle.IsActive(v) && !lifecycle.IsReserved(v) && lifecycle.IsBlocked(v)
+	})
+	if at < 0 {
+		return nil
+	}
+	v := d.variants[at]
+	note := fmt.Sprintf("Variant %s: %s", v.Name, lifecycle.Condition(v, kueue.WorkloadBlockedOnPreemptionGates).Message)
+	return d.status(d.parent, true, func(next *kueue.Workload) bool { return d.Machine.BlockOnPreemptionGates(next, note, d.o.Now) })
+}
+
+func isForeign(gate string) bool { return gate != kueue.ConcurrentAdmissionPreemptionGate }
+
+// ungate opens the preemption gate of the preferred variant that only this gate keeps from preempting others, some time after the last
 // opening. A better one that was never evaluated comes first.
 func (d *decider) ungate() *Step {
 	for _, v := range d.variants {
@@ -476,7 +508,7 @@ func (d *decider) ungate() *Step {
 			continue
 		case lifecycle.Condition(v, kueue.WorkloadQuotaReserved) == nil:
 			return nil
-		case isOpen(v) || !apimeta.IsStatusConditionTrue(v.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates):
+		case isOpen(v) || !lifecycle.IsBlocked(v) || slices.ContainsFunc(lifecycle.ClosedGates(v), isForeign):
 			continue
 		}
 		if last := d.lastOpening(); !last.IsZero() && last.Add(Spacing).After(d.o.Now.Time) {
@@ -510,12 +542,7 @@ func isOpen(v *kueue.Workload) bool {
 }
 
 func gateOf(v *kueue.Workload) *kueue.PreemptionGateState {
-	for i := range v.Status.PreemptionGates {
-		if g := &v.Status.PreemptionGates[i]; g.Name == kueue.ConcurrentAdmissionPreemptionGate {
-			return g
-		}
-	}
-	return nil
+	return lifecycle.GateOf(v, kueue.ConcurrentAdmissionPreemptionGate)
 }
 
 // String names the step, for logs and tests.

@@ -127,6 +127,8 @@ func (w *world) runs() string {
 func TestBecomesAParent(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
 	w.o.Parent.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "x"}}
+	w.o.Parent.Labels[kueue.MultiKueueOriginLabel] = "hub"
+	w.o.Parent.Annotations = map[string]string{lifecycle.MultiKueuePrefix + "origin-uid": "1", "note": "y"}
 	steps := w.makeSteps(t, config)
 	a := w.variant("a")
 	want := []string{"patch p", "create " + a.Name + " CreatedVariant", "create " + w.variant("b").Name + " CreatedVariant"}
@@ -136,6 +138,9 @@ func TestBecomesAParent(t *testing.T) {
 	if !lifecycle.IsParent(w.o.Parent) || lifecycle.IsParent(a) || lifecycle.VariantOf(a) != "parent" || a.Labels["team"] != "x" ||
 		lifecycle.VariantRank(w.variant("b")) != 1 || a.Spec.PodSets[0].MinCount != nil || len(a.Spec.PreemptionGates) != 2 {
 		t.Errorf("the variant is %+v", a)
+	}
+	if _, mine := a.Annotations[lifecycle.MultiKueuePrefix+"origin-uid"]; mine || a.Labels[kueue.MultiKueueOriginLabel] != "" || a.Annotations["note"] != "y" {
+		t.Errorf("it passes for what a manager of MultiKueue made: labels %v, annotations %v", a.Labels, a.Annotations)
 	}
 	off := config
 	off.On = false
@@ -350,6 +355,56 @@ func TestGates(t *testing.T) {
 	if steps := w.makeSteps(t, config); len(steps) != 1 || steps[0] != "status "+w.variant("b").Name+" PreemptionUngatedVariant" {
 		t.Errorf("steps %q", steps)
 	}
+}
+
+// TestGatesOfTheParent blocks variants by a gate whose owner knows the parent only, such as a manager of MultiKueue.
+func TestGatesOfTheParent(t *testing.T) {
+	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+	gate := []kueue.PreemptionGate{{Name: kueue.MultiKueuePreemptionGate}}
+	w.o.Parent.Spec.PreemptionGates = gate
+	w.makeSteps(t, config)
+	position := func(v *kueue.Workload) kueue.PreemptionGatePosition {
+		if g := lifecycle.GateOf(v, gate[0].Name); g != nil {
+			return g.Position
+		}
+		return kueue.PreemptionGateClosed
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		if steps := w.makeSteps(t, config); !slices.Equal(steps, want) {
+			t.Errorf("%s: steps %q, want %q", when, steps, want)
+		}
+	}
+	a, b := w.variant("a").Name, w.variant("b").Name
+
+	w.gate("a")
+	w.gate("b")
+	expect("its gate is closed", "status p")
+	if c := lifecycle.Condition(w.o.Parent, kueue.WorkloadBlockedOnPreemptionGates); !lifecycle.IsBlocked(w.o.Parent) || c.Message != "Variant "+a+": gated" {
+		t.Errorf("the parent says %+v", c)
+	}
+	machine.OpenGate(w.o.Parent, gate[0].Name, w.o.Now)
+	expect("it is opened", "status "+a, "status "+b, "status "+a+" PreemptionUngatedVariant")
+	if lifecycle.IsBlocked(w.o.Parent) || lifecycle.IsBlocked(w.variant("a")) || !lifecycle.IsBlocked(w.variant("b")) {
+		t.Errorf("blocked: the parent %t, a %t, b %t; only b is", lifecycle.IsBlocked(w.o.Parent), lifecycle.IsBlocked(w.variant("a")), lifecycle.IsBlocked(w.variant("b")))
+	}
+
+	w.reserve("a") // which closes the gates
+	w.makeSteps(t, config)
+	if w.runs() != "a" {
+		t.Fatalf("runs on %q", w.runs())
+	}
+	for _, v := range append([]*kueue.Workload{w.o.Parent}, w.o.Variants...) {
+		if position(v) != kueue.PreemptionGateClosed {
+			t.Errorf("once it runs, the gate of %s is %s", v.Name, position(v))
+		}
+	}
+
+	w.o.Now = metav1.NewTime(t0.Add(time.Hour))
+	machine.OpenGate(w.variant("b"), gate[0].Name, w.o.Now)
+	expect("another client opened the gate of one variant")
+	w.o.Parent.Spec.PreemptionGates = nil
+	expect("the parent has no gate any more", "patch "+a, "patch "+b)
 }
 
 // TestSchedules lets an engine, checks, a job, users and a manager that is interrupted between any two writes act in a random order. Never are

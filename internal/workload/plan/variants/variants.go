@@ -201,7 +201,7 @@ func flavors(cq *kueue.ClusterQueue) []kueue.ResourceFlavorReference {
 }
 
 // compose returns the variant of a flavor. Its labels and annotations are copies, but for the ones that make a parent, keep it out of
-// its queue, or are the state of tools.
+// its queue, make it what a manager of MultiKueue has sent here, or are the state of tools.
 func compose(parent *kueue.Workload, flavor kueue.ResourceFlavorReference, rank int) *kueue.Workload {
 	v := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
@@ -211,20 +211,30 @@ func compose(parent *kueue.Workload, flavor kueue.ResourceFlavorReference, rank 
 		Spec: *parent.Spec.DeepCopy(),
 	}
 	delete(v.Labels, kueue.ConcurrentAdmissionParentLabel)
+	delete(v.Labels, kueue.MultiKueueOriginLabel) // the manager deletes what has it, and is no Workload of its own
+	maps.DeleteFunc(v.Annotations, func(key, _ string) bool { return strings.HasPrefix(key, lifecycle.MultiKueuePrefix) })
 	for _, key := range []string{kueue.AdmissionGatedByAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
 		delete(v.Annotations, key)
 	}
 	metav1.SetMetaDataAnnotation(&v.ObjectMeta, kueue.AllowedResourceFlavorsAnnotation, string(flavor))
 	metav1.SetMetaDataAnnotation(&v.ObjectMeta, lifecycle.VariantRankAnnotation, strconv.Itoa(rank))
 	v.Spec.Active = nil
-	gate := kueue.PreemptionGate{Name: kueue.ConcurrentAdmissionPreemptionGate}
-	if !slices.Contains(v.Spec.PreemptionGates, gate) {
-		v.Spec.PreemptionGates = append(v.Spec.PreemptionGates, gate)
-	}
+	copyGates(v, parent)
 	for i := range v.Spec.PodSets {
 		v.Spec.PodSets[i].MinCount = nil // no partial admission (spec: 20 §4.10)
 	}
 	return v
+}
+
+// copyGates gives a variant the preemption gates of its parent and its own, and reports whether it had others.
+func copyGates(v, parent *kueue.Workload) (changed bool) {
+	want := slices.Clone(parent.Spec.PreemptionGates)
+	if own := (kueue.PreemptionGate{Name: kueue.ConcurrentAdmissionPreemptionGate}); !slices.Contains(want, own) {
+		want = append(want, own)
+	}
+	changed = !slices.Equal(v.Spec.PreemptionGates, want)
+	v.Spec.PreemptionGates = want
+	return changed
 }
 
 // isCurrent reports whether a variant is for the same pods in the same queue as one made now.

@@ -1,6 +1,8 @@
-package whatif
+package change
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -8,34 +10,42 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/foresight/offline"
+	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/placement/plan/nodequota"
 	"github.com/berth-project/berth/internal/state"
 )
 
-// drain appends the events of --drain: the nodes take no pods, and Workloads that are placed on them lose them as when nodes fail. One
+// drain appends the events of drained nodes: they take no pods, and Workloads that are placed on them lose them as when nodes fail. One
 // failed node of a Workload is replaced, with two it is evicted. spec: 20 §4.9.
 func (e *edit) drain(events []state.Event) ([]state.Event, error) {
-	if len(e.c.drains) == 0 {
+	if len(e.change.Drains) == 0 {
 		return events, nil
 	}
-	from := e.b.state.Checkpoint().Snapshot()
+	from := e.b.State.Checkpoint().Snapshot()
 	nodes, flavors := placesAfter(from, events)
 	hosts := map[string]string{} // the names of the drained nodes by their hostnames
-	for _, name := range e.c.drains {
+	var failed Mistakes
+	for i, name := range e.change.Drains {
 		n, known := nodes[name]
+		err := error(nil)
 		if !known {
-			return nil, cluster.Usage("--drain %s: there is no such node: %s", name, cluster.OrAll(name, slices.Sorted(maps.Keys(nodes))))
+			err = fmt.Errorf("there is no such node: %s", strict.OrAll(name, slices.Sorted(maps.Keys(nodes))))
+		} else {
+			err = e.checkDrain(&n, flavors, from.Options.Topology != nil)
 		}
-		if err := e.checkDrain(&n, flavors, from.Options.Topology != nil); err != nil {
-			return nil, err
+		if err != nil {
+			failed = append(failed, &Mistake{OfDrain, i, "", err})
+			continue
 		}
 		n.Schedulable = false
 		hosts[n.Labels[corev1.LabelHostname]] = name
 		events = append(events, n)
+	}
+	if failed != nil {
+		return nil, failed
 	}
 	return append(events, e.failures(from, hosts)...), nil
 }
@@ -54,7 +64,7 @@ func (e *edit) failures(from *state.Snapshot, hosts map[string]string) (events [
 		}
 		switch changed := *def; {
 		case len(failed) > 1:
-			events = append(events, eviction(e.b.state, def.UID))
+			events = append(events, eviction(e.b.State, def.UID))
 		case len(failed) == 1 && !slices.Equal(failed, def.Unhealthy):
 			changed.Unhealthy = failed
 			changed.Version++
@@ -62,7 +72,7 @@ func (e *edit) failures(from *state.Snapshot, hosts map[string]string) (events [
 		}
 	}
 	if elsewhere > 0 {
-		e.c.note("%s with quota and without places on nodes: those that run on a drained node are not known, and stay", plural(elsewhere, "workload"))
+		e.b.note("%s with quota and without places on nodes: those that run on a drained node are not known, and stay", plural(elsewhere, "workload"))
 	}
 	return events
 }
@@ -124,7 +134,7 @@ func (e *edit) checkDrain(n *state.SetNode, flavors map[string]flavor.Flavor, to
 		is = is || counts(&f)
 	}
 	if !topologies || !is {
-		return cluster.Usage("--drain %s: no flavor with a topology has the node, so its loss moves no quota: change quotas with --quota", n.Name)
+		return errors.New("no flavor with a topology has the node, so its loss moves no quota: change quotas instead")
 	}
 	var follow []client.Object
 	for _, o := range offline.All[*kueue.ClusterQueue](e.after) {
@@ -135,8 +145,8 @@ func (e *edit) checkDrain(n *state.SetNode, flavors map[string]flavor.Flavor, to
 	}
 	for _, o := range follow {
 		if o.GetAnnotations()[nodequota.Annotation] != "" {
-			return cluster.Usage("--drain %s: %s %s follows its nodes (%s), which a what-if does not compute: remove the annotation with -f, and use --quota",
-				n.Name, kindOf(o), o.GetName(), nodequota.Annotation)
+			return fmt.Errorf("%s %s follows its nodes (%s), which a what-if does not compute: remove the annotation by an object of that name, and change its quota",
+				kindOf(o), o.GetName(), nodequota.Annotation)
 		}
 	}
 	return nil

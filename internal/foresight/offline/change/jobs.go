@@ -1,4 +1,4 @@
-package whatif
+package change
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ type newJob struct {
 	kind *job.Descriptor
 	o    job.Object
 	at   offline.At
-	new  bool // of --submit
+	new  bool // it is submitted
 }
 
 // readJob reads an object of a file that may be a job.
@@ -29,9 +29,9 @@ func (e *edit) readJob(o *unstructured.Unstructured, at offline.At, submit bool)
 	d := e.descriptor(gvk.GroupKind())
 	switch {
 	case d == nil && submit:
-		return at("kind", "it is no kind of jobs: --submit takes jobs and Workloads")
+		return at("kind", "it is no kind of jobs: only jobs and Workloads are submitted")
 	case d == nil:
-		e.c.note("%v", at("", "does not matter to queues: left out"))
+		e.b.note("%v", at("", "does not matter to queues: left out"))
 		return nil
 	case d.GVK != gvk:
 		return at("apiVersion", fmt.Sprintf("write %s, not %s", d.GVK.GroupVersion(), o.GetAPIVersion()))
@@ -60,17 +60,17 @@ func (e *edit) readJob(o *unstructured.Unstructured, at offline.At, submit bool)
 // putJob adds the Workload of a job, or replaces it.
 func (e *edit) putJob(j *newJob) error {
 	e.setQueue(j)
-	if group := e.settings.GroupName(j.o); j.kind.Groups != nil && group != "" {
+	if group := e.b.Jobs.GroupName(j.o); j.kind.Groups != nil && group != "" {
 		return j.at("metadata.labels", "it belongs to the pod group "+group+": give the Workload of the group instead")
 	}
 	observed := &job.Observed{Job: j.o, Classes: e.classes()}
-	setting := job.NewSetting(e.settings, observed)
+	setting := job.NewSetting(e.b.Jobs, observed)
 	if j.kind.Validate != nil {
 		for _, err := range j.kind.Validate(j.o, nil, setting) {
 			return j.at(err.Field, strings.ReplaceAll(err.ErrorBody(), "\n", " "))
 		}
 	}
-	w, err := decide.Compose(e.settings, j.kind, observed)
+	w, err := decide.Compose(e.b.Jobs, j.kind, observed)
 	if err != nil {
 		return j.at("", strings.ReplaceAll(err.Error(), "\n", " "))
 	}
@@ -85,25 +85,25 @@ func (e *edit) putJob(j *newJob) error {
 	}
 	if old := e.workloadOf(j); old != nil {
 		if j.new {
-			return j.at("metadata.name", "it exists already: change it with -f")
+			return j.at("metadata.name", "it exists already: replace it instead")
 		}
 		w.Name, w.UID, w.ResourceVersion, w.CreationTimestamp = old.Name, old.UID, old.ResourceVersion, old.CreationTimestamp
 		w.OwnerReferences = old.OwnerReferences
-		if decide.Describes(e.settings, j.kind, observed, old) {
+		if decide.Describes(e.b.Jobs, j.kind, observed, old) {
 			w.Spec.PodSets, w.Status = old.Spec.PodSets, old.Status
 		}
 	}
 	return e.add(w, "metadata.labels["+kueue.QueueNameLabel+"]", j.at)
 }
 
-// setQueue labels a job with the queue of --queue, or with the default LocalQueue of its namespace if it names none.
+// setQueue labels a job with the queue of the change, or with the default LocalQueue of its namespace if it names none.
 func (e *edit) setQueue(j *newJob) {
 	labels := j.o.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	if j.new && e.c.queue != "" {
-		labels[kueue.QueueNameLabel] = e.c.queue
+	if j.new && e.change.Queue != "" {
+		labels[kueue.QueueNameLabel] = e.change.Queue
 	}
 	if labels[kueue.QueueNameLabel] == "" {
 		if _, has := offline.GetIn[*kueue.LocalQueue](e.after, j.o.GetNamespace(), string(kueue.DefaultLocalQueueName)); has {
