@@ -270,8 +270,12 @@ func TestStore(t *testing.T) {
 	}
 	plan.Fail(a, "m", time.Now())
 	a.DeletionGracePeriodSeconds = new(int64(0))
-	if err := errors.Join(s.Update(a), s.Delete(b), s.Resync()); err != nil || len(s.onNode("n1")) != 0 {
-		t.Errorf("%v, %v", err, s.onNode("n1"))
+	if err := errors.Join(s.Update(a), s.Delete(b), s.Resync()); err != nil || len(s.onNode("n1")) != 1 {
+		t.Errorf("a pod whose deletion was cut off is to be deleted: %v, %v", err, s.onNode("n1"))
+	}
+	a.Finalizers = []string{keep}
+	if err := s.Update(a); err != nil || len(s.onNode("n1")) != 0 {
+		t.Errorf("only a finalizer keeps the pod: %v, %v", err, s.onNode("n1"))
 	}
 	for name, err := range map[string]error{
 		"add": s.Add(&corev1.Node{}), "delete": s.Delete(&corev1.Node{}), "replace": s.Replace([]any{&corev1.Node{}}, ""),

@@ -25,15 +25,16 @@ const (
 const allowed = "true"
 
 // MayHang reports whether a pod is deleted by force if its node is unreachable for long enough: it allows that, is being deleted, and has a
-// node. A pod whose deletion by force was requested is not; only its finalizers keep it.
+// node. A pod whose deletion by force was requested is not, if finalizers keep it: it goes with the last of them.
 func MayHang(pod *corev1.Pod) bool {
 	return pod.Annotations[kueue.SafeToForcefullyDeleteAnnotation] == allowed && pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" &&
-		!wasDeleted(pod)
+		!waitsForFinalizers(pod)
 }
 
-// wasDeleted reports whether a pod was failed and deleted by force before.
-func wasDeleted(pod *corev1.Pod) bool {
-	return isFailed(pod) && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+// waitsForFinalizers reports whether a pod was failed and deleted by force before, and only finalizers keep it. Without finalizers it is still
+// to be deleted: the API server first ends the grace period and then removes the pod, and a request that is cut off between the two leaves it.
+func waitsForFinalizers(pod *corev1.Pod) bool {
+	return isFailed(pod) && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 && len(pod.Finalizers) > 0
 }
 
 // isFailed reports whether a pod has the status of one that is deleted by force.
