@@ -289,7 +289,14 @@ func named(err error) bool {
 
 // pending asks the manager for the pending list of a queue.
 func (s *session) pending(ctx context.Context, queue string) (*visibilityv1beta2.PendingWorkloadsSummary, error) {
-	data, err := s.ask(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads")
+	return pendingFrom(ctx, s.ask, queue)
+}
+
+// pendingFrom reads the pending list of a queue.
+func pendingFrom(
+	ctx context.Context, read func(ctx context.Context, path string, parameters ...string) ([]byte, error), queue string, parameters ...string,
+) (*visibilityv1beta2.PendingWorkloadsSummary, error) {
+	data, err := read(ctx, "/apis/"+visibilityv1beta2.GroupVersion.String()+"/"+queue+"/pendingworkloads", parameters...)
 	if err != nil {
 		return nil, err
 	}

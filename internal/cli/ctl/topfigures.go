@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,8 +25,8 @@ import (
 )
 
 // figures reads what the page shows: each kind of objects once, however many queues there are. opened is the queue whose pending list the
-// page shows, "" for none.
-func (o *top) figures(ctx context.Context, s *session, opened string) (*toppage.Figures, error) {
+// page shows, "" for none, and shown are the queues on the page whose next starts are asked for.
+func (o *top) figures(ctx context.Context, s *session, opened string, shown []string) (*toppage.Figures, error) {
 	s.forget()
 	f, err := s.forest(ctx)
 	if err != nil {
@@ -60,6 +61,9 @@ func (o *top) figures(ctx context.Context, s *session, opened string) (*toppage.
 	for i := range out.Queues {
 		q := &out.Queues[i]
 		q.Waits, q.Why = firstOf(lines[q.Name])
+	}
+	if err := s.nextStarts(ctx, shown, out); err != nil && out.Note == "" {
+		out.Note = "starts are unknown: " + err.Error()
 	}
 	if opened != "" {
 		out.Workloads, err = s.pendingList(ctx, opened, lines[opened])
@@ -200,6 +204,33 @@ func firstOf(line []*kueue.Workload) (oldest time.Time, why string) {
 		}
 	}
 	return oldest, pendingBecause(slices.MinFunc(line, earlier))
+}
+
+// startsAtOnce is the number of requests for starts at once. The manager answers as many of one caller.
+const startsAtOnce = 4
+
+// nextStarts sets when the first Workload of each of some queues is expected to start.
+func (s *session) nextStarts(ctx context.Context, shown []string, figures *toppage.Figures) error {
+	read := s.Raw
+	if s.alone != nil {
+		read = s.alone.Raw
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(startsAtOnce)
+	for i := range figures.Queues {
+		q := &figures.Queues[i]
+		if !slices.Contains(shown, q.Name) {
+			continue
+		}
+		all.Go(func() error {
+			summary, err := pendingFrom(ctx, read, "clusterqueues/"+q.Name, "limit", "1")
+			if err == nil && len(summary.Items) > 0 {
+				q.Starts = starts(summary.Items[0].ExpectedStart, s.Now())
+			}
+			return err
+		})
+	}
+	return all.Wait()
 }
 
 // pendingList returns the Workloads in line of a queue as the manager lists them; by priority and time where it may not be asked.

@@ -124,7 +124,7 @@ type answer struct {
 // page shows the page until the user leaves it. The first figures are read before: if that fails, so does the command.
 func (o *top) page(ctx context.Context, s *session, at *pager) (err error) {
 	began := time.Now()
-	first, err := o.figures(ctx, s, "")
+	first, err := o.figures(ctx, s, "", nil)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (o *top) page(ctx context.Context, s *session, at *pager) (err error) {
 	}
 	columns, lines := p.screen.Size()
 	p.state = toppage.New(toppage.Options{Server: s.Config.Host, Interval: o.interval, NoHeaders: o.noHeaders}, first, columns, lines)
-	p.due = time.NewTimer(p.pause())
+	p.due = time.NewTimer(time.Since(began)) // soon: only then is it known which queues are on the page
 	defer p.due.Stop()
 	return p.loop(ctx, readKeys(ctx, at.in))
 }
@@ -270,6 +270,7 @@ func (p *page) refresh(ctx context.Context) {
 	p.messages.hold(true)
 	p.state.Asking(p.Now())
 	opened, _ := p.state.Opened()
+	shown := p.state.Shown()
 	go func() {
 		defer func() {
 			if fault := recover(); fault != nil { // it ends the program without the end of page
@@ -277,7 +278,7 @@ func (p *page) refresh(ctx context.Context) {
 				panic(fault)
 			}
 		}()
-		figures, err := p.figures(ctx, p.session, opened)
+		figures, err := p.figures(ctx, p.session, opened, shown)
 		if err != nil {
 			p.answers <- answer{err: p.Advise(ctx, err).Error()}
 			return

@@ -69,6 +69,7 @@ type Queue struct {
 	Pending      int
 	Waits        time.Time // since when the oldest in its line waits; zero if that is unknown
 	Why          string    // why the first in its line waits
+	Starts       string    // when that is expected to start, "" if that was not asked
 }
 
 // Figures are the answer to one refresh.

@@ -96,22 +96,24 @@ func (s *State) queueCells(rows []*Queue, now time.Time) []cell[*Queue] {
 	cohort := func(q *Queue) string { return q.Cohort }
 	fullest := func(q *Queue) string { return q.Fullest }
 	borrowed := func(q *Queue) string { return q.Borrowed }
+	starts := func(q *Queue) string { return q.Starts }
 	names := widest(rows, name, 13, 40)
 	names = min(names, max(14, s.columns-64)) // long names leave room for the others
 	return fitted([]cell[*Queue]{
 		{header: "CLUSTERQUEUE", width: names, text: name, rank: 1, sort: byName},
-		{header: "COHORT", width: widest(rows, cohort, 6, 20), text: cohort, rank: 9, sort: columns},
+		{header: "COHORT", width: widest(rows, cohort, 6, 20), text: cohort, rank: 10, sort: columns},
 		{header: "USE", width: barCells + 7, rank: 4, sort: byUse, text: func(q *Queue) string {
 			if q.Fullest == "" {
 				return ""
 			}
 			return terminal.Fit(q.Use.Bar(barCells), barCells+1) + terminal.FitRight(q.Use.Percent(), 6)
 		}},
-		{header: "OF", width: widest(rows, fullest, 4, 28), text: fullest, rank: 8, sort: columns},
-		{header: "BORROWED", width: widest(rows, borrowed, 9, 10), text: borrowed, rank: 6, sort: byBorrowed},
-		{header: "ADMITTED", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Admitted) }, rank: 7, sort: columns},
+		{header: "OF", width: widest(rows, fullest, 4, 28), text: fullest, rank: 9, sort: columns},
+		{header: "BORROWED", width: widest(rows, borrowed, 9, 10), text: borrowed, rank: 7, sort: byBorrowed},
+		{header: "ADMITTED", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Admitted) }, rank: 8, sort: columns},
 		{header: "PENDING", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Pending) }, rank: 2, sort: byPending},
 		{header: "WAITS", width: 6, right: true, text: func(q *Queue) string { return waits(q.Waits, now) }, rank: 3, sort: byWait},
+		{header: "STARTS", width: widest(rows, starts, 6, 19), text: starts, rank: 6, sort: columns},
 		{header: "WHY THE FIRST", width: 15, text: func(q *Queue) string { return q.Why }, rank: 5, sort: columns},
 	}, s.columns)
 }
@@ -174,8 +176,8 @@ Ctrl-L         draw the page again
 The first lines are all quota of ClusterQueues and Cohorts, and its use since
 the page was opened. In a bar, █ runs, and ▒ is reserved for what will run.
 USE is that of the fullest resource of a flavor (OF). What goes beyond 100% is
-BORROWED. WAITS is how long the oldest in line has waited, and after it stands
-why the first in line still waits.
+BORROWED. WAITS is how long the oldest in line has waited. Then stand when the
+first in line is expected to start, and why it still waits.
 
 Any key returns.
 `), "\n")

@@ -142,6 +142,21 @@ func (s *State) Opened() (queue string, known bool) {
 	return s.opened, s.opened == "" || s.figures.Workloads != nil && s.figures.Workloads.Queue == s.opened
 }
 
+// Shown returns the queues on the page in which Workloads wait.
+func (s *State) Shown() (out []string) {
+	if s.opened != "" {
+		return nil
+	}
+	rows := s.sorted()
+	from, to := s.queues.show(s.names(), s.rows())
+	for _, q := range rows[from:to] {
+		if q.Pending > 0 {
+			out = append(out, q.Name)
+		}
+	}
+	return out
+}
+
 // list returns the list on the page.
 func (s *State) list() *list {
 	if s.opened != "" {
