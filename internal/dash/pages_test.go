@@ -1,6 +1,9 @@
 package dash
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -9,6 +12,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // hostile is a text that runs a script where it becomes part of a page.
@@ -81,5 +85,45 @@ func TestEveryPage(t *testing.T) {
 		if got := find[bool](viewer, `document.body.innerText.includes("`+l.blue+`")`); got {
 			t.Errorf("%s shows a user of one namespace the name of another one", page.path)
 		}
+	}
+}
+
+// As a user: Workloads are listed page by page, all of them and those of a queue, and the address of a page leads there again.
+func TestWorkloadsByPage(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, func(s *Server) { s.options.Origins = nil })
+	for i := range 103 {
+		l.workload(l.red, fmt.Sprintf("w-%03d", i), "")
+	}
+	b := newBrowser(t)
+	b.login(l.world, "/", l.viewer())
+	listed := func() []string {
+		return strings.Fields(find[string](b, `[...document.querySelectorAll('main td a[href^="/workload/"]')].map((e) => e.textContent).filter((e) => e.startsWith("w-")).join(" ")`))
+	}
+	turn := func(to string) {
+		find[bool](b, `[...document.querySelectorAll("main button")].find((e) => e.textContent === "`+to+`").click() ?? true`)
+	}
+	for _, path := range []string{"/workloads?namespace=" + l.red, "/local-queue/" + l.red + "/main"} {
+		b.do(chromedp.Navigate("http://" + l.url + path))
+		b.shows("1 to 100 of 103")
+		first := listed()
+		turn("Next")
+		b.shows("101 to 103 of 103")
+		last := listed()
+		if all := slices.Compact(slices.Sorted(slices.Values(append(first, last...)))); len(first) != 100 || len(all) != 103 {
+			t.Errorf("%s lists %v and %v", path, first, last)
+		}
+		turn("Next") // there is none
+		b.do(chromedp.Click("input[type=search]"), chromedp.KeyEvent(last[0]))
+		wait.Until(t, "only what was typed is shown", func() error {
+			if got := listed(); !slices.Equal(got, last[:1]) {
+				return fmt.Errorf("%v", got)
+			}
+			return nil
+		})
+		b.do(chromedp.Navigate(find[string](b, "location.href")))
+		b.shows("101 to 103 of 103")
+		turn("Previous")
+		b.shows("1 to 100 of 103")
 	}
 }

@@ -359,21 +359,13 @@ function overview() {
   });
 }
 
-function workloads() {
-  const asked = new URLSearchParams(location.search);
-  const namespace = asked.get("namespace") ?? "";
-  const state = asked.get("state") ?? "";
-  const offset = Number(asked.get("offset") ?? 0) || 0;
-  const at = (change) => "/workloads?" + new URLSearchParams({ namespace, state, offset, ...change });
-  const wanted = h("select", { "aria-label": "State", onchange: (e) => go(at({ state: e.target.value, offset: 0 })) },
-    [["", "all states"], ["pending", "pending"], ["quotareserved", "quota reserved"], ["admitted", "admitted"], ["finished", "finished"]].map(([value, text]) =>
-      h("option", { value, selected: value === state }, text)));
-  const choice = h("select", { "aria-label": "Namespace", onchange: (e) => go(at({ namespace: e.target.value, offset: 0 })) });
-  view("/ws/namespaces", (all) => choice.replaceChildren(...["", ...values(all).map((n) => n.metadata.name)].map((n) =>
-    h("option", { value: n, selected: n === namespace }, n || "all namespaces"))));
+// pagesOf shows a view of workloads page by page. at(offset) is the address of another page. It returns the elements that turn the pages,
+// and the table.
+function pagesOf(path, parameters, at) {
+  const offset = Number(new URLSearchParams(location.search).get("offset") ?? 0) || 0;
   const filter = h("input", { type: "search", placeholder: "filter this page", "aria-label": "Filter", oninput: () => draw() });
   const count = h("span", { class: "quiet" });
-  const turn = (label, change) => h("button", { type: "button", onclick: () => go(at({ offset: change })) }, label);
+  const turn = (label, to) => h("button", { type: "button", onclick: () => go(at(to)) }, label);
   const before = turn("Previous", Math.max(0, offset - pageSize));
   const after = turn("Next", offset + pageSize);
   const body = h("div", {});
@@ -387,8 +379,23 @@ function workloads() {
     before.disabled = offset === 0;
     after.disabled = offset + all.length >= (shown.total ?? 0);
   };
-  view(`/ws/workloads?${new URLSearchParams({ namespace, state, order: "state", limit: pageSize, offset })}`, (all) => { shown = all; draw(); });
-  return [h("h1", {}, "Workloads"), h("div", { class: "bar" }, choice, wanted, filter, before, after, count), body];
+  view(`${path}?${new URLSearchParams({ ...parameters, order: "state", limit: pageSize, offset })}`, (all) => { shown = all; draw(); });
+  return [[filter, before, after, count], body];
+}
+
+function workloads() {
+  const asked = new URLSearchParams(location.search);
+  const namespace = asked.get("namespace") ?? "";
+  const state = asked.get("state") ?? "";
+  const at = (change) => "/workloads?" + new URLSearchParams({ namespace, state, ...change });
+  const wanted = h("select", { "aria-label": "State", onchange: (e) => go(at({ state: e.target.value })) },
+    [["", "all states"], ["pending", "pending"], ["quotareserved", "quota reserved"], ["admitted", "admitted"], ["finished", "finished"]].map(([value, text]) =>
+      h("option", { value, selected: value === state }, text)));
+  const choice = h("select", { "aria-label": "Namespace", onchange: (e) => go(at({ namespace: e.target.value })) });
+  view("/ws/namespaces", (all) => choice.replaceChildren(...["", ...values(all).map((n) => n.metadata.name)].map((n) =>
+    h("option", { value: n, selected: n === namespace }, n || "all namespaces"))));
+  const [turns, body] = pagesOf("/ws/workloads", { namespace, state }, (offset) => at({ offset }));
+  return [h("h1", {}, "Workloads"), h("div", { class: "bar" }, choice, wanted, turns), body];
 }
 
 function workload(namespace, name, part) {
@@ -423,14 +430,14 @@ function workload(namespace, name, part) {
 }
 
 function localQueue(namespace, name) {
-  const body = h("div", {});
-  view(escaped("ws", "local-queue", namespace, name, "workloads") + "?order=state", (all) => redraw(body, all.error ? h("p", { class: "quiet" }, all.error) : workloadTable(values(all))));
+  const at = (offset) => escaped("local-queue", namespace, name) + "?" + new URLSearchParams({ offset });
+  const [turns, body] = pagesOf(escaped("ws", "local-queue", namespace, name, "workloads"), {}, at);
   return single(`${namespace}/${name}`, escaped("ws", "local-queue", namespace, name), (q) => [
     h("p", {}, activity(q), " leads to ", clusterQueueLink(q.spec?.clusterQueue)),
     h("div", { class: "figures" }, figure("pending", q.status?.pendingWorkloads ?? 0), figure("with quota", q.status?.reservingWorkloads ?? 0), figure("admitted", q.status?.admittedWorkloads ?? 0)),
     table(["Flavor", "In use"], (q.status?.flavorsReservation ?? []).map((f) => [flavorLink(f.name), (f.resources ?? []).map((r) => `${r.name} ${r.total}`).join(", ")]), "It uses nothing."),
     h("h2", {}, "Conditions"), conditions(q),
-  ], [h("h2", {}, "Workloads"), body, yaml("localqueue", name, namespace)]);
+  ], [h("h2", {}, "Workloads"), h("div", { class: "bar" }, turns), body, yaml("localqueue", name, namespace)]);
 }
 
 // standings is the order of the local queues of a cluster queue by past usage.
