@@ -97,6 +97,9 @@ func (g *generator) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	g.start = time.Now()
+	if g.owner.shape.finishes > 0 {
+		g.next.Store(int64(len(g.arrivals))) // they are there
+	}
 	for range creators {
 		wg.Go(func() { g.create(ctx) })
 	}
@@ -203,7 +206,7 @@ func (g *generator) loop(ctx context.Context) error {
 // over begins the measurement when it is time, and reports whether the load ends.
 func (g *generator) over() (bool, error) {
 	finishes := g.owner.shape.finishes
-	if g.last == 0 && (finishes == 0 || g.ledger.created == len(g.arrivals)) {
+	if g.last == 0 && (finishes == 0 || g.ledger.full()) {
 		g.last = len(g.arrivals)
 		if finishes > 0 {
 			g.last = min(g.last, g.ledger.done+finishes)
@@ -255,12 +258,8 @@ func (g *generator) fire(now time.Duration) (wait time.Duration, more bool) {
 
 func (g *generator) report() {
 	l := g.ledger
-	var used int64
-	for _, u := range l.used {
-		used += u
-	}
 	g.say("%d of %d created, %d running, %d finished, %d evictions; %d of %d cores in use", l.created, len(g.arrivals),
-		l.running, l.done, l.evictions, used, l.shape.quota()*int64(l.shape.cohorts))
+		l.running, l.done, l.evictions, l.inUse(), l.shape.quota()*int64(l.shape.cohorts))
 }
 
 // stuck returns an error with the missing transitions.

@@ -105,6 +105,17 @@ func newLedger(s *shape, arrivals []arrival) *ledger {
 // begin begins the measurement.
 func (l *ledger) begin(at time.Duration) { l.from, l.doneBefore, l.idle = at, l.done, nil }
 
+// inUse is the quota that is in use in all cohorts.
+func (l *ledger) inUse() (cores int64) {
+	for _, used := range l.used {
+		cores += used
+	}
+	return cores
+}
+
+// full reports whether all quota is in use.
+func (l *ledger) full() bool { return l.inUse() == l.shape.quota()*int64(l.shape.cohorts) }
+
 // find returns the index of a workload.
 func (l *ledger) find(w *kueue.Workload) (int, bool) {
 	i, ok := l.byName[w.Name]

@@ -15,26 +15,9 @@ func TestSmoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a control plane")
 	}
-	berth := filepath.Join("..", "..", "bin", "berth")
-	if _, err := os.Stat(berth); err != nil {
-		t.Fatalf("%s is not built: run `make build`", berth)
-	}
+	t.Parallel()
 	drawing := filepath.Join(t.TempDir(), "use.svg")
-	var out, progress bytes.Buffer
-	args := []string{"-berth", berth, "-shape", "one-cohort", "-scale", "0.02", "-draw", drawing}
-	if err := run(t.Context(), args, &out, &progress); err != nil {
-		t.Fatalf("%v\n%s%s", err, progress.String(), out.String())
-	}
-	figures := map[string]float64{}
-	for line := range strings.Lines(out.String()) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			figures[name] = v
-		}
-	}
+	figures := figuresOf(t, "-shape", "one-cohort", "-scale", "0.02", "-draw", drawing)
 	for _, name := range []string{
 		"wall_s", "limit_s", "wall_over_limit", "writes_per_workload", "events_per_workload", "manager_cpu_s", "manager_peak_rss_mb",
 		"admission_p50_ms", "admission_p99_ms", "generator_cpu_s", "apiserver_cpu_s", "etcd_cpu_s",
@@ -63,8 +46,49 @@ func TestSmoke(t *testing.T) {
 	if svg, err := os.ReadFile(drawing); err != nil || !bytes.HasPrefix(svg, []byte("<svg ")) {
 		t.Errorf("the drawing: %v", err)
 	}
-	if t.Failed() {
-		t.Logf("%s%s", progress.String(), out.String())
+}
+
+// figuresOf runs a load, and returns its figures.
+func figuresOf(t *testing.T, args ...string) map[string]float64 {
+	t.Helper()
+	berth := filepath.Join("..", "..", "bin", "berth")
+	if _, err := os.Stat(berth); err != nil {
+		t.Fatalf("%s is not built: run `make build`", berth)
+	}
+	var out, progress bytes.Buffer
+	if err := run(t.Context(), append(args, "-berth", berth), &out, &progress); err != nil {
+		t.Fatalf("%v\n%s%s", err, progress.String(), out.String())
+	}
+	figures := map[string]float64{}
+	for line := range strings.Lines(out.String()) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			figures[name] = v
+		}
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s%s", progress.String(), out.String())
+		}
+	})
+	return figures
+}
+
+// TestDeep: two Workloads for each place are there before the manager, which runs all of them, and serves the dashboard meanwhile.
+func TestDeep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a control plane")
+	}
+	t.Parallel()
+	figures := figuresOf(t, "-shape", "deep", "-scale", "0.002", "-dashboard", "3s")
+	if figures["workloads"] != 200 || figures["dashboard_first_view_s"] <= 0 || figures["dashboard_closed_cores"] <= 0 || figures["writes_per_workload[workloads POST]"] != 0 {
+		t.Errorf("%v", figures)
+	}
+	if _, measured := figures["dashboard_cores"]; !measured {
+		t.Error("the cost of the dashboard is missing")
 	}
 }
 

@@ -41,6 +41,7 @@ type options struct {
 	cpuProfile string
 	memProfile string
 	restart    bool
+	dashboard  time.Duration // pages are open and closed for so long, in turn; 0 for never open
 	writes     int
 	variant    string // of the CRD, for writes; empty for all
 	stall      time.Duration
@@ -74,6 +75,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", fmt.Sprintf("prefix of files for processor profiles of the manager, .000 and so on, of %s each; go tool pprof adds them up", profilePiece))
 	flags.StringVar(&o.memProfile, "memprofile", "", "file for a profile of the manager's allocations at the end")
 	flags.BoolVar(&o.restart, "restart", false, "kill the manager at the end, finish a few workloads, and measure another one until it has admitted others")
+	flags.DurationVar(&o.dashboard, "dashboard", 0, "measure what open pages of the dashboard cost the manager: they are closed and open in turn, for so long each")
 	flags.IntVar(&o.writes, "writes", 0, "measure what a write of a Workload costs the API server instead, by so many of each sort; -cpuprofile profiles the API server then")
 	flags.StringVar(&o.variant, "variant", "", "with -writes: only this variant of the CRD, both, v1beta2 or v1beta2-no-rules")
 	flags.DurationVar(&o.stall, "stall", time.Minute, "give up if nothing is created, evicted or finished for so long")
@@ -170,11 +172,20 @@ func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *
 	if s.nodes > 0 {
 		extra = append(extra, "--feature-gates=TASBalancedPlacement=true")
 	}
-	sys, err := startSystem(ctx, dir, berth, extra, o.cpuProfile+o.memProfile != "", progress)
+	sys, err := startSystem(ctx, dir, progress)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, sys.stop()) }()
+	arrivals := s.arrivals(o.seed)
+	if s.finishes > 0 {
+		if err := createBefore(ctx, sys.config, s, arrivals, say); err != nil {
+			return nil, err
+		}
+	}
+	if err := sys.startManager(ctx, dir, berth, extra, o.cpuProfile+o.memProfile != "", o.dashboard > 0); err != nil {
+		return nil, err
+	}
 	if !o.restart { // that ends a manager on purpose
 		var release context.CancelFunc
 		ctx, release = sys.guard(ctx)
@@ -184,27 +195,33 @@ func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *
 		return nil, err
 	}
 	say("%s: %d cohorts of %d queues are ready", s.name, s.cohorts, s.queues)
-	return load(ctx, o, sys, s, say)
+	return load(ctx, o, sys, s, arrivals, say)
 }
 
 // load runs the load and measures.
-func load(ctx context.Context, o *options, sys *system, s *shape, say func(string, ...any)) (*measurement, error) {
-	arrivals := s.arrivals(o.seed)
+func load(ctx context.Context, o *options, sys *system, s *shape, arrivals []arrival, say func(string, ...any)) (*measurement, error) {
 	own, err := newOwner(sys.config, s)
 	if err != nil {
 		return nil, err
 	}
 	g := newGenerator(own, arrivals, o.stall, say)
 	m := &measurement{shape: s, ledger: g.ledger}
+	profiled, looked, enough := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	var requestsBefore requests
 	var before usage
 	g.measured = func() (err error) {
 		if requestsBefore, err = countRequests(ctx, own.rest); err == nil {
 			before, err = sys.usage()
 		}
+		go func() {
+			var err error
+			if o.dashboard > 0 {
+				m.looks, err = sys.look(ctx, queueName(0, 0), o.dashboard, enough)
+			}
+			looked <- err
+		}()
 		return err
 	}
-	profiled, enough := make(chan error, 1), make(chan struct{})
 	go func() { profiled <- sys.profileUntil(ctx, enough, o.cpuProfile) }()
 	if err := g.run(ctx); err != nil {
 		return nil, err
@@ -222,7 +239,7 @@ func load(ctx context.Context, o *options, sys *system, s *shape, say func(strin
 		return nil, err
 	}
 	m.requests, m.start, m.usage = requestsAfter.since(requestsBefore), before, after
-	if err := <-profiled; err != nil {
+	if err := errors.Join(<-profiled, <-looked); err != nil {
 		return nil, err
 	}
 	if o.memProfile != "" {

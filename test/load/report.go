@@ -18,8 +18,9 @@ type measurement struct {
 	shape        *shape
 	ledger       *ledger
 	requests     requests
-	start, usage usage // before the first creation, and in the end
-	restart      *restart
+	start, usage usage    // before the first creation, and in the end
+	restart      *restart // nil without -restart
+	looks        *looks   // nil without -dashboard
 }
 
 // print writes the figures, the table and the drawing, the last also to a file if one is
@@ -102,6 +103,11 @@ func (m *measurement) figures(line func(name string, value float64)) {
 		line("restart_admits_s", r.admits.Seconds())
 		line("restart_cpu_s", r.cpu.Seconds())
 		line("restart_peak_rss_mb", r.peakRSS)
+	}
+	if l := m.looks; l != nil {
+		line("dashboard_cores", l.open.cores()-l.closed.cores())
+		line("dashboard_closed_cores", l.closed.cores())
+		line("dashboard_first_view_s", l.first.Seconds())
 	}
 	// Programs that have nothing to do with the load: without them, wall_s would be less.
 	line("others_cpu_s", max(0, spent(func(u *usage) time.Duration { return u.machine })-generator-apiServer-etcd-manager))

@@ -40,8 +40,8 @@ type shape struct {
 	borrowingLimit int64 // cores of each queue
 	classes        []class
 	racks, nodes   int // nodes in each rack, of nodeCPU cores; 0 for a world without nodes
-	// finishes ends the load: it is measured from the last creation until so many workloads have finished since. 0 is all of them, from
-	// the first creation.
+	// finishes ends the load: all workloads are there before the manager, and it is measured from when the quota is in use until so many have
+	// finished since. 0 is all of them, from the first creation.
 	finishes int
 }
 

@@ -37,14 +37,14 @@ type system struct {
 	log       string        // of the manager
 	ended     chan struct{} // closed when the manager has ended
 	pprof     string        // address, empty for none
+	dashboard string        // address
 	apiServer int           // pid
 	etcd      int
 	start     func(context.Context) error // starts a manager, and returns when it is ready
 }
 
-// startSystem starts a control plane in a directory and, once Berth is installed there,
-// a manager with extra arguments. It returns when the manager is ready.
-func startSystem(ctx context.Context, dir, berth string, extra []string, profiling bool, stderr io.Writer) (_ *system, err error) {
+// startSystem starts a control plane in a directory, without a manager.
+func startSystem(ctx context.Context, dir string, stderr io.Writer) (_ *system, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("not ready after %s", readyLimit))
 	defer cancel()
 	s := &system{log: filepath.Join(dir, "manager.log"), ended: make(chan struct{})}
@@ -65,12 +65,15 @@ func startSystem(ctx context.Context, dir, berth string, extra []string, profili
 	if s.config, err = clientcmd.BuildConfigFromFlags("", s.plane.Kubeconfig()); err != nil {
 		return nil, err
 	}
-	return s, s.startManager(ctx, dir, berth, extra, profiling)
+	return s, nil
 }
 
-// startManager installs first, in another process: that work is not the manager's.
-func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling bool) error {
-	var ports [5]int
+// startManager starts a manager with extra arguments, and returns when it is ready. It installs first, in another process: that work is not
+// the manager's.
+func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling, dashboard bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("not ready after %s", readyLimit))
+	defer cancel()
+	var ports [6]int
 	for i := range ports {
 		port, err := embeddedtest.LeasePort()
 		if err != nil {
@@ -87,6 +90,10 @@ func (s *system) startManager(ctx context.Context, dir, berth string, extra []st
 	args := []string{
 		"manager", "--kubeconfig", s.plane.Kubeconfig(), "--webhook-port", webhooks, "--health-probe-bind-address", health,
 		"--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[2]), "--visibility-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[4]),
+	}
+	if dashboard {
+		s.dashboard = fmt.Sprintf("127.0.0.1:%d", ports[5])
+		args = append(args, "--dashboard-bind-address", s.dashboard, "--dashboard-auth-mode", "Disabled")
 	}
 	if profiling {
 		s.pprof = fmt.Sprintf("127.0.0.1:%d", ports[3])

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +20,52 @@ import (
 )
 
 const flavorName = "load"
+
+// createBefore creates the workloads of a shape before anything is installed but their CRD.
+func createBefore(ctx context.Context, cfg *rest.Config, s *shape, arrivals []arrival, say func(string, ...any)) error {
+	if _, err := installCRD(cfg, func(*apiextensionsv1.CustomResourceDefinition) {}); err != nil {
+		return err
+	}
+	own, err := newOwner(cfg, s)
+	if err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	for cohort := range s.cohorts {
+		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cohortName(cohort)}}); err != nil {
+			return err
+		}
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range creators {
+		all.Go(func() error {
+			for i := next.Add(1) - 1; i < int64(len(arrivals)); i = next.Add(1) - 1 {
+				if err := own.create(ctx, &arrivals[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- all.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(progressEvery):
+			say("%d of %d created", min(int(next.Load()), len(arrivals)), len(arrivals))
+		}
+	}
+}
 
 // buildWorld creates the flavor, namespaces, cohorts and queues of a shape, and returns
 // when all queues are active.
@@ -32,7 +81,7 @@ func buildWorld(ctx context.Context, cfg *rest.Config, s *shape) error {
 		return err
 	}
 	for _, o := range s.objects() {
-		if err := c.Create(ctx, o); err != nil {
+		if err := client.IgnoreAlreadyExists(c.Create(ctx, o)); err != nil {
 			return fmt.Errorf("creating %T %s: %w", o, o.GetName(), err)
 		}
 		if node, ok := o.(*corev1.Node); ok { // the API server taints new nodes

@@ -210,10 +210,8 @@ func newWriteTest(ctx context.Context, plane *embedded.ControlPlane, v variant) 
 	if err != nil {
 		return nil, err
 	}
-	d := crd.Definitions()["workloads."+kueue.GroupVersion.Group].DeepCopy()
-	d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
-	v.change(d)
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{d}}); err != nil {
+	d, err := installCRD(cfg, v.change)
+	if err != nil {
 		return nil, err
 	}
 	for i := range d.Spec.Versions {
@@ -237,6 +235,15 @@ func newWriteTest(ctx context.Context, plane *embedded.ControlPlane, v variant) 
 	cfg.QPS = -1
 	w.rest, err = rest.RESTClientFor(cfg)
 	return w, err
+}
+
+// installCRD installs the CRD of Workloads, changed by a function, without a conversion.
+func installCRD(cfg *rest.Config, change func(*apiextensionsv1.CustomResourceDefinition)) (*apiextensionsv1.CustomResourceDefinition, error) {
+	d := crd.Definitions()["workloads."+kueue.GroupVersion.Group].DeepCopy()
+	d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	change(d)
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{d}, MaxTime: readyLimit})
+	return d, err
 }
 
 // measure creates Workloads of a size, and writes the status of each once, by every verb in turn.
