@@ -23,7 +23,7 @@ RENDER := $(TOOLS)/render
 
 .DEFAULT_GOAL := help
 .PHONY: help build berth controlplane check fmt fmt-check lint lint-controlplane laws generated tidy-check test test-main test-controlplane race test-browser pictures test-prometheus test-kuberay \
-	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-takeover measure-trainjobs measure-upgrades measure-writes hostile load bench bench-core clean need-go need-cc
+	demo demo-topology demo-autoscale generate packages tidy fuzz storm measure measure-burst measure-black-hole measure-clusters measure-copies measure-jobsets measure-preflight measure-takeover measure-trainjobs measure-upgrades measure-writes hostile load bench bench-core clean need-go need-cc
 
 help: ## this list
 	@echo 'Berth queues, admits, places and runs batch and AI jobs on Kubernetes. Start with: make demo'
@@ -131,6 +131,9 @@ measure-jobsets: build ## JobSets of 1,000 and 10,000 Jobs, as name: value lines
 	@$(MEASURE) ./test/e2e -run '^TestMeasureJobSets$$' -measure
 	@FIGURES='/^BenchmarkIdleReconcile/ { split($$1, of, /[\/-]/); printf "jobset.idle_pass_%s_ms: %.3f\n", of[2], $$3 / 1e6 }' \
 		$(MEASURE) ./internal/jobset/controller -run '^$$' -bench 'IdleReconcile'
+
+measure-preflight: build ## berth preflight over 100,000 objects, as name: value lines; some minutes
+	@$(MEASURE) ./test/takeover -run '^TestMeasurePreflight$$' -measure
 
 measure-takeover: build ## Berth over 1,000 running and 10,000 waiting Jobs of another controller, as name: value lines; some minutes
 	@$(MEASURE) ./test/takeover -run '^TestMeasureTakeover$$' -measure
