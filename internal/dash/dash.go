@@ -82,6 +82,7 @@ type Server struct {
 	// connections bounds the open connections, turns the views and objects that are built at once. Both share fairly between callers.
 	connections, turns *inflight.Limiter
 	questions          *inflight.Limiter // what-ifs
+	costly             costly
 
 	// pace holds intervals and timeouts; tests shorten them.
 	pace pace

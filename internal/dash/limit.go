@@ -35,6 +35,36 @@ const (
 	objectsPerCaller = 32
 )
 
+// All views of one caller take a part of share of the time, beside those that are cheap to make.
+const (
+	share = 20
+	cheap = 10 * time.Millisecond
+)
+
+// costly counts the open views of each caller that are not cheap.
+type costly struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// pause returns how long a view rests that took some time, so that all views of its caller keep within their share. before is what it took the
+// time before, 0 for a new one.
+func (c *costly) pause(caller string, before, took time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before >= cheap {
+		c.of[caller]--
+	}
+	if took >= cheap {
+		c.of[caller]++
+	}
+	n := c.of[caller]
+	if n == 0 {
+		delete(c.of, caller)
+	}
+	return (time.Duration(max(n, 1))*share - 1) * took
+}
+
 func newTurns() *inflight.Limiter {
 	return &inflight.Limiter{Seats: viewsAtOnce, PerCaller: viewsPerCaller, Waiting: 2 * maxConnections, WaitingPerCaller: connectionsPerCaller + objectsPerCaller}
 }

@@ -46,7 +46,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, from Sour
 	s := &Server{
 		options: o, places: from.Places, rates: from.Rates, starts: from.Starts, position: from.Position, end: from.End, explain: from.Explain, model: from.Model, whatIf: from.WhatIf,
 		history: newHistory(time.Now), usage: newUsage(), cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log,
-		hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), questions: newQuestions(), mux: http.NewServeMux(),
+		hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), questions: newQuestions(), costly: costly{of: map[string]int{}}, mux: http.NewServeMux(),
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery, samples: sampleEvery, whatIf: whatIfLimit, progress: progressEvery},
 	}
 	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })

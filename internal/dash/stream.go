@@ -176,6 +176,8 @@ type connection struct {
 	sub  *subscription
 	last []byte // the last content; only its hash without deltas
 	sent bool
+	// took is how long it took to make the view the last time, and rest how long it is not made again then.
+	took, rest time.Duration
 
 	unsure bool // the API server could not be asked about the token
 }
@@ -207,6 +209,7 @@ func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why 
 	defer recheck.Stop()
 	wait := time.NewTimer(0)
 	defer wait.Stop()
+	defer func() { c.costly.pause(c.ask.key, c.took, 0) }()
 	waiting, pause := true, c.pace.debounce
 	for {
 		var err error
@@ -222,9 +225,8 @@ func (c *connection) serve(ctx context.Context, r *http.Request) (code int, why 
 			}
 		case <-wait.C:
 			waiting = false
-			began := time.Now()
 			err = c.send(ctx)
-			pause = max(c.pace.debounce, 19*time.Since(began)) // expensive views are sent less often
+			pause = max(c.pace.debounce, c.rest) // expensive views are sent less often
 		case <-ping.C:
 			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.pace.write)) != nil {
 				err = errUnsent
@@ -277,27 +279,9 @@ type missing struct {
 
 // send makes the view and sends it, or its changes, unless it is unchanged.
 func (c *connection) send(ctx context.Context) error {
-	now, err := c.make(ctx)
-	if err != nil {
+	message, err := c.compose(ctx)
+	if err != nil || message == nil {
 		return err
-	}
-	message := now
-	if c.ask.delta {
-		if now, err = withoutNulls(now); err != nil {
-			return err
-		}
-		message = now
-	} else {
-		hash := sha256.Sum256(now)
-		now = hash[:]
-	}
-	if c.sent && bytes.Equal(now, c.last) {
-		return nil
-	}
-	if c.sent && c.ask.delta {
-		if message, err = jsonpatch.CreateMergePatch(c.last, now); err != nil {
-			return fmt.Errorf("comparing a view with the last: %w", err)
-		}
 	}
 	if err := c.conn.SetWriteDeadline(time.Now().Add(c.pace.write)); err != nil {
 		return errUnsent
@@ -305,26 +289,49 @@ func (c *connection) send(ctx context.Context) error {
 	if err := c.conn.WriteMessage(websocket.TextMessage, message); err != nil {
 		return errUnsent
 	}
-	c.last, c.sent = now, true
 	return nil
 }
 
-// make makes the view within the caller's limit.
-func (c *connection) make(ctx context.Context) ([]byte, error) {
+// compose makes the view within the caller's limit. It returns the message to send, nil for none, and sets how long the view rests then.
+func (c *connection) compose(ctx context.Context) (message []byte, err error) {
 	done, err := c.turns.Acquire(ctx, c.ask.key, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	began := time.Now()
+	defer func() {
+		took := time.Since(began)
+		c.rest, c.took = c.costly.pause(c.ask.key, c.took, took), took
+	}()
 	content, err := c.view.show(ctx, c.ask)
 	if err != nil {
 		return nil, err
 	}
-	out, err := json.Marshal(content)
+	now, err := json.Marshal(content)
 	if err != nil {
 		return nil, fmt.Errorf("writing a view: %w", err)
 	}
-	return out, nil
+	message = now
+	if c.ask.delta {
+		if now, err = withoutNulls(now); err != nil {
+			return nil, err
+		}
+		message = now
+	} else {
+		hash := sha256.Sum256(now)
+		now = hash[:]
+	}
+	if c.sent && bytes.Equal(now, c.last) {
+		return nil, nil
+	}
+	if c.sent && c.ask.delta {
+		if message, err = jsonpatch.CreateMergePatch(c.last, now); err != nil {
+			return nil, fmt.Errorf("comparing a view with the last: %w", err)
+		}
+	}
+	c.last, c.sent = now, true
+	return message, nil
 }
 
 // withoutNulls removes null fields from a document: in a merge patch they mean removal.
