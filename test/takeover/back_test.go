@@ -28,6 +28,9 @@ var knownConditions = []string{
 	"BlockedOnPreemptionGates",
 }
 
+// ofCopies begins the annotations that Berth's copies on worker clusters keep. They mean nothing to the other system.
+const ofCopies = "multikueue.berth.dev/"
+
 // giveBack stops Berth, and lets the other system write the objects as it does: it finds nothing that it does not know, and its writes have
 // the effects that they have on objects of its own.
 func (b *berth) giveBack(m *manager) {
@@ -47,11 +50,7 @@ func (b *berth) giveBack(m *manager) {
 		return nil
 	})
 	m.stop()
-	b.reinstall()
-	for _, wl := range b.workloads() {
-		b.isKnown(&wl)
-	}
-	b.hasKnownFinalizers()
+	b.isLeft()
 
 	// It evicts a Job that Berth admitted, and releases its quota: it applies a status without the fields.
 	for _, name := range []string{"urgent", "checked"} {
@@ -81,6 +80,16 @@ func (b *berth) giveBack(m *manager) {
 	}
 }
 
+// isLeft installs the other system again after Berth was stopped, and demands that all objects have only what that system knows.
+func (b *berth) isLeft() {
+	b.Helper()
+	b.reinstall()
+	for _, wl := range b.workloads() {
+		b.isKnown(&wl)
+	}
+	b.hasKnownFinalizers()
+}
+
 // reinstall does what applying the other system's manifests and deleting Berth's policies does to webhooks and conversions. Its servers are
 // not there: it has no webhooks, and the conversion of the API server.
 func (b *berth) reinstall() {
@@ -108,8 +117,9 @@ func (b *berth) isKnown(wl *kueue.Workload) {
 			b.Errorf("%s has the label %s", wl.Name, key)
 		}
 	}
+	isCopy := wl.Labels[kueue.MultiKueueOriginLabel] != ""
 	for key := range wl.Annotations {
-		if !strings.HasPrefix(key, "kueue.x-k8s.io/") {
+		if !strings.HasPrefix(key, "kueue.x-k8s.io/") && !(isCopy && strings.HasPrefix(key, ofCopies)) {
 			b.Errorf("%s has the annotation %s", wl.Name, key)
 		}
 	}
@@ -123,7 +133,7 @@ func (b *berth) isKnown(wl *kueue.Workload) {
 			b.Errorf("%s: its status has fields of %s", wl.Name, m.Manager)
 		}
 	}
-	if owner := metav1.GetControllerOf(wl); owner != nil && owner.Kind == "Job" && wl.Annotations[kueue.ElasticJobAnnotation] == "" {
+	if owner := metav1.GetControllerOf(wl); owner != nil && owner.Kind == "Job" && wl.Annotations[kueue.ElasticJobAnnotation] == "" && !isCopy {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: owner.Name, UID: owner.UID}}
 		if want := nameOf(batchv1.SchemeGroupVersion.WithKind("Job"), j); wl.Name != want {
 			b.Errorf("the Workload of %s is called %s, want %s", owner.Name, wl.Name, want)
@@ -139,6 +149,7 @@ func (b *berth) hasKnownFinalizers() {
 		trainerv1alpha1.GroupVersion.WithKind("TrainJob"), trainerv1alpha1.GroupVersion.WithKind("ClusterTrainingRuntime"),
 		kueue.GroupVersion.WithKind("Workload"), kueue.GroupVersion.WithKind("ClusterQueue"), kueue.GroupVersion.WithKind("LocalQueue"),
 		kueue.GroupVersion.WithKind("ResourceFlavor"), kueue.GroupVersion.WithKind("AdmissionCheck"),
+		kueue.GroupVersion.WithKind("MultiKueueCluster"), kueue.GroupVersion.WithKind("MultiKueueConfig"),
 	} {
 		var list metav1.PartialObjectMetadataList
 		list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))

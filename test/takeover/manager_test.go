@@ -123,8 +123,8 @@ func (b *berth) takeOver() *manager {
 
 // takeOverKilled starts managers that are killed, one after another: while they install, and then each at a write to an object of the world,
 // the first at its first one, and each next one a write later, until one has fewer to write. These are at least
-// the given number. A last one stays.
-func (b *berth) takeOverKilled(least int) {
+// the given number. A last one stays, and is returned.
+func (b *berth) takeOverKilled(least int) *manager {
 	b.Helper()
 	random := embeddedtest.Random(b.T)
 	for _, most := range []int{10, 100, 170} { // of some 180 objects
@@ -154,7 +154,7 @@ func (b *berth) takeOverKilled(least int) {
 	if kills < least {
 		b.Errorf("only %d managers were killed", kills)
 	}
-	b.takeOver()
+	return b.takeOver()
 }
 
 // diesAtWrite waits until a manager dies, or writes nothing for some time, and stops it. It reports whether the manager died.

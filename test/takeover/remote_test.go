@@ -34,9 +34,9 @@ func newHubAndWorker(t *testing.T) *hubAndWorker {
 	t.Helper()
 	hub, worker := newWorld(t, "v1beta2"), newWorld(t, "v1beta2")
 	hub.queues(map[string]string{"remote": "8"})
-	worker.queues(map[string]string{"remote": "4"})
+	worker.queues(map[string]string{"remote": "5"})
 	hub.sendsTo(worker)
-	for _, name := range []string{"away", "back", "arriving"} {
+	for _, name := range []string{"away", "back", "steady", "arriving"} {
 		hub.sent(worker, name)
 	}
 	hub.arrives(worker, "arriving")
@@ -220,7 +220,7 @@ func (w *world) readCopy(hub *world, name string) (*batchv1.Job, *kueue.Workload
 }
 
 // TestRemoteTakeover installs Berth over a hub and over its worker cluster, one after the other, a hub that is first with managers that
-// are killed: Jobs that run there run on, and none is sent twice.
+// are killed: Jobs that run there run on, and none is sent twice. Then the other system takes both clusters back.
 func TestRemoteTakeover(t *testing.T) {
 	for name, order := range map[string]func(*hubAndWorker) (first, second *berth){
 		"hub first":    func(h *hubAndWorker) (first, second *berth) { return h.hub, h.worker },
@@ -232,20 +232,22 @@ func TestRemoteTakeover(t *testing.T) {
 			first, second := order(h)
 			onHub, onWorker := h.hub.inventory(), h.worker.inventory()
 			conditions := h.hub.remember()
+			var m *manager
 			if first == h.hub {
-				first.takeOverKilled(1)
+				m = first.takeOverKilled(1)
 				h.collects(false)
 			} else {
-				first.takeOver()
+				m = first.takeOver()
 			}
 			h.runOn(onHub, onWorker)
-			second.takeOver()
+			other := second.takeOver()
 			h.collects(true)
 			h.runOn(onHub, onWorker)
 			_, arrived := h.hub.read("arriving")
 			delete(conditions, arrived.Name)
 			h.sentWorkloads(conditions)
 			h.liveOn()
+			h.giveBack(m, other)
 		})
 	}
 }
@@ -307,12 +309,12 @@ func (h *hubAndWorker) sentWorkloads(before remembered) {
 			h.hub.Errorf("%s: conditions %v, and were %v", name, got, want)
 		}
 	}
-	for _, name := range []string{"away", "back"} {
+	for _, name := range []string{"away", "back", "steady"} {
 		if _, wl := h.hub.read(name); wl.Status.ClusterName != far || wl.Status.AdmissionChecks[0].State != kueue.CheckStateReady {
 			h.hub.Errorf("%s: status %+v", name, wl.Status)
 		}
 	}
-	h.hub.uses("remote", "4", "2")
+	h.hub.uses("remote", "5", "3")
 }
 
 // liveOn ends Jobs on the worker cluster, stops one from the hub, and lets the one that waits there run.
@@ -325,9 +327,18 @@ func (h *hubAndWorker) liveOn() {
 		h.hub.Errorf("away: status %+v", j.Status)
 	}
 	h.hub.until("offered", admitted)
-	wait.Until(h.hub.T, "the waiting Job is sent and started", func() error {
+	h.startsThere("offered")
+	back, _ := h.hub.read("back")
+	h.hub.try(h.hub.Delete(h.hub.Context(), back, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	wait.Until(h.hub.T, "the copy of a deleted Job is removed", func() error { return h.worker.isGone("back") })
+}
+
+// startsThere waits until the copy of a Job is started on the worker cluster.
+func (h *hubAndWorker) startsThere(name string) {
+	h.hub.Helper()
+	wait.Until(h.hub.T, name+" is sent and started", func() error {
 		var sent batchv1.Job
-		if err := h.worker.Get(h.worker.Context(), client.ObjectKey{Namespace: team, Name: "offered"}, &sent); err != nil {
+		if err := h.worker.Get(h.worker.Context(), client.ObjectKey{Namespace: team, Name: name}, &sent); err != nil {
 			return err
 		}
 		if *sent.Spec.Suspend {
@@ -335,9 +346,6 @@ func (h *hubAndWorker) liveOn() {
 		}
 		return nil
 	})
-	back, _ := h.hub.read("back")
-	h.hub.try(h.hub.Delete(h.hub.Context(), back, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-	wait.Until(h.hub.T, "the copy of a deleted Job is removed", func() error { return h.worker.isGone("back") })
 }
 
 // isGone returns an error while there is a Job.
