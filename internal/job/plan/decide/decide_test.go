@@ -671,6 +671,14 @@ func TestRunsAsPlannedElsewhere(t *testing.T) {
 		"it does not run": {func(s *scene, _ []kueue.PodSet) {
 			s.d.Planned.Runs = func(job.Object, *job.Setting) []kueue.PodSet { return nil }
 		}, job.PatchJob},
+		"it runs on a worker cluster": {func(s *scene, _ []kueue.PodSet) {
+			s.d.Planned.Runs = func(job.Object, *job.Setting) []kueue.PodSet { return nil }
+			s.job.Spec.ManagedBy, s.o.Workloads[0].Status.ClusterName = new(kueue.MultiKueueControllerName), "far"
+		}, job.Nothing},
+		"another controller runs it": {func(s *scene, _ []kueue.PodSet) {
+			s.d.Planned.Runs = func(job.Object, *job.Setting) []kueue.PodSet { return nil }
+			s.job.Spec.ManagedBy = new("example.com/other")
+		}, job.PatchJob},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene()
@@ -684,6 +692,30 @@ func TestRunsAsPlannedElsewhere(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		})
+	}
+}
+
+// TestEvictedAsPlannedElsewhere: the quota of an evicted job that another version of the controller has planned is released before its
+// Workload is updated to the present plan. A new Workload would be active, although its user has deactivated it.
+func TestEvictedAsPlannedElsewhere(t *testing.T) {
+	s := newScene()
+	w := s.running()
+	s.job.Spec.Template.Spec.Containers[0].Env = nil // the plan differs
+	s.d.Planned = &job.Planned{Runs: func(job.Object, *job.Setting) []kueue.PodSet { return nil }}
+	w.Spec.Active = new(false)
+	s.evict(w)
+	s.job.Spec.Suspend = new(true)
+	a := s.decide()
+	for a.Verb == job.PatchJob || a.Verb == job.PatchJobStatus {
+		s.set(a.Job)
+		a = s.decide()
+	}
+	if a.Verb != job.WriteStatus || lifecycle.IsReserved(a.Workload) {
+		t.Fatalf("after the stop: %s", describeAction(a))
+	}
+	s.o.Workloads[0] = a.Workload
+	if a = s.decide(); a.Verb != job.UpdateWorkload || *a.Workload.Spec.Active || a.Workload.Spec.PodSets[0].Template.Spec.Containers[0].Env != nil {
+		t.Errorf("after the release: %s", describeAction(a))
 	}
 }
 

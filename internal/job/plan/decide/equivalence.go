@@ -40,10 +40,16 @@ func (s *decider) represents(w *kueue.Workload, podSets []kueue.PodSet, prebuilt
 }
 
 // holdsQuotaOfRun reports whether the Workload holds quota for the pods with which the job runs, or ended a moment ago. Only their numbers and requests count: no
-// other field of a running job is a reason to stop it.
+// other field of a running job is a reason to stop it. A job that runs on a worker cluster has no pods here: its copy there has the pod sets
+// of the Workload. An evicted Workload describes its stopped job until its quota is released: then it is updated, and keeps its state.
 func (s *decider) holdsQuotaOfRun(w *kueue.Workload) bool {
-	if s.d.Planned == nil || s.suspended || !lifecycle.IsReserved(w) || !same(maximumExecutionTime(s.job), w.Spec.MaximumExecutionTimeSeconds) {
+	switch {
+	case s.d.Planned == nil || !lifecycle.IsReserved(w) || !same(maximumExecutionTime(s.job), w.Spec.MaximumExecutionTimeSeconds):
 		return false
+	case s.suspended:
+		return lifecycle.IsEvicted(w)
+	case s.isDispatched() && w.Status.ClusterName != "":
+		return true
 	}
 	runs := s.d.Planned.Runs(s.job, s.in)
 	return len(runs) > 0 && slices.EqualFunc(runs, w.Spec.PodSets, func(a, b kueue.PodSet) bool {
