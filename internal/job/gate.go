@@ -93,6 +93,8 @@ type Owner struct {
 	Object metav1.Object
 	// Objects are the objects that it refers to; nil if they were not read.
 	Objects map[Reference]Object
+	// Held are the pod sets of its Workload that holds quota; nil if they were not read.
+	Held []kueue.PodSet
 }
 
 // Verdict is the answer of Judge.

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 // Child is a kind of objects that the controller of another kind makes.
@@ -27,6 +29,8 @@ type OwnedBy struct {
 	Owner Object
 	// Objects are the objects that the owner refers to; nil if they were not read.
 	Objects map[Reference]Object
+	// Held are the pod sets of the owner's Workload that holds quota; nil if they were not read.
+	Held []kueue.PodSet
 	// Child is the object; Kind describes it, or is nil. Made is not called for an object of which only the metadata was read.
 	Child Object
 	Kind  *Descriptor
@@ -107,7 +111,7 @@ func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []meta
 	if !ok || !readable {
 		return nil
 	}
-	k := &OwnedBy{Config: cfg, Owner: of, Objects: owner.Objects, Child: object}
+	k := &OwnedBy{Config: cfg, Owner: of, Objects: owner.Objects, Held: owner.Held, Child: object}
 	if m := t[owned.GVK]; m != nil {
 		k.Kind = m.Kind
 	}

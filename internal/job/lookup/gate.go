@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // Gate asks the hard gate about an object, and reads the owners that it needs.
@@ -70,6 +72,11 @@ func (g *Gate) climb(
 	var chain []job.Owner
 	for {
 		v = job.Judge(g.cfg, g.rules, labels, job.Owner{GVK: d.GVK, Object: object}, chain)
+		if again, err := g.readHeld(ctx, namespace, &v, chain); err != nil {
+			return v, cached, err
+		} else if again {
+			continue
+		}
 		if v.Need == nil {
 			return v, cached, nil
 		}
@@ -88,6 +95,39 @@ func (g *Gate) climb(
 		cached = cached || from
 		chain = append(chain, owner)
 	}
+}
+
+// readHeld reads, once, what an owner holds quota for that cannot have made the object by its plan. It reports whether to judge again.
+func (g *Gate) readHeld(ctx context.Context, namespace string, v *job.Verdict, chain []job.Owner) (again bool, err error) {
+	if v.NotMade == nil || len(chain) != 1 || chain[0].Held != nil {
+		return false, nil
+	}
+	chain[0].Held, err = g.held(ctx, namespace, &chain[0])
+	return chain[0].Held != nil, err
+}
+
+// held returns the pod sets of the Workload that holds quota for an owner whose controller plans its pods; nil if there is none.
+func (g *Gate) held(ctx context.Context, namespace string, owner *job.Owner) ([]kueue.PodSet, error) {
+	d, o := g.descriptors[owner.GVK], owner.Object
+	object, ok := o.(job.Object)
+	if d == nil || d.Planned == nil || !ok {
+		return nil, nil
+	}
+	names := job.WorkloadNames(owner.GVK, object)
+	if prebuilt := g.cfg.PrebuiltName(object); prebuilt != "" {
+		names = []string{prebuilt}
+	}
+	for _, name := range names {
+		var w kueue.Workload
+		err := g.cache.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &w)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading workload %s/%s: %w", namespace, name, err)
+		}
+		if err == nil && metav1.IsControlledBy(&w, object) && lifecycle.IsReserved(&w) {
+			return w.Spec.PodSets, nil
+		}
+	}
+	return nil, nil
 }
 
 // JudgeExisting judges a stored job: by its mark if its kind runs once.

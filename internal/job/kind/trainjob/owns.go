@@ -4,8 +4,9 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 )
 
-// madeJobSet returns why a JobSet does not belong to a TrainJob. It has the name of the TrainJob and at most the pods of its plan. Without
-// the runtime only the name is compared: such a TrainJob is not admitted.
+// madeJobSet returns why a JobSet does not belong to a TrainJob. It has the name of the TrainJob and at most the pods of its plan, or those
+// for which the TrainJob holds quota: another version of the controller may have planned a JobSet that runs. Without the runtime only the
+// name is compared: such a TrainJob is not admitted.
 func (k kind) madeJobSet(of *plan.OwnedBy) error {
 	if of.Child.GetName() != of.Owner.GetName() {
 		return plan.ErrOtherName
@@ -21,5 +22,9 @@ func (k kind) madeJobSet(of *plan.OwnedBy) error {
 	if err != nil {
 		return err
 	}
-	return plan.SetsExceed(children, sets, false)
+	exceeds := plan.SetsExceed(children, sets, false)
+	if exceeds != nil && len(of.Held) > 0 && plan.SetsExceed(children, of.Held, false) == nil {
+		return nil
+	}
+	return exceeds
 }

@@ -15,6 +15,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	plan "github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/jobset"
 	"github.com/berth-project/berth/internal/job/kind/trainjob"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
@@ -72,6 +73,41 @@ spec:
   runtimePatches:
   - {manager: acme.io/tuner, time: "2026-01-02T03:04:05Z", future: kept, trainingRuntimeSpec: {template: {spec: {}}}}
 `
+
+// TestMadeJobSet: the JobSet of a TrainJob has at most the pods of its plan, or those for which its Workload holds quota.
+func TestMadeJobSet(t *testing.T) {
+	held := func(n int32) []kueue.PodSet {
+		return []kueue.PodSet{{Name: "node", Count: n, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "node"}}}}}}
+	}
+	for name, test := range map[string]struct {
+		pods string
+		held []kueue.PodSet
+		made bool
+	}{
+		"as planned":            {"2", nil, true},
+		"larger":                {"3", nil, false},
+		"larger, with quota":    {"3", held(3), true},
+		"larger than its quota": {"4", held(3), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := trainjob.Descriptor(trainingplan.DefaultConfig())
+			o := parse(t, job)
+			in := setting(t, d, o, "a")
+			jobSet := parse(t, `
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: lark, namespace: lab}
+spec:
+  replicatedJobs:
+  - {name: node, template: {spec: {parallelism: `+test.pods+`, completions: `+test.pods+`, template: {spec: {containers: [{name: node, image: x}]}}}}}
+`)
+			err := d.Owns[0].Made(&plan.OwnedBy{Config: in.Config, Owner: o, Objects: in.Objects, Held: test.held, Child: jobSet, Kind: jobset.Descriptor()})
+			if (err == nil) != test.made {
+				t.Errorf("made: %v", err)
+			}
+		})
+	}
+}
 
 var info = plan.PodSetInfo{
 	Name: "node", Count: 2, NodeSelector: map[string]string{"pool": "h100"}, Labels: map[string]string{"l": "v"},
