@@ -31,6 +31,10 @@ var knownConditions = []string{
 // ofCopies begins the annotations that Berth's copies on worker clusters keep. They mean nothing to the other system.
 const ofCopies = "multikueue.berth.dev/"
 
+// runsRemotely is a condition of Berth's on the Workloads of pods that are queued in groups and run on a worker cluster: the status of their
+// objects does not show it. The next status of the other system removes it.
+const runsRemotely = "multikueue.berth.dev/RunsRemotely"
+
 // giveBack stops Berth, and lets the other system write the objects as it does: it finds nothing that it does not know, and its writes have
 // the effects that they have on objects of its own.
 func (b *berth) giveBack(m *manager) {
@@ -124,7 +128,7 @@ func (b *berth) isKnown(wl *kueue.Workload) {
 		}
 	}
 	for _, c := range wl.Status.Conditions {
-		if !slices.Contains(knownConditions, c.Type) {
+		if !slices.Contains(knownConditions, c.Type) && c.Type != runsRemotely {
 			b.Errorf("%s has the condition %s", wl.Name, c.Type)
 		}
 	}

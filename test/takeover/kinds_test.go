@@ -131,11 +131,23 @@ func (w *world) admit(wl *kueue.Workload, queue string) {
 	w.applyStatus(byAdmission, wl)
 }
 
-// jobSet writes a running JobSet of two Jobs. spec: 60 §4.2.
+// jobSet writes a running JobSet of two Jobs.
 func (w *world) jobSet() {
 	w.Helper()
-	js := &jobsetv1alpha2.JobSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "ring", Labels: map[string]string{kueue.QueueNameLabel: "kinds"}},
+	js := ring("kinds")
+	w.write(byUser, js)
+	wl := w.workloadOf(js, "kinds", setsOfRing(js))
+	w.admit(wl, "kinds")
+	startRing(js, wl)
+	w.write(byKueue, js)
+	w.runRing(js)
+	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+// ring is a JobSet of two Jobs, as its user creates it. spec: 60 §4.2.
+func ring(queue string) *jobsetv1alpha2.JobSet {
+	return &jobsetv1alpha2.JobSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "ring", Labels: map[string]string{kueue.QueueNameLabel: queue}},
 		Spec: jobsetv1alpha2.JobSetSpec{
 			Suspend: new(true),
 			ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{{
@@ -149,23 +161,30 @@ func (w *world) jobSet() {
 			StartupPolicy: &jobsetv1alpha2.StartupPolicy{StartupPolicyOrder: jobsetv1alpha2.StartupAnyOrder},
 		},
 	}
-	w.write(byUser, js)
-	rj := &js.Spec.ReplicatedJobs[0]
-	wl := w.workloadOf(js, "kinds", []kueue.PodSet{{
-		Name: "worker", Count: 2, Template: rj.Template.Spec.Template, TopologyRequest: &kueue.PodSetTopologyRequest{
+}
+
+// setsOfRing are the pod sets of a stored JobSet that is not started.
+func setsOfRing(js *jobsetv1alpha2.JobSet) []kueue.PodSet {
+	return []kueue.PodSet{{
+		Name: "worker", Count: 2, Template: *js.Spec.ReplicatedJobs[0].Template.Spec.Template.DeepCopy(), TopologyRequest: &kueue.PodSetTopologyRequest{
 			PodIndexLabel: new(indexLabel), SubGroupIndexLabel: new("jobset.sigs.k8s.io/job-index"), SubGroupCount: new(int32(2)),
 		},
-	}})
-	w.admit(wl, "kinds")
+	}}
+}
+
+func startRing(js *jobsetv1alpha2.JobSet, wl *kueue.Workload) {
 	js.Spec.Suspend = new(false)
-	inject(&rj.Template.Spec.Template, "worker", wl)
-	w.write(byKueue, js)
+	inject(&js.Spec.ReplicatedJobs[0].Template.Spec.Template, "worker", wl)
+}
+
+// runRing writes the Jobs of a started JobSet, and its status.
+func (w *world) runRing(js *jobsetv1alpha2.JobSet) {
+	w.Helper()
 	for _, j := range w.children(js) {
 		w.runs(j, 1, 1)
 	}
 	js.Status.ReplicatedJobsStatus = []jobsetv1alpha2.ReplicatedJobStatus{{Name: "worker", Ready: 2, Active: 2}}
 	w.writeStatus(byJobSets, js)
-	w.ready(wl, metav1.ConditionTrue, "Started")
 }
 
 // children writes the Jobs of a JobSet and its Service, as the controller of JobSets creates them.
@@ -232,21 +251,10 @@ func (w *world) podGroup() {
 	}
 	pods := make([]*corev1.Pod, 2)
 	for i := range pods {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: team, Name: fmt.Sprintf("member-%d", i), Finalizers: []string{kueue.ManagedFinalizer},
-			Labels: map[string]string{
-				kueue.ManagedLabel: "true", kueue.QueueNameLabel: "kinds", kueue.PodGroupNameLabel: "group",
-				kueue.PodSetLabel: role, kueue.LocalQueueLabel: "kinds", kueue.ClusterQueueLabel: "kinds",
-			},
-			Annotations: map[string]string{
-				kueue.PodGroupTotalCountAnnotation: "2", kueue.RoleHashAnnotation: role, kueue.WorkloadAnnotation: "group",
-			},
-		}}
-		p.Spec = podsFor("1").Spec
-		p.Spec.NodeSelector = map[string]string{"pool": "a"}
+		p := member(i, "kinds")
+		startMember(p, wl.Name, "kinds")
 		w.write(byUser, p)
-		p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		w.writeStatus(byKubelet, p)
+		w.runsPod(p)
 		pods[i] = p
 		wl.OwnerReferences = append(wl.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID})
 	}
@@ -259,41 +267,77 @@ func (w *world) podGroup() {
 	w.ready(wl, metav1.ConditionTrue, "Started")
 }
 
+// member is a pod of the group as its user creates it, after the webhook, without the gate.
+func member(i int, queue string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: team, Name: fmt.Sprintf("member-%d", i), Finalizers: []string{kueue.ManagedFinalizer},
+		Labels:      map[string]string{kueue.ManagedLabel: "true", kueue.QueueNameLabel: queue, kueue.PodGroupNameLabel: "group"},
+		Annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "2", kueue.RoleHashAnnotation: role},
+	}}
+	p.Spec = podsFor("1").Spec
+	return p
+}
+
+// startMember adds to a pod what its Workload's admission does.
+func startMember(p *corev1.Pod, workload, queue string) {
+	maps.Copy(p.Labels, map[string]string{kueue.PodSetLabel: p.Annotations[kueue.RoleHashAnnotation], kueue.LocalQueueLabel: queue, kueue.ClusterQueueLabel: queue})
+	p.Annotations[kueue.WorkloadAnnotation] = workload
+	p.Spec.NodeSelector = map[string]string{"pool": "a"}
+}
+
+// runsPod writes the status of a running pod.
+func (w *world) runsPod(p *corev1.Pod) {
+	w.Helper()
+	p.Status.Phase, p.Status.Conditions = corev1.PodRunning, []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	w.writeStatus(byKubelet, p)
+}
+
 // ray writes a running RayCluster of a head and a worker.
 func (w *world) ray() {
 	w.Helper()
-	group := func(name string) map[string]any {
-		template := podsFor("1")
-		return map[string]any{"groupName": name, "replicas": int64(1), "rayStartParams": map[string]any{}, "template": w.tree(&template)}
-	}
-	head := group("")
-	delete(head, "groupName")
-	delete(head, "replicas")
-	rc := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"suspend": true, "headGroupSpec": head, "workerGroupSpecs": []any{group("workers")},
-	}}}
+	rc := &unstructured.Unstructured{Object: map[string]any{"spec": w.raySpec()}}
 	rc.SetGroupVersionKind(rayCluster)
 	rc.SetNamespace(team)
 	rc.SetName("rays")
 	rc.SetLabels(map[string]string{kueue.QueueNameLabel: "kinds"})
-	w.try(w.Create(w.Context(), rc, client.FieldOwner(byUser)))
-	wl := w.workloadOf(rc, "kinds", []kueue.PodSet{{Name: "head", Count: 1, Template: podsFor("1")}, {Name: "workers", Count: 1, Template: podsFor("1")}})
+	w.try(unstructured.SetNestedField(rc.Object, true, "spec", "suspend"), w.Create(w.Context(), rc, client.FieldOwner(byUser)))
+	wl := w.workloadOf(rc, "kinds", raySets())
 	w.admit(wl, "kinds")
-	for _, set := range []string{"head", "workers"} {
-		template := podsFor("1")
-		inject(&template, set, wl)
-		content := w.tree(&template)
-		spec := rc.Object["spec"].(map[string]any)
-		if set == "head" {
-			spec["headGroupSpec"].(map[string]any)["template"] = content
-		} else {
-			spec["workerGroupSpecs"].([]any)[0].(map[string]any)["template"] = content
-		}
-	}
+	w.startRay(rc.Object["spec"].(map[string]any), wl)
 	w.try(unstructured.SetNestedField(rc.Object, false, "spec", "suspend"), w.Update(w.Context(), rc, client.FieldOwner(byKueue)))
 	rc.Object["status"] = map[string]any{"state": "ready"}
 	w.try(w.Status().Update(w.Context(), rc, client.FieldOwner("kuberay-operator")))
 	w.ready(wl, metav1.ConditionTrue, "Started")
+}
+
+// raySpec is the spec of a RayCluster of a head and a worker.
+func (w *world) raySpec() map[string]any {
+	w.Helper()
+	group := func() map[string]any {
+		template := podsFor("1")
+		return map[string]any{"rayStartParams": map[string]any{}, "template": w.tree(&template)}
+	}
+	workers := group()
+	workers["groupName"], workers["replicas"] = "workers", int64(1)
+	return map[string]any{"headGroupSpec": group(), "workerGroupSpecs": []any{workers}}
+}
+
+func raySets() []kueue.PodSet {
+	return []kueue.PodSet{{Name: "head", Count: 1, Template: podsFor("1")}, {Name: "workers", Count: 1, Template: podsFor("1")}}
+}
+
+// startRay adds to the templates of a RayCluster what its admission does.
+func (w *world) startRay(spec map[string]any, wl *kueue.Workload) {
+	w.Helper()
+	for _, set := range []string{"head", "workers"} {
+		template := podsFor("1")
+		inject(&template, set, wl)
+		group := spec["headGroupSpec"]
+		if set == "workers" {
+			group = spec["workerGroupSpecs"].([]any)[0]
+		}
+		group.(map[string]any)["template"] = w.tree(&template)
+	}
 }
 
 func (w *world) try(errs ...error) {
@@ -306,22 +350,9 @@ func (w *world) try(errs ...error) {
 // elastic writes a Job that runs with one pod, and whose second slice, with two, waits. spec: 30 §4.11.
 func (w *world) elastic() {
 	w.Helper()
-	j := &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: team, Name: "elastic", Labels: map[string]string{kueue.QueueNameLabel: "elastic"},
-			Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"},
-		},
-		Spec: batchv1.JobSpec{Parallelism: new(int32(1)), Completions: new(int32(4)), Suspend: new(true), Template: podsFor("1")},
-	}
-	j.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}}
+	j := elasticJob("elastic")
 	w.write(byUser, j)
-	slice := func(annotations map[string]string) *kueue.Workload {
-		wl := w.workloadOf(j, "elastic", []kueue.PodSet{podSet(j)}, strconv.FormatInt(j.Generation, 10))
-		wl.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: wl.Name}
-		maps.Copy(wl.Annotations, annotations)
-		return wl
-	}
-	first := slice(nil)
+	first := w.sliceOf(j)
 	w.admit(first, "elastic")
 	w.start(j, first)
 	w.runs(j, 1, 1)
@@ -329,12 +360,33 @@ func (w *world) elastic() {
 	j.Spec.Parallelism = new(int32(2))
 	w.write(byUser, j)
 	w.runs(j, 2, 1)
-	second := slice(map[string]string{
-		kueue.WorkloadSliceNameAnnotation: first.Name, kueue.WorkloadSliceReplacementForAnnotation: team + "/" + first.Name,
-	})
+	second := w.sliceOf(j)
+	second.Annotations[kueue.WorkloadSliceNameAnnotation] = first.Name
+	second.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = team + "/" + first.Name
 	w.write(byKueue, second)
 	w.ready(second, metav1.ConditionFalse, "WaitForStart")
 	w.refused(second, "ExceedsMaxQuota", "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor f, 2 requested, 1 is the most")
+}
+
+// elasticJob is a Job of one pod as its user creates it, after the webhook.
+func elasticJob(queue string) *batchv1.Job {
+	j := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: team, Name: "elastic", Labels: map[string]string{kueue.QueueNameLabel: queue},
+			Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"},
+		},
+		Spec: batchv1.JobSpec{Parallelism: new(int32(1)), Completions: new(int32(4)), Suspend: new(true), Template: podsFor("1")},
+	}
+	j.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}}
+	return j
+}
+
+// sliceOf is the Workload of an elastic Job in its present size, the first of its slices.
+func (w *world) sliceOf(j *batchv1.Job) *kueue.Workload {
+	w.Helper()
+	wl := w.workloadOf(j, j.Labels[kueue.QueueNameLabel], []kueue.PodSet{podSet(j)}, strconv.FormatInt(j.Generation, 10))
+	wl.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: wl.Name}
+	return wl
 }
 
 // kindsLiveOn takes the objects of other kinds further through their lives.

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 const configuration = `kind: Configuration
 integrations:
-  frameworks: [batch/job, jobset.x-k8s.io/jobset, trainer.kubeflow.org/trainjob, pod, ray.io/raycluster, kubeflow.org/pytorchjob,
+  frameworks: [batch/job, jobset.x-k8s.io/jobset, trainer.kubeflow.org/trainjob, pod, ray.io/raycluster, ray.io/rayjob, statefulset,
+    leaderworkerset.x-k8s.io/leaderworkerset, kubeflow.org/pytorchjob,
     kubeflow.org/tfjob, kubeflow.org/xgboostjob, kubeflow.org/paddlejob, kubeflow.org/jaxjob, kubeflow.org/mpijob]
 multiKueue: {gcInterval: 2s}
 `

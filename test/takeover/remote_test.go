@@ -33,9 +33,10 @@ type hubAndWorker struct{ hub, worker *berth }
 func newHubAndWorker(t *testing.T) *hubAndWorker {
 	t.Helper()
 	hub, worker := newWorld(t, "v1beta2"), newWorld(t, "v1beta2")
-	hub.queues(map[string]string{"remote": "8"})
-	worker.queues(map[string]string{"remote": "5"})
-	hub.sendsTo(worker)
+	hub.queues(map[string]string{"remote": "8", "sent": "12"})
+	worker.queues(map[string]string{"remote": "5", "sent": "12"})
+	hub.reaches(far, worker)
+	hub.sendsTo([]string{"remote", "sent"}, far)
 	for _, name := range []string{"away", "back", "steady", "arriving"} {
 		hub.sent(worker, name)
 	}
@@ -44,33 +45,41 @@ func newHubAndWorker(t *testing.T) *hubAndWorker {
 	hub.cameBack("returned")
 	worker.running("own", "remote", 1, byAdmission)
 	worker.orphaned("lost")
+	hub.kindsSent(worker)
 	return &hubAndWorker{hub: newBerth(hub, "v1beta2"), worker: newBerth(worker, "v1beta2")}
 }
 
-// sendsTo makes a worker cluster known to a hub, and the queue "remote" send its Jobs there.
-func (w *world) sendsTo(worker *world) {
+// reaches makes a worker cluster known to a hub.
+func (w *world) reaches(name string, worker *world) {
 	w.Helper()
 	config, err := clientcmd.LoadFromFile(worker.kubeconfig)
 	w.try(err)
 	w.try(clientcmdapi.FlattenConfig(config))
 	text, err := clientcmd.Write(*config)
 	w.try(err)
-	active := func(reason, message string) []metav1.Condition {
-		return []metav1.Condition{{
-			Type: "Active", Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: w.began, ObservedGeneration: 1,
-		}}
-	}
-	w.write(byUser, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: options.DefaultNamespace}})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: options.DefaultNamespace}}
+	w.try(client.IgnoreAlreadyExists(w.Create(w.Context(), namespace)))
 	w.write(byUser, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: options.DefaultNamespace, Name: far}, Data: map[string][]byte{"kubeconfig": text},
+		ObjectMeta: metav1.ObjectMeta{Namespace: options.DefaultNamespace, Name: name}, Data: map[string][]byte{"kubeconfig": text},
 	})
-	cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: far}, Spec: kueue.MultiKueueClusterSpec{
-		ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{Location: far, LocationType: kueue.LocationTypeSecret}},
+	cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kueue.MultiKueueClusterSpec{
+		ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{Location: name, LocationType: kueue.LocationTypeSecret}},
 	}}
 	w.write(byUser, cluster)
-	cluster.Status.Conditions = active("Active", "Connected")
+	cluster.Status.Conditions = w.isActive("Connected")
 	w.writeStatus(byKueue, cluster)
-	w.write(byUser, &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{far}}})
+}
+
+func (w *world) isActive(message string) []metav1.Condition {
+	return []metav1.Condition{{
+		Type: "Active", Status: metav1.ConditionTrue, Reason: "Active", Message: message, LastTransitionTime: w.began, ObservedGeneration: 1,
+	}}
+}
+
+// sendsTo makes queues of a hub send their jobs to clusters.
+func (w *world) sendsTo(queues []string, clusters ...string) {
+	w.Helper()
+	w.write(byUser, &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: kueue.MultiKueueConfigSpec{Clusters: clusters}})
 	check := &kueue.AdmissionCheck{
 		ObjectMeta: metav1.ObjectMeta{Name: dispatch, Finalizers: []string{kueue.ResourceInUseFinalizer}},
 		Spec: kueue.AdmissionCheckSpec{
@@ -79,12 +88,14 @@ func (w *world) sendsTo(worker *world) {
 		},
 	}
 	w.write(byUser, check)
-	check.Status.Conditions = active("Active", "The admission check is active")
+	check.Status.Conditions = w.isActive("The admission check is active")
 	w.writeStatus(byKueue, check)
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "remote"}}
-	w.get(cq)
-	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: dispatch}}}
-	w.write(byUser, cq)
+	for _, name := range queues {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		w.get(cq)
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: dispatch}}}
+		w.write(byUser, cq)
+	}
 }
 
 // delegated creates a Job of some pods that another cluster is to run, and its Workload.
@@ -97,9 +108,8 @@ func (w *world) delegated(name string, pods int32) (*batchv1.Job, *kueue.Workloa
 		},
 	}
 	w.write(byUser, j)
-	wl := w.queued(j)
-	wl.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: dispatch, State: kueue.CheckStatePending, LastTransitionTime: w.began}}
-	w.writeStatus(byKueue, wl)
+	wl := w.workloadOf(j, "remote", []kueue.PodSet{podSet(j)})
+	w.dispatched(wl)
 	return j, wl
 }
 
@@ -107,7 +117,7 @@ func (w *world) delegated(name string, pods int32) (*batchv1.Job, *kueue.Workloa
 func (w *world) copyOf(wl *kueue.Workload) *kueue.Workload {
 	w.Helper()
 	out := &kueue.Workload{
-		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: wl.Name, Labels: map[string]string{kueue.MultiKueueOriginLabel: "multikueue"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: wl.Name, Labels: map[string]string{kueue.MultiKueueOriginLabel: "multikueue"}, Annotations: maps.Clone(wl.Annotations)},
 		Spec:       *wl.Spec.DeepCopy(),
 	}
 	w.write(byKueue, out)
@@ -129,11 +139,7 @@ func (w *world) runsCopy(of *batchv1.Job, wl *kueue.Workload) *batchv1.Job {
 	}
 	j.Labels[kueue.MultiKueueOriginLabel] = "multikueue"
 	w.write(byKueue, j)
-	wl.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}
-	wl.Labels[kueue.JobUIDLabel], wl.Finalizers = string(j.UID), []string{kueue.ResourceInUseFinalizer}
-	was := wl.Status
-	w.write(byKueue, wl)
-	wl.Status = was
+	w.adopts(wl, j)
 	w.start(j, wl)
 	w.runs(j, 1, 1)
 	w.ready(wl, metav1.ConditionTrue, "Started")
@@ -305,7 +311,9 @@ func (h *hubAndWorker) sentWorkloads(before remembered) {
 	h.hub.Helper()
 	after := h.hub.remember()
 	for name, want := range before {
-		if got := after[name]; !maps.Equal(got, want) {
+		got := after[name]
+		delete(got, runsRemotely)
+		if !maps.Equal(got, want) {
 			h.hub.Errorf("%s: conditions %v, and were %v", name, got, want)
 		}
 	}
@@ -315,6 +323,8 @@ func (h *hubAndWorker) sentWorkloads(before remembered) {
 		}
 	}
 	h.hub.uses("remote", "5", "3")
+	h.hub.uses("sent", "12", "12")
+	h.worker.uses("sent", "12", "12")
 }
 
 // liveOn ends Jobs on the worker cluster, stops one from the hub, and lets the one that waits there run.
@@ -331,6 +341,7 @@ func (h *hubAndWorker) liveOn() {
 	back, _ := h.hub.read("back")
 	h.hub.try(h.hub.Delete(h.hub.Context(), back, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	wait.Until(h.hub.T, "the copy of a deleted Job is removed", func() error { return h.worker.isGone("back") })
+	h.kindsEndThere()
 }
 
 // startsThere waits until the copy of a Job is started on the worker cluster.

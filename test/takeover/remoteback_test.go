@@ -63,7 +63,7 @@ func (h *hubAndWorker) giveBack(managers ...*manager) {
 	}
 	h.finishThere("offered")
 	for _, wl := range h.worker.workloads() {
-		if wl.Labels[kueue.MultiKueueOriginLabel] != "" && !strings.HasPrefix(wl.Name, "job-late-") {
+		if wl.Spec.QueueName == "remote" && wl.Labels[kueue.MultiKueueOriginLabel] != "" && !strings.HasPrefix(wl.Name, "job-late-") {
 			h.worker.Errorf("%s is there", wl.Name)
 		}
 	}

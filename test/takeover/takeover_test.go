@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,7 @@ func (w *world) inventory() objects {
 	out := objects{}
 	kinds := []schema.GroupVersionKind{
 		batchv1.SchemeGroupVersion.WithKind("Job"), corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Service"),
-		jobsetv1alpha2.GroupVersion.WithKind("JobSet"), rayCluster,
+		appsv1.SchemeGroupVersion.WithKind("StatefulSet"), jobsetv1alpha2.GroupVersion.WithKind("JobSet"), rayCluster, rayJob, lws,
 	}
 	for i := range kubeflow {
 		kinds = append(kinds, kubeflow[i].gvk())

@@ -171,13 +171,25 @@ func (w *world) trainJobs() {
 // which is not written yet.
 func (w *world) trainJob(t *trainable) (*trainerv1alpha1.TrainJob, *kueue.Workload) {
 	w.Helper()
-	tj := &trainerv1alpha1.TrainJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: t.name, Labels: map[string]string{kueue.QueueNameLabel: "training"}},
+	tj := t.object("training")
+	w.write(byUser, tj)
+	w.plans(t, tj)
+	return tj, w.workloadOf(tj, "training", t.sets())
+}
+
+// object is the TrainJob as its user creates it, after the webhook.
+func (t *trainable) object(queue string) *trainerv1alpha1.TrainJob {
+	return &trainerv1alpha1.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: t.name, Labels: map[string]string{kueue.QueueNameLabel: queue}},
 		Spec: trainerv1alpha1.TrainJobSpec{
 			RuntimeRef: trainerv1alpha1.RuntimeRef{Name: t.runtime}, Trainer: t.trainer, Suspend: new(true), RuntimePatches: []trainerv1alpha1.RuntimePatch{entry()},
 		},
 	}
-	w.write(byUser, tj)
+}
+
+// plans writes the objects of a TrainJob that waits: its snapshot, companions, suspended JobSet and Jobs, and its status.
+func (w *world) plans(t *trainable, tj *trainerv1alpha1.TrainJob) {
+	w.Helper()
 	if !t.isOlder {
 		w.snapshot(tj)
 	}
@@ -200,6 +212,10 @@ func (w *world) trainJob(t *trainable) (*trainerv1alpha1.TrainJob, *kueue.Worklo
 	}
 	w.writeStatus(byJobSets, js)
 	w.suspendedTrainJob(tj, js)
+}
+
+// sets are the pod sets of the TrainJob, as the other system plans them.
+func (t *trainable) sets() []kueue.PodSet {
 	sets := make([]kueue.PodSet, 0, len(t.jobs))
 	for i := range t.jobs {
 		sets = append(sets, kueue.PodSet{
@@ -209,7 +225,7 @@ func (w *world) trainJob(t *trainable) (*trainerv1alpha1.TrainJob, *kueue.Worklo
 			},
 		})
 	}
-	return tj, w.workloadOf(tj, "training", sets)
+	return sets
 }
 
 // entry is the patch of the queueing system in a TrainJob that is not started. The other webhook has stamped its time.
@@ -282,9 +298,8 @@ func (w *world) defaulted(js *jobsetv1alpha2.JobSet) {
 	w.try(w.Patch(w.Context(), js, patch, client.FieldOwner(byTrainer)))
 }
 
-// train starts an admitted TrainJob, whose pods then run. The patch is written before the suspension ends (spec: 50 §4.10).
-func (w *world) train(t *trainable, tj *trainerv1alpha1.TrainJob, wl *kueue.Workload) *jobsetv1alpha2.JobSet {
-	w.Helper()
+// admission is the patch of the queueing system in an admitted TrainJob.
+func (t *trainable) admission(wl *kueue.Workload) trainerv1alpha1.RuntimePatch {
 	patch := entry()
 	for i := range t.jobs {
 		var template corev1.PodTemplateSpec
@@ -296,10 +311,22 @@ func (w *world) train(t *trainable, tj *trainerv1alpha1.TrainJob, wl *kueue.Work
 			}}},
 		})
 	}
-	tj.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patch}
+	return patch
+}
+
+// train starts an admitted TrainJob, whose pods then run. The patch is written before the suspension ends (spec: 50 §4.10).
+func (w *world) train(t *trainable, tj *trainerv1alpha1.TrainJob, wl *kueue.Workload) *jobsetv1alpha2.JobSet {
+	w.Helper()
+	tj.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{t.admission(wl)}
 	w.write(byKueue, tj)
 	tj.Spec.Suspend = new(false)
 	w.write(byKueue, tj)
+	return w.resumes(t, tj, wl)
+}
+
+// resumes writes the JobSet and the Jobs of a started TrainJob.
+func (w *world) resumes(t *trainable, tj *trainerv1alpha1.TrainJob, wl *kueue.Workload) *jobsetv1alpha2.JobSet {
+	w.Helper()
 	js := w.applyJobSet(t, tj, wl)
 	js.Status.Conditions[0].Status, js.Status.Conditions[0].Reason = metav1.ConditionFalse, "ResumeJobs"
 	js.Status.Conditions[0].Message = "jobset is resumed"

@@ -83,7 +83,9 @@ func newWorld(t *testing.T, version string) *world {
 			return fmt.Errorf("conditions %v", theirs.Status.Conditions)
 		})
 	}
-	w.try(w.Create(w.Context(), embeddedtest.LooseCRD(rayCluster, "rayclusters")))
+	for plural, gvk := range map[string]schema.GroupVersionKind{"rayclusters": rayCluster, "rayjobs": rayJob, "leaderworkersets": lws} {
+		w.try(w.Create(w.Context(), embeddedtest.LooseCRD(gvk, plural)))
+	}
 	for i := range kubeflow {
 		gvk := kubeflow[i].gvk()
 		w.try(w.Create(w.Context(), embeddedtest.LooseCRD(gvk, strings.ToLower(gvk.Kind)+"s")))
@@ -142,6 +144,10 @@ func (w *world) unwire(u *unstructured.Unstructured, o client.Object) {
 			w.Fatal(err)
 		}
 	}
+	if to, ok := o.(*unstructured.Unstructured); ok {
+		to.Object = u.Object
+		return
+	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
 		w.Fatal(err)
 	}
@@ -189,7 +195,7 @@ func (w *world) applyStatus(manager string, o client.Object) {
 }
 
 // nameOf is the name of the Workload of a job. spec: 30 §4.4.5.
-func nameOf(gvk schema.GroupVersionKind, o client.Object, extra ...string) string {
+func nameOf(gvk schema.GroupVersionKind, o metav1.Object, extra ...string) string {
 	prefix := strings.ToLower(gvk.Kind) + "-" + o.GetName()
 	sum := sha1.Sum([]byte(strings.Join(append([]string{gvk.Kind, gvk.Group, o.GetName(), string(o.GetUID())}, extra...), "\n")))
 	return prefix[:min(len(prefix), 253-6)] + "-" + hex.EncodeToString(sum[:])[:5]
@@ -290,6 +296,9 @@ func inject(t *corev1.PodTemplateSpec, set string, wl *kueue.Workload) {
 	add(&t.Labels, map[string]string{
 		kueue.PodSetLabel: set, kueue.LocalQueueLabel: string(wl.Spec.QueueName), kueue.ClusterQueueLabel: string(wl.Status.Admission.ClusterQueue),
 	})
+	if wl.Labels[kueue.MultiKueueOriginLabel] != "" {
+		t.Labels[kueue.MultiKueueWorkerWorkloadPodLabel] = "true"
+	}
 	add(&t.Annotations, map[string]string{kueue.WorkloadAnnotation: wl.Name})
 	if name := wl.Annotations[kueue.WorkloadSliceNameAnnotation]; name != "" {
 		add(&t.Annotations, map[string]string{kueue.WorkloadSliceNameAnnotation: name})
