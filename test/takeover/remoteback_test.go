@@ -62,6 +62,7 @@ func (h *hubAndWorker) giveBack(managers ...*manager) {
 		h.evictThere(name)
 	}
 	h.finishThere("offered")
+	h.hub.forgetsRuns()
 	for _, wl := range h.worker.workloads() {
 		if wl.Spec.QueueName == "remote" && wl.Labels[kueue.MultiKueueOriginLabel] != "" && !strings.HasPrefix(wl.Name, "job-late-") {
 			h.worker.Errorf("%s is there", wl.Name)
@@ -186,6 +187,26 @@ func (h *hubAndWorker) finishThere(name string) {
 	h.hub.writeStatus(byKueue, j)
 	finished(h.hub.world, wl)
 	h.removeCopies(name)
+}
+
+// forgetsRuns applies the status of the StatefulSet's Workload, of which the other system does not know a condition of Berth's.
+func (b *berth) forgetsRuns() {
+	b.Helper()
+	found := 0
+	for _, wl := range b.workloads() {
+		if conditions(&wl)[runsRemotely] == "" {
+			continue
+		}
+		found++
+		wl.Status.Conditions = slices.DeleteFunc(wl.Status.Conditions, func(c metav1.Condition) bool { return c.Type == runsRemotely })
+		b.applyStatus(byAdmission, &wl)
+		if of := conditions(&wl); of[runsRemotely] != "" || of["Admitted"] != "True/Admitted" {
+			b.Errorf("%s has the conditions %v", wl.Name, of)
+		}
+	}
+	if found == 0 {
+		b.Errorf("no Workload has the condition %s", runsRemotely)
+	}
 }
 
 // removeCopies deletes the copy of a Job, and then that of its Workload.

@@ -27,7 +27,7 @@ type elsewhere struct {
 	runs func(*kueue.Workload)
 }
 
-// kindsElsewhere are the jobs of other kinds that run on the worker cluster. Together they hold 9 cpus of the queue "sent".
+// kindsElsewhere are the jobs of other kinds that run on the worker cluster. Together they hold 8 cpus of the queue "sent".
 var kindsElsewhere = []func(w *world, manager *string) *elsewhere{
 	ringElsewhere, rayElsewhere, elasticElsewhere, trainingElsewhere("training"), trainingElsewhere("bare"),
 }
