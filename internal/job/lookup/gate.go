@@ -72,9 +72,11 @@ func (g *Gate) climb(
 	var chain []job.Owner
 	for {
 		v = job.Judge(g.cfg, g.rules, labels, job.Owner{GVK: d.GVK, Object: object}, chain)
-		if again, err := g.readHeld(ctx, namespace, &v, chain); err != nil {
+		again, err := g.readHeld(ctx, namespace, &v, chain)
+		switch {
+		case err != nil:
 			return v, cached, err
-		} else if again {
+		case again:
 			continue
 		}
 		if v.Need == nil {
