@@ -90,8 +90,8 @@ func (b *berth) runsThere(name string, on *world, cluster string) {
 	on.setAdmitted(copied, "remote")
 	on.applyStatus(byAdmission, copied)
 	wait.Until(b.T, name+" is sent", func() error {
-		if _, wl := b.read(name); wl.Status.ClusterName != cluster || wl.Status.NominatedClusterNames != nil {
-			return fmt.Errorf("its cluster is %q, and nominated are %v", wl.Status.ClusterName, wl.Status.NominatedClusterNames)
+		if _, now := b.read(name); now.Status.ClusterName != cluster || now.Status.NominatedClusterNames != nil {
+			return fmt.Errorf("its cluster is %q, and nominated are %v", now.Status.ClusterName, now.Status.NominatedClusterNames)
 		}
 		var sent batchv1.Job
 		if err := on.Get(on.Context(), client.ObjectKey{Namespace: team, Name: name}, &sent); err != nil {
