@@ -21,7 +21,7 @@ var openPages = []string{
 // looks is what open pages of the dashboard cost the manager.
 type looks struct {
 	open, closed share
-	first        time.Duration // the longest until a view was there, from when it was asked for
+	first        time.Duration // the longest until a view was there, from when it was asked for, or until the pages were closed
 }
 
 // share is the processor time that the manager used during some time.
@@ -89,9 +89,8 @@ func (s *system) openDashboard(ctx context.Context, queue string) (leave func() 
 	outcomes := make(chan outcome, len(openPages))
 	for _, path := range openPages {
 		go func() {
-			began := time.Now()
 			var o outcome
-			o.err = s.view(ctx, path, queue, func() { o.first = time.Since(began) })
+			o.first, o.err = s.view(ctx, path, queue)
 			outcomes <- o
 		}()
 	}
@@ -105,33 +104,36 @@ func (s *system) openDashboard(ctx context.Context, queue string) (leave func() 
 	}
 }
 
-// view reads a view of the dashboard until ctx ends, and calls a function when it is there.
-func (s *system) view(ctx context.Context, path, queue string, first func()) error {
+// view reads a view of the dashboard until ctx ends. It returns after which time the view was there.
+func (s *system) view(ctx context.Context, path, queue string) (first time.Duration, err error) {
+	began := time.Now()
 	u, err := url.Parse("ws://" + s.dashboard + strings.ReplaceAll(path, "QUEUE", queue))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	values := u.Query()
 	values.Set("delta", "true")
 	u.RawQuery = values.Encode()
 	conn, response, err := websocket.DefaultDialer.DialContext(ctx, u.String(), nil)
+	if ctx.Err() != nil && err != nil {
+		return time.Since(began), nil
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", u.Path, err)
+		return 0, fmt.Errorf("%s: %w", u.Path, err)
 	}
 	_ = response.Body.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	for n := 0; ; n++ {
+	for {
 		_, _, err := conn.ReadMessage()
+		if first == 0 {
+			first = time.Since(began)
+		}
 		switch {
-		case ctx.Err() != nil && n == 0:
-			return fmt.Errorf("%s: there was no view in time", u.Path)
 		case ctx.Err() != nil:
-			return nil
+			return first, nil
 		case err != nil:
-			return fmt.Errorf("%s: %w", u.Path, err)
-		case n == 0:
-			first()
+			return first, fmt.Errorf("%s: %w", u.Path, err)
 		}
 	}
 }
