@@ -35,7 +35,7 @@ const (
 	objectsPerCaller = 32
 )
 
-// All views of one caller take a part of share of the time, beside those that are cheap to make.
+// All views of one caller take a part of share of the time. Cheap ones do not count.
 const (
 	share = 20
 	cheap = 10 * time.Millisecond
@@ -47,8 +47,8 @@ type costly struct {
 	of map[string]int
 }
 
-// pause returns how long a view rests that took some time, so that all views of its caller keep within their share. before is what it took the
-// time before, 0 for a new one.
+// pause returns how long a view rests that took some time, so that all views of its caller keep within their share. before is the time that it
+// took before, 0 for a new one.
 func (c *costly) pause(caller string, before, took time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

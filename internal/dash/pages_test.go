@@ -88,7 +88,7 @@ func TestEveryPage(t *testing.T) {
 	}
 }
 
-// As a user: Workloads are listed page by page, all of them and those of a queue, and the address of a page leads there again.
+// As a user: the lists of all Workloads and of the Workloads of a queue have pages, and the address of a page leads there again.
 func TestWorkloadsByPage(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, func(s *Server) { s.options.Origins = nil })
