@@ -417,22 +417,25 @@ func TestConcurrentAdmission(t *testing.T) {
 	})
 }
 
+// variantOfTwo runs a job with a variant, two pods on two nodes of a rack. Then the spare nodes come. It returns the job's Workload, its variant and
+// the first node.
+func variantOfTwo(w *world, spares ...string) (p, v *kueue.Workload, first *corev1.Node) {
+	w.levels("t", rack, corev1.LabelHostname)
+	first = w.node("n1 b r 2")
+	w.nodes("n2 b r 2")
+	w.flavor("a", w.on("t"))
+	w.queue("q", "", quota(w.own("a")+"=100"), trying(kueue.TryPreferredFlavors, ""))
+	p = w.isOn(w.workload("p", "q", "2", count(2), requires(rack)), "n1:1 n2:1")
+	w.nodes(spares...)
+	return p, w.variant(p, "a"), first
+}
+
 // TestVariantsOnFailedNodes: a failed node of a job with variants is replaced as that of any other. spec: 20 §4.9, §4.13.
 func TestVariantsOnFailedNodes(t *testing.T) {
 	running(t, concurrent)
-	ofTwo := func(w *world, spares ...string) (p, v *kueue.Workload, first *corev1.Node) {
-		w.levels("t", rack, corev1.LabelHostname)
-		first = w.node("n1 b r 2")
-		w.nodes("n2 b r 2")
-		w.flavor("a", w.on("t"))
-		w.queue("q", "", quota(w.own("a")+"=100"), trying(kueue.TryPreferredFlavors, ""))
-		p = w.isOn(w.workload("p", "q", "2", count(2), requires(rack)), "n1:1 n2:1")
-		w.nodes(spares...)
-		return p, w.variant(p, "a"), first
-	}
 	placedScenes(t, map[string]func(*world){
 		"20 §7.34 a spare of the same rack": func(w *world) {
-			p, v, first := ofTwo(w, "n8 b another 2", "n9 b r 2")
+			p, v, first := variantOfTwo(w, "n8 b another 2", "n9 b r 2")
 			w.must(w.c.Delete(w.ctx(), first))
 			w.unhealthy(p, "n1")
 			w.isOn(v, "n2:1 n9:1")
@@ -442,7 +445,7 @@ func TestVariantsOnFailedNodes(t *testing.T) {
 			w.keeps(p, 500*time.Millisecond, admitted, "-Evicted")
 		},
 		"20 §7.35 no spare": func(w *world) {
-			p, v, first := ofTwo(w, "n8 b another 2")
+			p, v, first := variantOfTwo(w, "n8 b another 2")
 			w.must(w.c.Delete(w.ctx(), first))
 			w.until(v, "Evicted=True/NodeFailures")
 			w.until(p, "Evicted=True/VariantEvicted")
@@ -450,21 +453,30 @@ func TestVariantsOnFailedNodes(t *testing.T) {
 			w.until(v, "Requeued=True/NodeFailures", "QuotaReserved=False/TopologyPlacementFailed")
 		},
 		"20 §7.37 NotReady under running pods": func(w *world) {
-			p, v, first := ofTwo(w, "n9 b r 2")
+			p, v, first := variantOfTwo(w, "n9 b r 2")
 			pod := w.pod("pod", "n1", "1", started(p))
 			w.setReady(first, false, "")
 			wait.Stays(w.t, time.Second, "its places stay", func() error { return equal(w.places(read(w, v)), "n1:1 n2:1") })
 			w.must(w.c.Delete(w.ctx(), pod, client.GracePeriodSeconds(0)))
 			w.isOn(p, "n2:1 n9:1")
 		},
-		"20 §4.9 a node that recovers at once": func(w *world) {
-			p, v, first := ofTwo(w)
+	})
+}
+
+// TestVariantsOnNodesThatRecover: without failing fast, a job with variants that cannot be moved keeps its node until that is back.
+// spec: 20 §4.9, §4.13.
+func TestVariantsOnNodesThatRecover(t *testing.T) {
+	running(t, "featureGates: {ConcurrentAdmission: true, TASFailedNodeReplacementFailFast: false}\n")
+	placedScenes(t, map[string]func(*world){
+		"20 §4.9 a node that recovers": func(w *world) {
+			p, v, first := variantOfTwo(w)
 			w.setReady(first, false, "")
 			w.unhealthy(v, "n1")
 			w.setReady(first, true, "")
 			w.unhealthy(p)
 			w.unhealthy(v)
 			w.keeps(p, 1500*time.Millisecond, admitted, "-Evicted")
+			w.isOn(p, "n1:1 n2:1")
 		},
 	})
 }
