@@ -34,6 +34,8 @@ func failed(p *corev1.Pod) { Fail(p, "m", end.Time) }
 
 func byForce(p *corev1.Pod) { p.DeletionGracePeriodSeconds = new(int64(0)) }
 
+func kept(p *corev1.Pod) { p.Finalizers = []string{"berth.dev/test"} }
+
 func TestMayHang(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
@@ -48,7 +50,8 @@ func TestMayHang(t *testing.T) {
 		"one that is over":                           {pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), true},
 		"failed, and not deleted yet":                {pod(failed), true},
 		"deleted by force by a user, with finalizer": {pod(byForce), true},
-		"failed and deleted, with a finalizer":       {pod(failed, byForce), false},
+		"failed and deleted, with a finalizer":       {pod(failed, byForce, kept), false},
+		"failed, and the deletion was cut off":       {pod(failed, byForce), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := MayHang(tc.pod); got != tc.want {
