@@ -139,7 +139,10 @@ func TestManyQueues(t *testing.T) {
 	d.types("\x1b[F") // End
 	d.shows("983-1000 of 1000", "team-998", "team-999")
 	d.types("\x1b[H") // Home: the queue in which a Workload waits is on the page
+	resize(t, d.user, 140, 24)
 	d.shows("STARTS", "?       WaitingForQuota")
+	resize(t, d.user, 80, 24)
+	d.shows("!STARTS")
 	m.reset(0, false)
 	d.types("s/-日\r\r") // by name; then the hostile queue
 	d.shows("Workloads in line of ClusterQueue evil?[2J?[1;1H queue-日本語-?", "red/job-train", "WaitingForQuota", "3h")

@@ -109,11 +109,11 @@ func (s *State) queueCells(rows []*Queue, now time.Time) []cell[*Queue] {
 			return terminal.Fit(q.Use.Bar(barCells), barCells+1) + terminal.FitRight(q.Use.Percent(), 6)
 		}},
 		{header: "OF", width: widest(rows, fullest, 4, 28), text: fullest, rank: 9, sort: columns},
-		{header: "BORROWED", width: widest(rows, borrowed, 9, 10), text: borrowed, rank: 7, sort: byBorrowed},
+		{header: "BORROWED", width: widest(rows, borrowed, 9, 10), text: borrowed, rank: 6, sort: byBorrowed},
 		{header: "ADMITTED", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Admitted) }, rank: 8, sort: columns},
 		{header: "PENDING", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Pending) }, rank: 2, sort: byPending},
 		{header: "WAITS", width: 6, right: true, text: func(q *Queue) string { return waits(q.Waits, now) }, rank: 3, sort: byWait},
-		{header: "STARTS", width: widest(rows, starts, 6, 19), text: starts, rank: 6, sort: columns},
+		{header: "STARTS", width: widest(rows, starts, 6, 19), text: starts, rank: 7, sort: columns},
 		{header: "WHY THE FIRST", width: 15, text: func(q *Queue) string { return q.Why }, rank: 5, sort: columns},
 	}, s.columns)
 }

@@ -23,7 +23,7 @@ func three() *Figures {
 			{Name: "cpu", Use: Use{Quota: 100, Reserved: 5, Admitted: 5}, Amount: "5 of 100"},
 		},
 		Queues: []Queue{
-			{Name: "a", Fullest: "spot/cpu", Use: Use{Quota: 10, Reserved: 9, Admitted: 9}, Pending: 2, Waits: noon.Add(-time.Hour), Why: "WaitingForQuota: 1 more cpu"},
+			{Name: "a", Fullest: "spot/cpu", Use: Use{Quota: 10, Reserved: 9, Admitted: 9}, Pending: 2, Waits: noon.Add(-time.Hour), Starts: "~12:20", Why: "WaitingForQuota: 1 more cpu"},
 			{Name: "b", Cohort: "org", Fullest: "a100/nvidia.com/gpu", Use: Use{Quota: 10, Reserved: 15, Admitted: 10}, Borrowed: "5 gpu", Borrows: 0.5, Admitted: 3},
 			{Name: "c", Off: "stopped", Pending: 7, Waits: noon.Add(-2 * time.Hour), Why: "Suspended: stopped"},
 		},
@@ -272,10 +272,10 @@ func TestHelpFits(t *testing.T) {
 
 // TestColumns: where there is little room, columns are dropped in an order of their own, and none is wider than the screen.
 func TestColumns(t *testing.T) {
-	headers := []string{"CLUSTERQUEUE", "COHORT", "USE", "OF", "BORROWED", "ADMITTED", "PENDING", "WAITS", "WHY THE FIRST"}
+	headers := []string{"CLUSTERQUEUE", "COHORT", "USE", "OF", "BORROWED", "ADMITTED", "PENDING", "WAITS", "STARTS", "WHY THE FIRST"}
 	for width, want := range map[int]string{
-		200: "CLUSTERQUEUE COHORT USE OF BORROWED ADMITTED PENDING WAITS WHY THE FIRST",
-		110: "CLUSTERQUEUE USE OF BORROWED ADMITTED PENDING WAITS WHY THE FIRST",
+		200: "CLUSTERQUEUE COHORT USE OF BORROWED ADMITTED PENDING WAITS STARTS WHY THE FIRST",
+		110: "CLUSTERQUEUE COHORT USE BORROWED ADMITTED PENDING WAITS STARTS WHY THE FIRST",
 		80:  "CLUSTERQUEUE USE BORROWED PENDING WAITS WHY THE FIRST",
 		60:  "CLUSTERQUEUE USE BORROWED PENDING WAITS",
 		50:  "CLUSTERQUEUE USE PENDING WAITS",
