@@ -17,31 +17,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/crd"
 )
 
 const flavorName = "load"
 
-// createBefore creates the workloads of a shape before anything is installed but their CRD.
+// createBefore creates the objects and the workloads of a shape before anything is installed but their CRDs.
 func createBefore(ctx context.Context, cfg *rest.Config, s *shape, arrivals []arrival, say func(string, ...any)) error {
-	if _, err := installCRD(cfg, func(*apiextensionsv1.CustomResourceDefinition) {}); err != nil {
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	for _, d := range crd.Definitions() { //berth:unordered they do not depend on each other
+		if d.Spec.Group == kueue.GroupVersion.Group {
+			definitions = append(definitions, d.DeepCopy())
+		}
+	}
+	if err := installCRDs(cfg, definitions...); err != nil {
+		return err
+	}
+	if _, err := createObjects(ctx, cfg, s); err != nil {
 		return err
 	}
 	own, err := newOwner(cfg, s)
 	if err != nil {
 		return err
-	}
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return err
-	}
-	for cohort := range s.cohorts {
-		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cohortName(cohort)}}); err != nil {
-			return err
-		}
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -70,25 +67,9 @@ func createBefore(ctx context.Context, cfg *rest.Config, s *shape, arrivals []ar
 // buildWorld creates the flavor, namespaces, cohorts and queues of a shape, and returns
 // when all queues are active.
 func buildWorld(ctx context.Context, cfg *rest.Config, s *shape) error {
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1
-	scheme, err := newScheme()
+	c, err := createObjects(ctx, cfg, s)
 	if err != nil {
 		return err
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return err
-	}
-	for _, o := range s.objects() {
-		if err := client.IgnoreAlreadyExists(c.Create(ctx, o)); err != nil {
-			return fmt.Errorf("creating %T %s: %w", o, o.GetName(), err)
-		}
-		if node, ok := o.(*corev1.Node); ok { // the API server taints new nodes
-			if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
-				return fmt.Errorf("node %s: %w", node.Name, err)
-			}
-		}
 	}
 	for {
 		ready, err := active(ctx, c)
@@ -102,6 +83,31 @@ func buildWorld(ctx context.Context, cfg *rest.Config, s *shape) error {
 			return fmt.Errorf("%d of %d queues are active: %w", ready, s.cohorts*s.queues, context.Cause(ctx))
 		}
 	}
+}
+
+// createObjects creates the objects of a shape that do not exist yet, and returns the client for them.
+func createObjects(ctx context.Context, cfg *rest.Config, s *shape) (client.Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range s.objects() {
+		if err := client.IgnoreAlreadyExists(c.Create(ctx, o)); err != nil {
+			return nil, fmt.Errorf("creating %T %s: %w", o, o.GetName(), err)
+		}
+		if node, ok := o.(*corev1.Node); ok { // the API server taints new nodes
+			if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
+				return nil, fmt.Errorf("node %s: %w", node.Name, err)
+			}
+		}
+	}
+	return c, nil
 }
 
 // active counts the LocalQueues that can admit; each has a ClusterQueue that can.

@@ -210,8 +210,9 @@ func newWriteTest(ctx context.Context, plane *embedded.ControlPlane, v variant) 
 	if err != nil {
 		return nil, err
 	}
-	d, err := installCRD(cfg, v.change)
-	if err != nil {
+	d := crd.Definitions()["workloads."+kueue.GroupVersion.Group].DeepCopy()
+	v.change(d)
+	if err := installCRDs(cfg, d); err != nil {
 		return nil, err
 	}
 	for i := range d.Spec.Versions {
@@ -237,13 +238,13 @@ func newWriteTest(ctx context.Context, plane *embedded.ControlPlane, v variant) 
 	return w, err
 }
 
-// installCRD installs the CRD of Workloads, changed by a function, without a conversion.
-func installCRD(cfg *rest.Config, change func(*apiextensionsv1.CustomResourceDefinition)) (*apiextensionsv1.CustomResourceDefinition, error) {
-	d := crd.Definitions()["workloads."+kueue.GroupVersion.Group].DeepCopy()
-	d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
-	change(d)
-	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{d}, MaxTime: readyLimit})
-	return d, err
+// installCRDs installs CRDs without their conversions.
+func installCRDs(cfg *rest.Config, definitions ...*apiextensionsv1.CustomResourceDefinition) error {
+	for _, d := range definitions {
+		d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	}
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: definitions, MaxTime: readyLimit})
+	return err
 }
 
 // measure creates Workloads of a size, and writes the status of each once, by every verb in turn.
