@@ -270,7 +270,7 @@ func (p *page) refresh(ctx context.Context) {
 	p.messages.hold(true)
 	p.state.Asking(p.Now())
 	opened, _ := p.state.Opened()
-	shown := p.state.Shown()
+	shown := p.state.AsksStarts()
 	go func() {
 		defer func() {
 			if fault := recover(); fault != nil { // it ends the program without the end of page

@@ -82,6 +82,9 @@ func waits(since, now time.Time) string {
 	return duration.HumanDuration(max(now.Sub(since), 0).Truncate(time.Second))
 }
 
+// startsHeader is the header of the column of starts.
+const startsHeader = "STARTS"
+
 // barCells is the width of the bar of a queue.
 const barCells = 8
 
@@ -113,7 +116,7 @@ func (s *State) queueCells(rows []*Queue, now time.Time) []cell[*Queue] {
 		{header: "ADMITTED", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Admitted) }, rank: 8, sort: columns},
 		{header: "PENDING", width: 8, right: true, text: func(q *Queue) string { return strconv.Itoa(q.Pending) }, rank: 2, sort: byPending},
 		{header: "WAITS", width: 6, right: true, text: func(q *Queue) string { return waits(q.Waits, now) }, rank: 3, sort: byWait},
-		{header: "STARTS", width: widest(rows, starts, 6, 19), text: starts, rank: 7, sort: columns},
+		{header: startsHeader, width: widest(rows, starts, 6, 19), text: starts, rank: 7, sort: columns},
 		{header: "WHY THE FIRST", width: 15, text: func(q *Queue) string { return q.Why }, rank: 5, sort: columns},
 	}, s.columns)
 }
@@ -129,7 +132,7 @@ func (s *State) workloadCells(rows []*Workload, now time.Time) []cell[*Workload]
 		{header: "POSITION", width: 8, right: true, text: func(w *Workload) string { return w.Position }, rank: 2, sort: columns},
 		{header: "PRIORITY", width: 8, right: true, text: func(w *Workload) string { return w.Priority }, rank: 6, sort: columns},
 		{header: "WAITS", width: 6, right: true, text: func(w *Workload) string { return waits(w.Waits, now) }, rank: 4, sort: columns},
-		{header: "STARTS", width: widest(rows, starts, 6, 19), text: starts, rank: 3, sort: columns},
+		{header: startsHeader, width: widest(rows, starts, 6, 19), text: starts, rank: 3, sort: columns},
 		{header: "BECAUSE", width: 12, text: func(w *Workload) string { return w.Why }, rank: 5, sort: columns},
 	}, s.columns)
 }
@@ -176,8 +179,8 @@ Ctrl-L         draw the page again
 The first lines are all quota of ClusterQueues and Cohorts, and its use since
 the page was opened. In a bar, █ runs, and ▒ is reserved for what will run.
 USE is that of the fullest resource of a flavor (OF). What goes beyond 100% is
-BORROWED. WAITS is how long the oldest in line has waited. Then stand when the
-first in line is expected to start, and why it still waits.
+BORROWED. WAITS is how long the oldest in line has waited. STARTS is when the
+first in line is expected to start, where the page is wide enough for it.
 
 Any key returns.
 `), "\n")

@@ -142,12 +142,13 @@ func (s *State) Opened() (queue string, known bool) {
 	return s.opened, s.opened == "" || s.figures.Workloads != nil && s.figures.Workloads.Queue == s.opened
 }
 
-// Shown returns the queues on the page in which Workloads wait.
-func (s *State) Shown() (out []string) {
-	if s.opened != "" {
+// AsksStarts returns the queues on the page in which Workloads wait; none where the page has no room for their starts.
+func (s *State) AsksStarts() (out []string) {
+	rows := s.sorted()
+	hasRoom := slices.ContainsFunc(s.queueCells(rows, s.figures.At), func(c cell[*Queue]) bool { return c.header == startsHeader })
+	if s.opened != "" || !hasRoom {
 		return nil
 	}
-	rows := s.sorted()
 	from, to := s.queues.show(s.names(), s.rows())
 	for _, q := range rows[from:to] {
 		if q.Pending > 0 {

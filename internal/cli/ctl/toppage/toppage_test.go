@@ -270,6 +270,30 @@ func TestHelpFits(t *testing.T) {
 	}
 }
 
+// TestAsksStarts: starts are asked for the queues on the page in which Workloads wait, if it has room for them.
+func TestAsksStarts(t *testing.T) {
+	s := newState(140, 24, three())
+	if got := strings.Join(s.AsksStarts(), " "); got != "c a" { // in their order; nothing waits in b
+		t.Errorf("asked for %q", got)
+	}
+	press(s, "/", "c", terminal.Enter)
+	if got := strings.Join(s.AsksStarts(), " "); got != "c" {
+		t.Errorf("asked for %q, of the queues that the filter passes", got)
+	}
+	s.Resize(80, 24)
+	if got := s.AsksStarts(); got != nil {
+		t.Errorf("asked for %v without room", got)
+	}
+	s = newState(140, 24, thousand())
+	if got := len(s.AsksStarts()); got == 0 || got > 24 {
+		t.Errorf("asked for %d queues on a page of 24 lines", got)
+	}
+	press(s, terminal.Enter)
+	if got := s.AsksStarts(); got != nil {
+		t.Errorf("asked for %v beside the Workloads of a queue", got)
+	}
+}
+
 // TestColumns: where there is little room, columns are dropped in an order of their own, and none is wider than the screen.
 func TestColumns(t *testing.T) {
 	headers := []string{"CLUSTERQUEUE", "COHORT", "USE", "OF", "BORROWED", "ADMITTED", "PENDING", "WAITS", "STARTS", "WHY THE FIRST"}
