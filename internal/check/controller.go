@@ -76,7 +76,7 @@ func (c *Controller) Setup(mgr ctrl.Manager, name string, watch func(*builder.Bu
 		})).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 			return c.OfCheck(ctx, o.GetName())
-		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		}), builder.WithPredicates(reconcile.EditedLater())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(c.Workers, 1)})
 	watch(b)
 	return b.Complete(c)

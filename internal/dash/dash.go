@@ -21,6 +21,7 @@ import (
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/occupancy"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -71,7 +72,7 @@ type Server struct {
 	explain  Explain
 	model    func() *state.Model
 	whatIf   WhatIf
-	lookUp   func(namespace, name string) *kueue.Workload // in the cache, without a copy; nil if there is none
+	all      *reconcile.Workloads
 	history  *history
 	usage    *usage
 

@@ -280,7 +280,7 @@ func (s *Server) endOf(p state.PendingWorkload) time.Time {
 // workloadOf returns the Workload of a workload of the read model, nil if the cache has another one, or none. It must not be modified.
 func (s *Server) workloadOf(p state.PendingWorkload) *kueue.Workload {
 	namespace, name := p.Name()
-	if w := s.lookUp(namespace, name); w != nil && string(w.UID) == p.UID() {
+	if w := s.all.Get(namespace, name); w != nil && string(w.UID) == p.UID() {
 		return w
 	}
 	return nil

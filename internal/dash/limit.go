@@ -35,9 +35,9 @@ const (
 	objectsPerCaller = 32
 )
 
-// All views of one caller take a part of share of the time. Cheap ones do not count.
+// All views of one caller together take 1/share of the time. Cheap ones do not count.
 const (
-	share = 20
+	share = 30
 	cheap = 10 * time.Millisecond
 )
 

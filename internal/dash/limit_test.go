@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShareOfViews: however many views a caller has open, and however long each takes, they take a twentieth of the time together; views of
+// TestShareOfViews: however many views a caller has open, and however long each takes, they take their share of the time together; views of
 // others and cheap ones do not count.
 func TestShareOfViews(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

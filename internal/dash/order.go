@@ -24,8 +24,38 @@ type position struct {
 	Before       int    `json:"before"`
 }
 
-// sortByState sorts Workloads by state: first what waits, the most urgent and oldest first, then the others, the latest change first.
-func sortByState(found []*kueue.Workload) {
+// leading returns the first n objects in order. It sorts only those: a page has few of a hundred thousand Workloads.
+func leading[E any](objects []E, n int, compare func(a, b E) int) []E {
+	if n <= 0 {
+		return nil
+	}
+	var first []E
+	full := false // the n-th of first is a bound
+	for _, o := range objects {
+		if full && compare(o, first[n-1]) >= 0 {
+			continue
+		}
+		if first = append(first, o); len(first) >= 2*n {
+			slices.SortFunc(first, compare)
+			first, full = first[:n], true
+		}
+	}
+	slices.SortFunc(first, compare)
+	return first[:min(n, len(first))]
+}
+
+// end is the index after the last entry of the requested page in a list.
+func (q *query) end(total int) int {
+	from := min(q.offset, total)
+	if q.limit < 0 {
+		return total
+	}
+	return from + min(total-from, q.limit)
+}
+
+// leadingByState returns the first n Workloads by state: first what waits, the most urgent and oldest first, then the others, the latest
+// change first.
+func leadingByState(found []*kueue.Workload, n int) []*kueue.Workload {
 	type ranked struct {
 		w        *kueue.Workload
 		state    int
@@ -45,7 +75,7 @@ func sortByState(found []*kueue.Workload) {
 		}
 		all[i] = r
 	}
-	slices.SortStableFunc(all, func(a, b ranked) int {
+	all = leading(all, n, func(a, b ranked) int {
 		if by := cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(b.priority, a.priority)); by != 0 {
 			return by
 		}
@@ -54,9 +84,11 @@ func sortByState(found []*kueue.Workload) {
 		}
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.w.UID, b.w.UID)) // as the engine orders a line
 	})
+	out := make([]*kueue.Workload, 0, len(all))
 	for i := range all {
-		found[i] = all[i].w
+		out = append(out, all[i].w)
 	}
+	return out
 }
 
 // conditionOf are the conditions that states begin with, "" for the first.

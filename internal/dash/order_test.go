@@ -1,15 +1,18 @@
 package dash
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
@@ -87,7 +90,7 @@ func TestOrder(t *testing.T) {
 		}
 	}
 	one := w.dial(token, "/ws/workload/"+w.red+"/f-waits").document()
-	if diff := cmp.Diff(map[string]any{"clusterQueue": "gpus", "before": 3.0}, one.at("position")); diff != "" {
+	if diff := gocmp.Diff(map[string]any{"clusterQueue": "gpus", "before": 3.0}, one.at("position")); diff != "" {
 		t.Errorf("position (-want +got):\n%s", diff)
 	}
 	sum := w.dial(token, "/ws/workloads/dashboard?namespace="+w.red).document().at("summary")
@@ -95,7 +98,7 @@ func TestOrder(t *testing.T) {
 		"pending": 3.0, "quotareserved": 1.0, "admitted": 2.0, "finished": 2.0,
 		"lastHour": map[string]any{"admitted": 2.0, "finished": 0.0, "failed": 1.0, "evicted": 1.0},
 	}
-	if diff := cmp.Diff(want, sum); diff != "" {
+	if diff := gocmp.Diff(want, sum); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
 }
@@ -153,5 +156,18 @@ func TestOverviewPage(t *testing.T) {
 			return errors.New(got)
 		}
 		return nil
+	})
+}
+
+// TestLeading: the leading objects are those of the sorted list.
+func TestLeading(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		all := rapid.SliceOf(rapid.IntRange(0, 50)).Draw(t, "all")
+		n := rapid.IntRange(0, 20).Draw(t, "n")
+		got := leading(all, n, cmp.Compare[int])
+		slices.Sort(all)
+		if !slices.Equal(got, all[:min(n, len(all))]) {
+			t.Errorf("the first %d of %v: %v", n, all, got)
+		}
 	})
 }

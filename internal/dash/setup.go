@@ -50,7 +50,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, from Sour
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery, samples: sampleEvery, whatIf: whatIfLimit, progress: progressEvery},
 	}
 	s.owners = newOwners(live, func(namespace string) { s.hub.changed(pods, namespace) })
-	if s.lookUp, err = reconcile.WorkloadStore(ctx, mgr.GetCache()); err != nil {
+	if s.all, err = reconcile.WorkloadsOf(ctx, mgr.GetCache()); err != nil {
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	if err := s.follow(ctx); err != nil {

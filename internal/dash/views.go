@@ -90,12 +90,8 @@ func (q *query) whole(entries []entry) *list {
 
 // cut returns the requested page.
 func cut[E any](q *query, entries []E) []E {
-	from := min(q.offset, len(entries))
-	to := len(entries)
-	if q.limit >= 0 {
-		to = min(to-from, q.limit) + from
-	}
-	return entries[from:to]
+	to := q.end(len(entries))
+	return entries[min(q.offset, to):to]
 }
 
 // paged sets the position of a page in a list.
@@ -121,27 +117,25 @@ func (s *Server) read(ctx context.Context, into client.ObjectList, namespace str
 	return nil
 }
 
-// readable returns the objects in namespaces where the caller may list them, in order.
-func readable[T any, P object[T]](ctx context.Context, s *Server, a *ask, what resource, items []T, keep func(P) bool) ([]P, error) {
-	var out []P
+// readable returns objects in namespaces where the caller may list them, in their order.
+func readable[P client.Object](ctx context.Context, s *Server, a *ask, what resource, out []P) ([]P, error) {
 	among := map[string]bool{}
-	for i := range items {
-		if o := P(&items[i]); keep(o) {
-			out = append(out, o)
-			among[o.GetNamespace()] = true
-		}
+	for _, o := range out {
+		among[o.GetNamespace()] = true
 	}
 	may, err := s.access.within(ctx, a.who, what, among)
 	if err != nil {
 		return nil, err
 	}
-	return sorted(slices.DeleteFunc(out, func(o P) bool { return !may[o.GetNamespace()] })), nil
+	return slices.DeleteFunc(out, func(o P) bool { return !may[o.GetNamespace()] }), nil
+}
+
+func byName[P client.Object](a, b P) int {
+	return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 func sorted[P client.Object](objects []P) []P {
-	slices.SortFunc(objects, func(a, b P) int {
-		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
-	})
+	slices.SortFunc(objects, byName)
 	return objects
 }
 
@@ -166,9 +160,8 @@ func show[P client.Object](objects []P, what resource) []entry {
 // namespaces returns the namespaces with queues or workloads that the caller may read.
 func (s *Server) namespaces(ctx context.Context, a *ask) (any, error) {
 	var queues kueue.LocalQueueList
-	var work kueue.WorkloadList
 	var all corev1.NamespaceList
-	for _, l := range []client.ObjectList{&queues, &work, &all} {
+	for _, l := range []client.ObjectList{&queues, &all} {
 		if err := s.read(ctx, l, ""); err != nil {
 			return nil, err
 		}
@@ -177,9 +170,10 @@ func (s *Server) namespaces(ctx context.Context, a *ask) (any, error) {
 	for i := range queues.Items {
 		among[queues.Items[i].Namespace] = true
 	}
-	for i := range work.Items {
-		among[work.Items[i].Namespace] = true
-	}
+	s.all.In("", func(w *kueue.Workload) bool {
+		among[w.Namespace] = true
+		return false
+	})
 	may, err := s.access.within(ctx, a.who, namespacesResource, among)
 	if err != nil {
 		return nil, err
@@ -202,7 +196,7 @@ func (s *Server) queues(ctx context.Context, a *ask, keep func(*kueue.LocalQueue
 	if err := s.read(ctx, &all, a.query.namespace); err != nil {
 		return nil, err
 	}
-	return readable(ctx, s, a, localQueuesResource, all.Items, keep)
+	return readable(ctx, s, a, localQueuesResource, slices.DeleteFunc(pointers(all.Items), func(q *kueue.LocalQueue) bool { return !keep(q) }))
 }
 
 // one reads one object for a caller; nil if it does not exist, which only permitted callers learn.

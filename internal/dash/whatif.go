@@ -351,7 +351,7 @@ func (a *asking) compute(ctx context.Context, q *question, horizon, runTime time
 	if err != nil {
 		return nil, err
 	}
-	out := answerOf(r, a.lookUp)
+	out := answerOf(r, a.all.Get)
 	out.Notes = base.Notes
 	return out, nil
 }

@@ -73,13 +73,9 @@ func viewOfPod(p *corev1.Pod) podView {
 	}
 }
 
-// found returns the Workloads that a caller may list, in order.
+// found returns the Workloads that a caller may list, in no order. They must not be modified.
 func (s *Server) found(ctx context.Context, a *ask, keep func(*kueue.Workload) bool) ([]*kueue.Workload, error) {
-	var all kueue.WorkloadList
-	if err := s.read(ctx, &all, a.query.namespace); err != nil {
-		return nil, err
-	}
-	return readable(ctx, s, a, workloadsResource, all.Items, keep)
+	return readable(ctx, s, a, workloadsResource, s.all.In(a.query.namespace, keep))
 }
 
 // views returns Workloads with their pods, as far as the caller may list the pods.
@@ -92,15 +88,21 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	for _, w := range found {
 		in[w.Namespace] = true
 	}
-	readablePods, err := readable(ctx, s, a, podsResource, all.Items, func(p *corev1.Pod) bool { return in[p.Namespace] })
+	var pods []*corev1.Pod
+	for i := range all.Items {
+		if p := &all.Items[i]; in[p.Namespace] {
+			pods = append(pods, p)
+		}
+	}
+	pods, err := readable(ctx, s, a, podsResource, pods)
 	if err != nil {
 		return nil, err
 	}
-	podsOf := s.owners.match(found, readablePods)
+	podsOf := s.owners.match(found, sorted(pods))
 	out := make([]entry, 0, len(found))
 	for _, w := range found {
-		w.SetGroupVersionKind(workloadsResource.gvk())
 		v := &workloadView{Workload: *w, Preemption: preemptionOf(w), Pods: []podView{}}
+		v.SetGroupVersionKind(workloadsResource.gvk())
 		if s.starts != nil {
 			v.ExpectedStart = s.starts(w)
 		}
@@ -117,22 +119,26 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	return out, nil
 }
 
-// pageOf returns the requested page of Workloads, in the requested order.
-func (s *Server) pageOf(ctx context.Context, a *ask, found []*kueue.Workload) (*list, error) {
+// pageOf returns the requested page of Workloads, in the requested order, and what it shows.
+func (s *Server) pageOf(ctx context.Context, a *ask, found []*kueue.Workload) (page []*kueue.Workload, out *list, err error) {
+	until := a.end(len(found))
 	if a.byState {
-		sortByState(found)
+		page = leadingByState(found, until)
+	} else {
+		page = leading(found, until, byName)
 	}
-	entries, err := s.views(ctx, a, cut(&a.query, found))
+	page = cut(&a.query, page)
+	entries, err := s.views(ctx, a, page)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	out := a.paged(a.whole(entries), len(found))
+	out = a.paged(a.whole(entries), len(found))
 	if a.byState && a.delta {
 		for _, e := range entries {
 			out.Order = append(out.Order, e.key)
 		}
 	}
-	return out, nil
+	return page, out, nil
 }
 
 func (s *Server) workloads(ctx context.Context, a *ask) (any, error) {
@@ -140,7 +146,8 @@ func (s *Server) workloads(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.pageOf(ctx, a, found)
+	_, page, err := s.pageOf(ctx, a, found)
+	return page, err
 }
 
 func (s *Server) workloadsOfQueue(ctx context.Context, a *ask) (any, error) {
@@ -151,7 +158,8 @@ func (s *Server) workloadsOfQueue(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.pageOf(ctx, a, found)
+	_, page, err := s.pageOf(ctx, a, found)
+	return page, err
 }
 
 func (s *Server) workload(ctx context.Context, a *ask) (any, error) {
@@ -196,12 +204,12 @@ func (s *Server) dashboard(ctx context.Context, a *ask) (any, error) {
 		return nil, err
 	}
 	sum := summarize(found, time.Now())
-	page, err := s.pageOf(ctx, a, found)
+	shown, page, err := s.pageOf(ctx, a, found)
 	if err != nil {
 		return nil, err
 	}
 	byUID := map[types.UID]string{}
-	for _, w := range cut(&a.query, found) { // in the order of the page
+	for _, w := range shown {
 		byUID[w.UID] = w.Namespace + "/" + w.Name
 	}
 	return overview{

@@ -34,6 +34,16 @@ const (
 // NewArrivals returns an empty memory of arrivals that is told of all of them from a time on.
 func NewArrivals(since workload.Instant) *Arrivals { return &Arrivals{told: since, since: since} }
 
+// Keeps reports whether an arrival of a time is kept once it is added. If not it is forgotten, as one that a later one displaces, and need not
+// be added: a manager that starts may have many more pending Workloads than are kept.
+func (a *Arrivals) Keeps(at workload.Instant) bool {
+	if len(a.all) < maxArrivals || at > a.all[0].at {
+		return true
+	}
+	a.since = max(a.since, at+1)
+	return false
+}
+
 // Add adds the arrival of a pending workload at the time of its creation, and what is known of its run time. Neither may be modified.
 func (a *Arrivals) Add(def *state.Workload, job *Job) {
 	at, _ := slices.BinarySearchFunc(a.all, def.Created, func(x arrival, at workload.Instant) int {

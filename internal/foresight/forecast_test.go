@@ -2,6 +2,8 @@ package foresight
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -209,5 +211,34 @@ func TestArrivalsBounds(t *testing.T) {
 	r := a.Recent(2*maxArrivals*second, NewLearner().Predict)
 	if len(r.all) != maxArrivals || r.from <= (maxArrivals-1)*second || r.from > maxArrivals*second || a.Recent(leastBlocks*block-1, NewLearner().Predict) != nil {
 		t.Errorf("of %d arrivals from %d on", len(r.all), r.from/second)
+	}
+}
+
+// TestKeptArrivals: arrivals that are not added because they would not be kept leave what adding them leaves.
+func TestKeptArrivals(t *testing.T) {
+	rapid.Check(t, keptArrivals)
+}
+
+func keptArrivals(t *rapid.T) {
+	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	all, some := NewArrivals(0), NewArrivals(0)
+	skipped := 0
+	for i := range 3 * maxArrivals {
+		def := &state.Workload{UID: fmt.Sprint(i), Created: workload.Instant(random.IntN(5*maxArrivals)) * second}
+		all.Add(def, &Job{})
+		if some.Keeps(def.Created) {
+			some.Add(def, &Job{})
+		} else {
+			skipped++
+		}
+	}
+	times := func(a *Arrivals) (out []workload.Instant) {
+		for _, x := range a.all {
+			out = append(out, x.at)
+		}
+		return append(out, a.since)
+	}
+	if skipped == 0 || !slices.Equal(times(all), times(some)) {
+		t.Errorf("%d were skipped, and what is kept differs", skipped)
 	}
 }

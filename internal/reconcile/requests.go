@@ -6,9 +6,20 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
+
+// EditedLater is for objects that a controller maps to the objects it reconciles: changes of the specification, and what is created or deleted
+// while the manager runs. At its start every object is reconciled anyway, and to map each queue to its Workloads would read all Workloads as
+// many times as there are queues.
+func EditedLater() predicate.Predicate {
+	return predicate.And(predicate.GenerationChangedPredicate{}, predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+	})
+}
 
 // Matching returns a request for each object in the cache that matches, for a handler of events about other objects. kinds names the
 // objects in the log if they cannot be listed. match gets the cache's own objects, and must not change them.

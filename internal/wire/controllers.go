@@ -78,12 +78,12 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		group install.Group
 		add   func() error
 	}{
-		{install.Scheduler, func() error { return addWriters(mgr, e, requests, nominate, cfg) }},
+		{install.Scheduler, func() error { return addWriters(ctx, mgr, e, requests, nominate, cfg) }},
 		{install.Queues, func() error {
 			if cfg.Groups.Has(install.Scheduler) {
 				return nil
 			}
-			return addWriters(mgr, e, requests, nominate, cfg) // they write why Workloads wait
+			return addWriters(ctx, mgr, e, requests, nominate, cfg) // they write why Workloads wait
 		}},
 		{install.Scheduler, func() error { return addForecaster(mgr, e, follow, &cfg) }},
 		{install.Queues, func() error { return addQueues(ctx, mgr, e, follow, counts, cfg) }},
@@ -202,7 +202,7 @@ func addWarner(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Confi
 }
 
 // addWriters adds the writers of the engine's decisions. Without a scheduler they only write why Workloads wait.
-func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
+func addWriters(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, nominate *nominator, cfg Config) error {
 	status := reconcile.NewWorkloadStatus(mgr.GetClient())
 	events := reconcile.NewEvents(mgr.GetEventRecorder("kueue-admission"), cfg.events)
 	admission := &admit.Writer{
@@ -212,7 +212,11 @@ func addWriters(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, n
 	}
 	admission.Init()
 	e.AddWriter(admission)
-	if err := cmp.Or(mgr.Add(admission), mgr.Add(admit.NewTeller(admission, mgr.GetClient()))); err != nil || admission.Paused {
+	all, err := reconcile.WorkloadsOf(ctx, mgr.GetCache())
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(mgr.Add(admission), mgr.Add(admit.NewTeller(admission, all))); err != nil || admission.Paused {
 		return err
 	}
 	preemptor := &evict.Preemptor{

@@ -28,7 +28,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 		log.Error(err, "The visibility API is not served: there is no certificate for it")
 		return nil
 	}
-	workloads, err := reconcile.WorkloadStore(ctx, mgr.GetCache())
+	workloads, err := reconcile.WorkloadsOf(ctx, mgr.GetCache())
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	}
 	server := visibility.New(visibility.Server{
 		Starts: starts,
-		Model:  e.Model, Read: e.Read, Places: cfg.places, Workload: workloads, Requests: follow.Requests, Access: access, Log: log,
+		Model:  e.Model, Read: e.Read, Places: cfg.places, Workload: workloads.Get, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
 	})
 	return mgr.Add(&listen.Listener{

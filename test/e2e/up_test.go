@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,8 +101,8 @@ func (c *cluster) playExamples(t *testing.T) {
 			}
 			var created error
 			wait.Until(t, file+": its kind is served", func() error {
-				if created = c.Create(context.Background(), o); apimeta.IsNoMatchError(created) {
-					return created
+				if created = c.Create(context.Background(), o); apimeta.IsNoMatchError(created) || apierrors.IsInternalError(created) {
+					return created // an internal error is a webhook's that did not answer in time
 				}
 				return nil
 			})

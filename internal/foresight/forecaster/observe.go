@@ -42,7 +42,7 @@ func (f *Forecaster) observe(before, w *kueue.Workload) {
 	if k == nil {
 		k = &known{}
 		f.known[w.UID] = k
-		if pending {
+		if pending && f.arrivals.Keeps(workload.Instant(w.CreationTimestamp.UnixNano())) {
 			if def := convert.Workload(w, f.Requests); def.Queueable && def.VariantOf == "" {
 				f.arrivals.Add(&def, &job)
 			}

@@ -235,7 +235,7 @@ func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 		Watches(&kueue.MultiKueueCluster{}, handler.EnqueueRequestsFromMapFunc(w.ofCluster), builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
 		)).
-		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(w.ofCheck), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(w.ofCheck), builder.WithPredicates(reconcile.EditedLater())).
 		WatchesRawSource(source.Func(func(_ context.Context, q queueType) error {
 			queues <- q
 			return nil

@@ -340,6 +340,10 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 	add := func(o client.Object, q queueType) {
 		q.Add(ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 	}
+	checked := func(o client.Object) bool {
+		wl, ok := o.(*kueue.Workload)
+		return !ok || len(wl.Status.AdmissionChecks) > 0
+	}
 	others := func(ctx context.Context, o client.Object, q queueType) {
 		for _, key := range w.siblingsOf(ctx, o) {
 			q.AddAfter(ctrlreconcile.Request{NamespacedName: key}, copyEventDelay)
@@ -347,11 +351,15 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queueType) {
-			add(e.Object, q)
+			if checked(e.Object) {
+				add(e.Object, q)
+			}
 			others(ctx, e.Object, q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueType) {
-			add(e.ObjectNew, q)
+			if checked(e.ObjectOld) || checked(e.ObjectNew) {
+				add(e.ObjectNew, q)
+			}
 			if moved(e.ObjectOld, e.ObjectNew) {
 				others(ctx, e.ObjectNew, q)
 			}

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -21,8 +21,8 @@ import (
 // Workloads further back in line. It compares their statuses with the engine's state. A Workload gets one write for each
 // reason, once that has been true for Patience; at most Rate in each round, and none while other verdicts are due.
 type Teller struct {
-	Writer *Writer
-	Client client.Client // reads from the cache
+	Writer    *Writer
+	Workloads *reconcile.Workloads
 	// Interval is the least time between two rounds. A long round is followed by a longer pause.
 	Interval time.Duration
 	Patience time.Duration
@@ -40,8 +40,8 @@ type different struct {
 
 // NewTeller returns a Teller that takes at most 10 seconds, unless more than some hundred Workloads get another reason at
 // once. It writes at most 100 statuses a second.
-func NewTeller(w *Writer, c client.Client) *Teller {
-	return &Teller{Writer: w, Client: c, Interval: time.Second, Patience: 6 * time.Second, Rate: 100}
+func NewTeller(w *Writer, all *reconcile.Workloads) *Teller {
+	return &Teller{Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Rate: 100}
 }
 
 // Start works until ctx ends.
@@ -66,20 +66,15 @@ func (t *Teller) round(ctx context.Context) error {
 	if t.Writer.verdicts.Backlog() > 0 {
 		return nil
 	}
-	var list kueue.WorkloadList
-	if err := t.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
 	model, reasons := t.Writer.Engine.Model(), map[types.UID]trace.Reason{}
 	for last := range model.Lasts() {
 		reasons[types.UID(last.UID())] = last.Reason()
 	}
 	now, found := t.Writer.Now(), map[types.UID]different{}
-	for i := range list.Items {
-		wl := &list.Items[i]
-		if !lifecycle.IsPending(wl) || !lifecycle.MayQueue(wl, t.Writer.Requests.Gated) {
-			continue
-		}
+	waits := func(wl *kueue.Workload) bool {
+		return lifecycle.IsPending(wl) && lifecycle.MayQueue(wl, t.Writer.Requests.Gated)
+	}
+	for _, wl := range t.Workloads.In("", waits) {
 		reason, inLine := reasons[wl.UID]
 		if !inLine && !lifecycle.IsRequeueBlocked(wl) {
 			reason, _ = model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))

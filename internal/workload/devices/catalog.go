@@ -48,6 +48,7 @@ type Catalog struct {
 
 	mu        sync.Mutex
 	served    bool
+	missed    bool // devices were asked for before the API was served
 	busy      bool // the goroutine evaluates or reports
 	idle      chan struct{}
 	noted     bool // charges may have changed, those without claims as well with notedAll
@@ -84,7 +85,9 @@ func (c *Catalog) Serve() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.served = true
-	c.renew()
+	if c.missed { // otherwise no charge changes, however many workloads there are
+		c.renew()
+	}
 }
 
 // Count returns the charges for the devices of a workload, given the resources of its pods.
@@ -127,6 +130,7 @@ func (c *Catalog) Backing(name corev1.ResourceName) (*resourcev1.DeviceClass, *p
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.served {
+		c.missed = true
 		return nil, nil
 	}
 	if problem := c.classes.ready(c, "DeviceClasses"); problem != nil {

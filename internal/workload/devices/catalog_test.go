@@ -495,3 +495,18 @@ func heap() float64 {
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
 }
+
+// TestServedLate: once the API is served workloads are counted again if devices were asked for, and only then: there may be very many.
+func TestServedLate(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		c := New(plan.Rules{Integrated: true}, nil, logr.Discard(), func(context.Context, bool) {})
+		if asked {
+			if class, problem := c.Backing("example.com/gpu"); class != nil || problem != nil {
+				t.Fatalf("not served: %v, %v", class, problem)
+			}
+		}
+		if c.Serve(); c.notedAll != asked {
+			t.Errorf("asked before %t: counts all again %t", asked, c.notedAll)
+		}
+	}
+}

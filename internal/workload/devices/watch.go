@@ -27,6 +27,7 @@ func (w *watch[T]) ready(c *Catalog, kinds string) *plan.Problem {
 	case w.synced:
 		return nil
 	case !c.served:
+		c.missed = true
 		return &plan.Problem{Text: "the API server does not serve resource.k8s.io/v1, where " + kinds + " are"}
 	case w.late:
 		return &plan.Problem{Text: "the manager cannot read " + kinds + " (resource.k8s.io/v1); its access rules must allow it"}

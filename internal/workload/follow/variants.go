@@ -53,7 +53,7 @@ func (d *Divider) Setup(ctx context.Context, mgr ctrl.Manager, workers int) erro
 	b := ctrl.NewControllerManagedBy(mgr).Named("variants").WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(toParent), builder.WithPredicates(predicate.NewPredicateFuncs(d.concerns)))
 	if d.Plan.On {
-		edited := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+		edited := builder.WithPredicates(reconcile.EditedLater())
 		b = b.Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(d.under), edited).
 			Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(d.inside), edited)
 	}

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -50,7 +49,7 @@ type Follower struct {
 
 // Setup adds the controller to the manager.
 func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
-	ofQueues := builder.WithPredicates(predicate.GenerationChangedPredicate{}) // a deletion changes it as well
+	ofQueues := builder.WithPredicates(reconcile.EditedLater()) // a deletion changes the generation as well
 	f.current.Store(&f.Rules)
 	again := make(chan event.GenericEvent, 1)
 	if f.Changed != nil {
