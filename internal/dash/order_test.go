@@ -159,7 +159,7 @@ func TestOverviewPage(t *testing.T) {
 	})
 }
 
-// TestLeading: the leading objects are those of the sorted list.
+// TestLeading: the leading objects begin the sorted list.
 func TestLeading(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.SliceOf(rapid.IntRange(0, 50)).Draw(t, "all")

@@ -119,7 +119,7 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	return out, nil
 }
 
-// pageOf returns the requested page of Workloads, in the requested order, and what it shows.
+// pageOf returns the requested page of Workloads, in the requested order: the Workloads and their list.
 func (s *Server) pageOf(ctx context.Context, a *ask, found []*kueue.Workload) (page []*kueue.Workload, out *list, err error) {
 	until := a.end(len(found))
 	if a.byState {

@@ -11,7 +11,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// Workloads are those of a cache, without copies: there may be 100,000. They must not be modified. While the cache is not filled some are
+// Workloads gives out the Workloads of a cache without copies: there may be 100,000. They must not be modified. While the cache is not filled some are
 // missing.
 type Workloads struct{ indexer toolscache.Indexer }
 
