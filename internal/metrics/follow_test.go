@@ -23,7 +23,7 @@ func TestFollower(t *testing.T) {
 		t.Skip("starts an API server")
 	}
 	cfg := embeddedtest.Config(t)
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()

@@ -415,6 +415,7 @@ func placedLater(w *world, meanwhile func()) {
 	})
 	w.checkIs(check, "Active=True/Active")
 	w.queue("q", "", quota(w.own("tas")+"=20"), checked(every(check)...))
+	history := w.history("a")
 	wl := w.workload("a", "q", "2", count(3), func(wl *kueue.Workload) {
 		wl.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Unconstrained: new(true)}
 	})
@@ -425,7 +426,6 @@ func placedLater(w *world, meanwhile func()) {
 	w.scales(&autoscaler.Autoscaler{
 		MarkReady: true, NodeCapacity: corev1.ResourceList{"cpu": resource.MustParse("4"), "pods": resource.MustParse("10")}, Labels: map[string]string{"world": w.name},
 	})
-	w.until(wl, "Admitted=False/PendingDelayedTopologyRequests")
 	var nodes corev1.NodeList
 	wait.Until(w.t, "two nodes", func() error {
 		w.must(w.c.List(w.ctx(), &nodes, client.MatchingLabels{"world": w.name}))
@@ -436,6 +436,12 @@ func placedLater(w *world, meanwhile func()) {
 		edit(w, &nodes.Items[i], func(n *corev1.Node) { n.Spec.Taints = nil })
 	}
 	w.admits(wl)
+	delayed := func(have []string) bool {
+		return slices.Contains(have, "Admitted=False/PendingDelayedTopologyRequests")
+	}
+	if seen := history(); !slices.ContainsFunc(seen, delayed) {
+		w.t.Errorf("it was not delayed: %q", seen)
+	}
 	a := read(w, wl).Status.Admission.PodSetAssignments[0]
 	if a.TopologyAssignment == nil || *a.DelayedTopologyRequest != kueue.DelayedTopologyRequestReady {
 		w.t.Errorf("the assignment is %+v", a)

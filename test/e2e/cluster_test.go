@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -35,17 +36,28 @@ type cluster struct {
 	webhooks   string // the port of the manager's webhooks, once it is installed
 }
 
-// up starts a control plane that ends with the test, with other nodes than two of the usual size if options say so.
+// up returns a cluster with two nodes in which Berth may have been installed before, with options one of the test's own.
 func up(t *testing.T, options ...embeddedtest.Option) *cluster {
 	t.Helper()
 	c := &cluster{}
-	two := func(cfg *embedded.Config) { c.dir, cfg.Nodes = cfg.Dir, 2 }
-	c.kubeconfig = embeddedtest.Start(t, append([]embeddedtest.Option{embeddedtest.Full, two}, options...)...)
+	if len(options) > 0 {
+		two := func(cfg *embedded.Config) { cfg.Nodes = 2 }
+		c.kubeconfig = embeddedtest.Start(t, append([]embeddedtest.Option{embeddedtest.Full, two}, options...)...)
+	} else {
+		c.dir, c.kubeconfig = embeddedtest.Lease(t, isInstalled)
+	}
 	var err error
 	if c.Client, err = client.New(embeddedtest.ConfigOf(t, c.kubeconfig), client.Options{Scheme: install.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// isInstalled reports whether Berth installs a CRD.
+func isInstalled(crd string) bool {
+	plural, group, _ := strings.Cut(crd, ".")
+	_, err := os.Stat(filepath.Join("../../config/crd", group+"_"+plural+".yaml"))
+	return err == nil
 }
 
 func run(t *testing.T, name string, args ...string) string {

@@ -37,7 +37,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	write := func(w *kueue.Workload, change func(*kueue.WorkloadStatus)) error {

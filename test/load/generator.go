@@ -96,10 +96,12 @@ func (g *generator) run(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	g.start = time.Now()
 	if g.owner.shape.finishes > 0 {
 		g.next.Store(int64(len(g.arrivals))) // they are there
+	} else if err := g.begin(0); err != nil { // before the first one is created
+		return err
 	}
+	g.start = time.Now()
 	for range creators {
 		wg.Go(func() { g.create(ctx) })
 	}
@@ -205,18 +207,22 @@ func (g *generator) loop(ctx context.Context) error {
 
 // over begins the measurement when it is time, and reports whether the load ends.
 func (g *generator) over() (bool, error) {
-	finishes := g.owner.shape.finishes
-	if g.last == 0 && (finishes == 0 || g.ledger.full()) {
-		g.last = len(g.arrivals)
-		if finishes > 0 {
-			g.last = min(g.last, g.ledger.done+finishes)
-		}
-		g.ledger.begin(time.Since(g.start))
-		if err := g.measured(); err != nil {
+	if g.last == 0 && g.ledger.full() {
+		if err := g.begin(time.Since(g.start)); err != nil {
 			return false, err
 		}
 	}
 	return g.last > 0 && g.ledger.done >= g.last, nil
+}
+
+// begin begins the measurement, some time after the start.
+func (g *generator) begin(at time.Duration) error {
+	g.last = len(g.arrivals)
+	if finishes := g.owner.shape.finishes; finishes > 0 {
+		g.last = min(g.last, g.ledger.done+finishes)
+	}
+	g.ledger.begin(at)
+	return g.measured()
 }
 
 func (g *generator) see(s observation) {

@@ -258,7 +258,7 @@ func TestOldVersion(t *testing.T) {
 	crd := autoscaler.CRD()
 	crd.Spec.Versions = crd.Spec.Versions[1:]
 	crd.Spec.Versions[0].Storage = true
-	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}})
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../../config/crd"}, CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}})
 	if err != nil {
 		t.Fatal(err)
 	}

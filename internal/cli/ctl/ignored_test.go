@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	planjob "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/webhook"
@@ -24,7 +25,7 @@ func TestIgnoredLabels(t *testing.T) {
 		t.Skip("runs an API server")
 	}
 	w := newWorld(t)
-	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()

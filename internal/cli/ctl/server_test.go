@@ -43,7 +43,7 @@ func TestCommands(t *testing.T) {
 	t.Run("not installed", func(t *testing.T) {
 		(&world{T: t, kubeconfig: w.kubeconfig, cfg: w.cfg, c: w.c}).transcript("notinstalled", "list workloads", "list cq", "explain workload x", "top", "stop cq x", "create rf f", "version")
 	})
-	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.populate()

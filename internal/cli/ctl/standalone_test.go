@@ -37,7 +37,7 @@ func TestStandalone(t *testing.T) {
 		t.Skip("runs an API server")
 	}
 	w := newWorld(t)
-	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(w.cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.past()

@@ -56,7 +56,7 @@ func TestImport(t *testing.T) {
 	if err := i.Run(t.Context()); err == nil || err.Error() != "the API server does not serve kueue.x-k8s.io/v1beta2: run berth install first" {
 		t.Errorf("without the API: %v", err)
 	}
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	s := &server{t, cfg, c}

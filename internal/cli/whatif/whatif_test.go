@@ -20,6 +20,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/foresight/offline"
 	"github.com/berth-project/berth/internal/goldentest"
 	"github.com/berth-project/berth/internal/sim"
@@ -331,7 +332,7 @@ func TestRecord(t *testing.T) {
 func TestLive(t *testing.T) {
 	kubeconfig := embeddedtest.Start(t)
 	cfg := embeddedtest.ConfigOf(t, kubeconfig)
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}}); err != nil {
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{MaxTime: wait.Patience, Paths: []string{"../../../config/crd"}}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(cfg, client.Options{Scheme: offline.Scheme})

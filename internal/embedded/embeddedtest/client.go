@@ -27,7 +27,7 @@ func install(t testing.TB, cfg *rest.Config, crds string) {
 	if crds == "" || installed[cfg.Host+crds] {
 		return
 	}
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{crds}}); err != nil {
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{MaxTime: startLimit, Paths: []string{crds}}); err != nil {
 		t.Fatal(err)
 	}
 	installed[cfg.Host+crds] = true

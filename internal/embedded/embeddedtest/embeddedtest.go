@@ -4,11 +4,13 @@ package embeddedtest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,7 +53,7 @@ func Start(t testing.TB, options ...Option) (kubeconfig string) {
 	return plane.Kubeconfig()
 }
 
-// shared is the control plane of Config, started on its first use, and the ones of Exclusive; Main stops them.
+// shared is the control plane of Config, started on its first use, and the ones of Exclusive and Lease; Main stops them.
 var shared struct {
 	sync.Mutex
 	dir   string // set while Main runs
@@ -60,6 +62,9 @@ var shared struct {
 
 	exclusive []*embedded.ControlPlane // all of them
 	idle      []*embedded.ControlPlane
+
+	leases     int // begun; their control planes are among exclusive
+	idleLeases []*leased
 }
 
 // atOnce is how many parallel tests of a package with Main run at once, unless -parallel is set or the flags are parsed already: they
@@ -111,12 +116,20 @@ func Config(t testing.TB) *rest.Config {
 // second would delay most tests.
 func ConfigOf(t testing.TB, kubeconfig string) *rest.Config {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := configFrom(kubeconfig)
 	if err != nil {
 		t.Fatalf("control plane: %v", err)
 	}
-	config.QPS = -1
 	return config
+}
+
+func configFrom(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return config, nil
 }
 
 // Exclusive is Config for parallel tests with a manager of the whole cluster: the test has the server alone until it ends; then the next
@@ -175,9 +188,29 @@ func start(dir string, options ...Option) (*embedded.ControlPlane, error) {
 	for _, option := range options {
 		option(&cfg)
 	}
+	end, err := awaitTurn()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	return embedded.Start(ctx, cfg)
+}
+
+// awaitTurn waits until no other control plane is being started on this machine. Some packages and their parallel tests start a dozen at about the
+// same time: together they take as long as one after the other, but starve what runs already, and requests to webhooks time out.
+func awaitTurn() (end func(), err error) {
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("berth-test-starts-%d", os.Getuid())), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	return func() { _ = file.Close() }, err // the lock ends with the file, and with the process
 }
 
 func stop(plane *embedded.ControlPlane) error {
