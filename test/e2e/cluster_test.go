@@ -26,7 +26,7 @@ import (
 	"github.com/berth-project/berth/test/process"
 )
 
-func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(embeddedtest.MainOfClusters(m)) }
 
 // cluster is a control plane.
 type cluster struct {

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(embeddedtest.MainOfClusters(m)) }
 
 const (
 	namespace = "berth-system"

@@ -40,7 +40,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	code := embeddedtest.Main(m)
+	code := embeddedtest.MainOfClusters(m)
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)

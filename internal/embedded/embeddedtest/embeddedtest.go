@@ -67,14 +67,18 @@ var shared struct {
 	idleLeases []*leased
 }
 
-// atOnce is how many parallel tests of a package with Main run at once, unless -parallel is set or the flags are parsed already: they
-// mostly wait.
-const atOnce = "4"
-
 // Main runs the tests of a package that share one control plane, and returns the exit code:
 //
 //	func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
-func Main(m *testing.M) int {
+//
+// Four parallel tests run at once, as they mostly wait, unless -parallel is set or the flags are parsed already.
+func Main(m *testing.M) int { return mainOf(m, "4") }
+
+// MainOfClusters is Main for tests that have whole clusters or several control planes each: two of those keep two cores busy, and more only make
+// each other late.
+func MainOfClusters(m *testing.M) int { return mainOf(m, "2") }
+
+func mainOf(m *testing.M, atOnce string) int {
 	if !flag.Parsed() {
 		_ = flag.Set("test.parallel", atOnce) // fails for no number
 	}
