@@ -278,7 +278,7 @@ func (h *hubAndWorker) runOn(onHub, onWorker objects) {
 			case strings.Contains(object, "arriving") || strings.Contains(object, "lost"):
 				most = 3 // it is followed to its end
 			case of == h.hub && strings.Contains(object, "offered"):
-				writes = slices.CompactFunc(writes, sameButForReasons) // every half minute the check may say where it waits now
+				writes = slices.CompactFunc(writes, sameButForReasons) // the check may say every half minute where it waits now
 			}
 			if len(writes) > most {
 				of.Errorf("%s was written more than once:\n%s", object, strings.Join(writes, "\n"))
@@ -287,8 +287,9 @@ func (h *hubAndWorker) runOn(onHub, onWorker objects) {
 	}
 }
 
-// reasons are what the check of a waiting Workload says, and the version that was read.
-var reasons = regexp.MustCompile(`"resourceVersion":"\d+"|("admissionChecks":\[[^]]*?"message":)"(?:[^"\\]|\\.)*"`)
+// reasons are the message of the check of a waiting Workload, its nominations, which end while the worker cannot be reached, and the version
+// that was read.
+var reasons = regexp.MustCompile(`"resourceVersion":"\d+"|,"nominatedClusterNames":\[[^]]*\]|("admissionChecks":\[[^]]*?"message":)"(?:[^"\\]|\\.)*"`)
 
 func sameButForReasons(a, b string) bool {
 	return reasons.ReplaceAllString(a, "$1") == reasons.ReplaceAllString(b, "$1")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,7 +130,7 @@ func (l *leased) clients() (*clients, error) {
 	return c, err
 }
 
-// nodes returns what a test may change of the nodes.
+// nodes returns what a test may change of the nodes, and controllers of the cluster do not.
 func (c *clients) nodes(ctx context.Context) (out []corev1.Node, err error) {
 	list, err := c.typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -137,7 +138,14 @@ func (c *clients) nodes(ctx context.Context) (out []corev1.Node, err error) {
 	}
 	for i := range list.Items {
 		n := &list.Items[i]
-		out = append(out, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}, Spec: n.Spec})
+		ofCluster := func(key, _ string) bool { return strings.Contains(key, "kubernetes.io/") }
+		maps.DeleteFunc(n.Labels, ofCluster)
+		maps.DeleteFunc(n.Annotations, ofCluster)
+		taints := slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return ofCluster(t.Key, "") })
+		out = append(out, corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: n.Annotations},
+			Spec:       corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, Taints: taints},
+		})
 	}
 	return out, nil
 }
