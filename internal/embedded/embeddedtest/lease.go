@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded"
 )
@@ -253,7 +254,7 @@ func (c *clients) sweep(ctx context.Context, before map[object]bool, keep func(c
 		in := c.metadata.Resource(r).Namespace(o.Namespace)
 		if len(o.Finalizers) > 0 {
 			_, err := in.Patch(ctx, o.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			if ignoreNotFound(err) != nil {
+			if client.IgnoreNotFound(err) != nil {
 				return err
 			}
 		}
@@ -261,14 +262,7 @@ func (c *clients) sweep(ctx context.Context, before map[object]bool, keep func(c
 			return nil // it goes, or its namespace does
 		}
 		err := in.Delete(ctx, o.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: &background})
-		return ignoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	})
 	return left, err
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -56,15 +56,14 @@ func TestLease(t *testing.T) {
 		if second != first {
 			t.Fatalf("it is another cluster: %s", second)
 		}
-		for _, o := range []client.Object{&corev1.ConfigMap{}, &batchv1.Job{}, &corev1.Namespace{}, &apiextensionsv1.CustomResourceDefinition{}} {
-			key := map[bool]client.ObjectKey{true: {Namespace: "default", Name: "left"}, false: {Name: "made"}}
-			_, scoped := o.(*corev1.Namespace)
-			name := key[!scoped]
-			if _, is := o.(*apiextensionsv1.CustomResourceDefinition); is {
-				name = client.ObjectKey{Name: "things.example.com"}
-			}
-			if err := c.Get(t.Context(), name, o); !apierrors.IsNotFound(err) {
-				t.Errorf("%T %s: %v", o, name, err)
+		for _, o := range []client.Object{
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left"}},
+			&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left"}},
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}},
+			&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}},
+		} {
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				t.Errorf("%T %s: %v", o, o.GetName(), err)
 			}
 		}
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "others.example.com"}, &apiextensionsv1.CustomResourceDefinition{}); err != nil {
