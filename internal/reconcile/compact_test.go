@@ -14,7 +14,7 @@ import (
 )
 
 // sweep returns one of many similar Workloads, as the API server returns it.
-func sweep(t *testing.T, name, image, cpus string) *kueue.Workload {
+func sweep(t testing.TB, name, image, cpus string) *kueue.Workload {
 	t.Helper()
 	amount := corev1.ResourceList{"cpu": resource.MustParse(cpus)}
 	raw, err := json.Marshal(&kueue.Workload{

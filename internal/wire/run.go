@@ -125,10 +125,15 @@ func announce(cfg *Config) {
 }
 
 func newManager(cfg Config) (ctrl.Manager, error) {
-	o := cfg.Options
+	o, scheme := cfg.Options, install.Scheme()
+	informers, err := reconcile.FastInformers(cfg.REST, scheme)
+	if err != nil {
+		return nil, err
+	}
 	opts := ctrl.Options{
-		Scheme: install.Scheme(), Logger: libraryLogger(cfg.Log),
+		Scheme: scheme, Logger: libraryLogger(cfg.Log),
 		Cache: cache.Options{
+			NewInformer:      informers,
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&batchv1.Job{}: {Transform: compactJobs()}, &kueue.Workload{}: {Transform: reconcile.CompactWorkloads()},
