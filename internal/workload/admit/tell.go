@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -19,14 +20,15 @@ import (
 
 // Teller writes the reasons of pending Workloads that are not evaluated themselves: Workloads behind an equivalent one that failed, and
 // Workloads further back in line. It compares their statuses with the engine's state. A Workload gets one write for each
-// reason, once that has been true for Patience; at most Rate in each round, and none while other verdicts are due.
+// reason, once that has been true for Patience, within Budget, and none while other verdicts are due. In a burst most Workloads start before their
+// turn comes, and are spared a write; `berth explain` and the dashboard read the engine's state, and have all reasons at once.
 type Teller struct {
 	Writer    *Writer
 	Workloads *reconcile.Workloads
 	// Interval is the least time between two rounds. A long round is followed by a longer pause.
 	Interval time.Duration
 	Patience time.Duration
-	Rate     int
+	Budget   *rate.Limiter
 
 	since map[types.UID]different
 }
@@ -38,10 +40,9 @@ type different struct {
 	at     time.Time
 }
 
-// NewTeller returns a Teller that takes at most 10 seconds, unless more than some hundred Workloads get another reason at
-// once. It writes at most 100 statuses a second.
+// NewTeller returns a Teller that takes at most 10 seconds, unless more than 200 Workloads get another reason at once: then it writes five a second.
 func NewTeller(w *Writer, all *reconcile.Workloads) *Teller {
-	return &Teller{Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Rate: 100}
+	return &Teller{Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Budget: rate.NewLimiter(5, 200)}
 }
 
 // Start works until ctx ends.
@@ -107,8 +108,13 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 	return c.Reason != t.Writer.Machine.PendingReason(string(reason))
 }
 
-// due returns the Workloads with another reason for at least Patience, the longest first, at most Rate.
+// due returns the Workloads with another reason for at least Patience, as many as Budget has left: of each namespace in turn, the longest first, of
+// equal ones the last created, which wait longest.
 func (t *Teller) due(now time.Time) []types.UID {
+	tokens := int(t.Budget.TokensAt(now))
+	if tokens <= 0 {
+		return nil
+	}
 	var out []types.UID
 	for uid, d := range t.since {
 		if now.Sub(d.at) >= t.Patience {
@@ -116,9 +122,19 @@ func (t *Teller) due(now time.Time) []types.UID {
 		}
 	}
 	slices.SortFunc(out, func(a, b types.UID) int {
-		return cmp.Or(t.since[a].at.Compare(t.since[b].at), strings.Compare(string(a), string(b)))
+		x, y := t.since[a], t.since[b]
+		return cmp.Or(x.at.Compare(y.at), y.wl.CreationTimestamp.Compare(x.wl.CreationTimestamp.Time), strings.Compare(string(a), string(b)))
 	})
-	return out[:min(len(out), t.Rate)]
+	turns, of := make(map[types.UID]int, len(out)), map[string]int{}
+	for _, uid := range out {
+		namespace := t.since[uid].wl.Namespace
+		turns[uid] = of[namespace]
+		of[namespace]++
+	}
+	slices.SortStableFunc(out, func(a, b types.UID) int { return cmp.Compare(turns[a], turns[b]) })
+	out = out[:min(len(out), tokens)]
+	t.Budget.AllowN(now, len(out))
+	return out
 }
 
 // tell queues the writes. None replaces another verdict that is due, and a Workload that was admitted meanwhile keeps its status.

@@ -1,0 +1,54 @@
+package admit
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+)
+
+// The reasons of a burst are written within the budget, those first that wait longest. Another namespace does not wait for them.
+func TestReasonsOfABurst(t *testing.T) {
+	began := time.Unix(1000, 0)
+	teller := NewTeller(nil, nil)
+	teller.since = map[types.UID]different{}
+	for i := range 300 {
+		w := &kueue.Workload{}
+		w.UID, w.CreationTimestamp = types.UID(fmt.Sprintf("%03d", i)), metav1.NewTime(began.Add(time.Duration(i)*time.Second))
+		teller.since[w.UID] = different{wl: w, at: began}
+	}
+	early := &kueue.Workload{}
+	early.UID = "early"
+	teller.since[early.UID] = different{wl: early, at: began.Add(-time.Second)}
+	other := &kueue.Workload{}
+	other.UID, other.Namespace = "other", "other"
+	teller.since[other.UID] = different{wl: other, at: began.Add(time.Second)}
+	for _, round := range []struct {
+		after       time.Duration
+		count       int
+		first, last types.UID
+	}{
+		{teller.Patience - time.Millisecond, 1, "early", "early"},
+		{teller.Patience, 199, "299", "101"},
+		{teller.Patience + time.Second, 5, "100", "097"},
+		{teller.Patience + time.Second, 0, "", ""},
+		{teller.Patience + 5*time.Second, 20, "096", "077"},
+		{time.Hour, 77, "076", "000"},
+	} {
+		due := teller.due(began.Add(round.after))
+		if len(due) != round.count || round.count > 0 && (due[0] != round.first || due[len(due)-1] != round.last) {
+			t.Errorf("after %s: %d, %v", round.after, len(due), due)
+		}
+		if at := slices.Index(due, "other"); at >= 0 && (at != 1 || round.count != 5) {
+			t.Errorf("after %s: the other namespace has place %d", round.after, at)
+		}
+		for _, uid := range due {
+			delete(teller.since, uid) // as once the status shows it
+		}
+	}
+}
