@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
 	restwatch "k8s.io/client-go/rest/watch"
 
@@ -85,27 +88,52 @@ func TestWorkloadEvents(t *testing.T) {
 	}
 }
 
-// BenchmarkWorkloadEvents is one event of a watch of Workloads.
+// BenchmarkWorkloadEvents is one event of a watch of Workloads: as informers decode it, as client-go does, and as client-go decodes CBOR, where the API
+// server has the gate CBORServingAndStorage.
 func BenchmarkWorkloadEvents(b *testing.B) {
 	w := sweep(b, "a", "x", "1")
 	w.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{},"f:a":{},"f:b":{},"f:c":{}}},"f:spec":{"f:podSets":{},"f:queueName":{},"f:active":{}}}`)
 	text := strings.Repeat(eventText(b, "MODIFIED", w), 1000)
-	for _, name := range []string{"own", "client-go"} {
+	for name, again := range map[string]func() watch.Decoder{
+		"own":       func() watch.Decoder { own, _ := decoders(b, text); return own },
+		"client-go": func() watch.Decoder { _, clients := decoders(b, text); return clients },
+		"cbor":      binaryDecoder(b, w, 1000),
+	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			b.SetBytes(int64(len(text) / 1000))
 			var decoder watch.Decoder
 			for i := range b.N {
 				if i%1000 == 0 {
-					own, clients := decoders(b, text)
-					if decoder = own; name != "own" {
-						decoder = clients
-					}
+					decoder = again()
 				}
 				if _, _, err := decoder.Decode(); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
+	}
+}
+
+// binaryDecoder returns what makes client-go's decoder of a watch in CBOR, in which a Workload changes so many times.
+func binaryDecoder(t testing.TB, w *kueue.Workload, times int) func() watch.Decoder {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	info := cbor.NewSerializerInfo(scheme, scheme)
+	var object, event bytes.Buffer
+	if err := info.Serializer.Encode(w, &object); err != nil {
+		t.Fatal(err)
+	}
+	sent := &metav1.WatchEvent{Type: "MODIFIED", Object: runtime.RawExtension{Raw: object.Bytes()}}
+	if err := info.StreamSerializer.Encode(sent, &event); err != nil {
+		t.Fatal(err)
+	}
+	all := bytes.Repeat(event.Bytes(), times)
+	return func() watch.Decoder {
+		frames := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(bytes.NewReader(all)))
+		return restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer), runtime.WithoutVersionDecoder{Decoder: info.Serializer})
 	}
 }
