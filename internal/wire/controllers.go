@@ -276,7 +276,7 @@ func addPopulator(mgr ctrl.Manager, cfg Config) error {
 		return nil
 	}
 	p := &populate.Populator{
-		Client: mgr.GetClient(), Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-populator"), cfg.events),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-populator"), cfg.events),
 		Config: plan.Config{Managed: cfg.Options.ManagedNamespaces, Name: name},
 	}
 	return p.Setup(mgr)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -34,6 +35,7 @@ const (
 // Populator is the controller. It handles one namespace at a time.
 type Populator struct {
 	Client client.Client
+	Live   client.Reader // of the API server: a cache may not have a new Workload of a LocalQueue that is about to be removed
 	Events reconcile.Events
 	Config plan.Config
 
@@ -158,21 +160,35 @@ func (p *Populator) observe(ctx context.Context, name string) (*plan.Observed, e
 	return o, nil
 }
 
-func (p *Populator) users(ctx context.Context, namespace string, of []*kueue.LocalQueue) (map[string]int, error) {
-	used := map[string]int{}
-	if len(of) == 0 {
-		return used, nil
+// users returns how many unfinished Workloads each LocalQueue has, if some are to be removed.
+func (p *Populator) users(ctx context.Context, namespace string, removed []*kueue.LocalQueue) (map[string]int, error) {
+	if len(removed) == 0 {
+		return nil, nil
 	}
-	var list kueue.WorkloadList
-	if err := p.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing Workloads: %w", err)
+	used, err := unfinished(ctx, p.Client, namespace, 0)
+	if err == nil && slices.ContainsFunc(removed, func(lq *kueue.LocalQueue) bool { return used[lq.Name] == 0 }) {
+		used, err = unfinished(ctx, p.Live, namespace, 500)
 	}
-	for i := range list.Items {
-		if w := &list.Items[i]; !lifecycle.IsFinished(w) {
-			used[string(w.Spec.QueueName)]++
+	return used, err
+}
+
+// unfinished counts the unfinished Workloads of each LocalQueue. It reads pages of so many, of an API server; 0 is for a cache, which has no pages.
+func unfinished(ctx context.Context, from client.Reader, namespace string, limit int64) (map[string]int, error) {
+	of := map[string]int{}
+	for next := ""; ; {
+		var page kueue.WorkloadList
+		if err := from.List(ctx, &page, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.Limit(limit), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing Workloads: %w", err)
+		}
+		for i := range page.Items {
+			if w := &page.Items[i]; !lifecycle.IsFinished(w) {
+				of[string(w.Spec.QueueName)]++
+			}
+		}
+		if next = page.Continue; next == "" || limit == 0 {
+			return of, nil
 		}
 	}
-	return used, nil
 }
 
 // tell emits an event for each new problem, once as long as it persists.
