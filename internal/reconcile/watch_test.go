@@ -20,15 +20,21 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// decoders return two decoders of the same watch: the one of informers of Workloads, and client-go's.
-func decoders(t testing.TB, text string) (own *workloadEvents, clients watch.Decoder) {
+// watched returns the kinds of a watch of Workloads.
+func watched(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := kueue.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
-	serial := serializer.NewCodecFactory(scheme).WithoutConversion()
+	return scheme
+}
+
+// decoders return two decoders of the same watch: the one of informers of Workloads, and client-go's.
+func decoders(t testing.TB, text string) (own *workloadEvents, clients watch.Decoder) {
+	t.Helper()
+	serial := serializer.NewCodecFactory(watched(t)).WithoutConversion()
 	body := func() io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 	return newWorkloadEvents(body(), serial), restwatch.NewDecoder(clientDecoders(body(), serial))
 }
@@ -64,7 +70,7 @@ func TestWorkloadEvents(t *testing.T) {
 		"no object of JSON":   `"text"`,
 		"cut in an event":     eventText(t, "ADDED", sweep(t, "a", "x", "1")) + `{"type":"ADDED","object":{` + object + `,"met`,
 		"no JSON":             eventText(t, "ADDED", sweep(t, "a", "x", "1")) + "<html>",
-		"unknown sort":        `{"type":"RENAMED","object":{` + object + `}}`,
+		"unknown type":        `{"type":"RENAMED","object":{` + object + `}}`,
 		"the end":             ``,
 		"error of a Workload": `{"type":"ERROR","object":{` + object + `}}`,
 	}
@@ -117,11 +123,7 @@ func BenchmarkWorkloadEvents(b *testing.B) {
 // binaryDecoder returns what makes client-go's decoder of a watch in CBOR, in which a Workload changes so many times.
 func binaryDecoder(t testing.TB, w *kueue.Workload, times int) func() watch.Decoder {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := kueue.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	scheme := watched(t)
 	info := cbor.NewSerializerInfo(scheme, scheme)
 	var object, event bytes.Buffer
 	if err := info.Serializer.Encode(w, &object); err != nil {
