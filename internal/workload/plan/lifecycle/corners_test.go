@@ -49,6 +49,26 @@ func TestLegacyReasons(t *testing.T) {
 	}
 }
 
+// What another controller wrote about the same checks is no reason to write a Workload of a cluster that is taken over; what changed since is.
+func TestWordsOfAnotherController(t *testing.T) {
+	w := scene(reservedWith(kueue.CheckStatePending, kueue.CheckStatePending)).w
+	m := Machine{}
+	c := Condition(w, kueue.WorkloadAdmitted)
+	ours := c.Message
+	w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
+	if !m.SyncAdmitted(w, at(0)) || c.Message == ours {
+		t.Errorf("message %q after a check became ready", c.Message)
+	}
+	c.Message = "The workload has failed admission checks"
+	if m.SyncAdmitted(w, at(0)) {
+		t.Errorf("the message is %q now", c.Message)
+	}
+	w.Status.AdmissionChecks[1].State = kueue.CheckStateReady
+	if !m.SyncAdmitted(w, at(0)) || c.Reason != kueue.ReasonAdmitted {
+		t.Errorf("condition %+v", c)
+	}
+}
+
 // The fields that an eviction or a deactivation keeps and resets. spec: 10 §4.11.
 func TestEnds(t *testing.T) {
 	m := Machine{}

@@ -55,7 +55,7 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 	was := IsAdmitted(w)
 	status, reason, message := m.admitted(w)
 	if status == metav1.ConditionTrue && !may {
-		status, reason, message = metav1.ConditionFalse, kueue.ReasonUnsatisfiedAdmissionChecks, "Waiting for its turn among the variants of its job"
+		status, reason, message = metav1.ConditionFalse, kueue.ReasonUnsatisfiedAdmissionChecks, waiting+"its turn among the variants of its job"
 	}
 	is := status == metav1.ConditionTrue
 	if m.LegacyReasons && !was && !is {
@@ -76,10 +76,13 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 	return changed
 }
 
-// inTheirWords returns the message of the Admitted condition: that of another controller, if it says as well that there is no reservation.
-// Only its words would be a reason to write every pending Workload of a cluster that is taken over.
+// waiting begins every message of this package with which something could change that the reason does not tell.
+const waiting = "Waiting for "
+
+// inTheirWords returns the message of the Admitted condition: that of another controller, if its reason is the same. Only its words would be
+// a reason to write every Workload of a cluster that is taken over.
 func inTheirWords(w *kueue.Workload, reason, message string) string {
-	if c := Condition(w, kueue.WorkloadAdmitted); c != nil && c.Reason == reason && reason == kueue.ReasonNoReservation {
+	if c := Condition(w, kueue.WorkloadAdmitted); c != nil && c.Reason == reason && !strings.HasPrefix(c.Message, waiting) {
 		return c.Message
 	}
 	return message
@@ -106,9 +109,9 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 		if m.LegacyReasons {
 			reason = kueue.ReasonUnsatisfiedChecks
 		}
-		return metav1.ConditionFalse, reason, "Waiting for admission checks: " + strings.Join(open, ", ")
+		return metav1.ConditionFalse, reason, waiting + "admission checks: " + strings.Join(open, ", ")
 	default:
-		return metav1.ConditionFalse, kueue.ReasonPendingDelayedTopologyRequests, "Waiting for the placement of pods"
+		return metav1.ConditionFalse, kueue.ReasonPendingDelayedTopologyRequests, waiting + "the placement of pods"
 	}
 }
 
