@@ -159,7 +159,7 @@ func (c *churn) check(before, wl *kueue.Workload, all map[types.UID]*kueue.Workl
 	for host := range now {
 		c.hosts[wl.UID][host] = true
 	}
-	if was == nil || now == nil || !reservedAt(before).Equal(reservedAt(wl)) {
+	if was == nil || now == nil || !trueSince(before, kueue.WorkloadQuotaReserved).Equal(trueSince(wl, kueue.WorkloadQuotaReserved)) {
 		return wrong
 	}
 	var failed []string

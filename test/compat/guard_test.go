@@ -96,7 +96,7 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 		return
 	}
 	was := before != nil && holds(before)
-	if was && reservedAt(before).Equal(reservedAt(wl)) && before.Status.Admission.ClusterQueue == wl.Status.Admission.ClusterQueue {
+	if was && trueSince(before, kueue.WorkloadQuotaReserved).Equal(trueSince(wl, kueue.WorkloadQuotaReserved)) && before.Status.Admission.ClusterQueue == wl.Status.Admission.ClusterQueue {
 		return
 	}
 	l.reserved++
@@ -104,7 +104,7 @@ func (l *ledger) change(wl *kueue.Workload, gone bool) {
 		l.broken = append(l.broken, fmt.Sprintf("%s reserved twice without a release: %v, then %v",
 			wl.Name, conditions(before.Status.Conditions), conditions(wl.Status.Conditions)))
 	}
-	if before != nil && reservedAt(before).Equal(reservedAt(wl)) {
+	if before != nil && trueSince(before, kueue.WorkloadQuotaReserved).Equal(trueSince(wl, kueue.WorkloadQuotaReserved)) {
 		return // active again: its reservation is a fact
 	}
 	if err := l.fits(l.usage(), string(wl.Status.Admission.ClusterQueue)); err != nil {
@@ -119,9 +119,9 @@ func holds(wl *kueue.Workload) bool {
 		(wl.Spec.Active == nil || *wl.Spec.Active)
 }
 
-// reservedAt is when a Workload got its quota, the zero time if it has none.
-func reservedAt(wl *kueue.Workload) time.Time {
-	if c := apimeta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == "True" {
+// trueSince is when a condition became true, the zero time if it is not.
+func trueSince(wl *kueue.Workload, condition string) time.Time {
+	if c := apimeta.FindStatusCondition(wl.Status.Conditions, condition); c != nil && c.Status == "True" {
 		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
