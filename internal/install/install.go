@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,24 +49,26 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	counts := map[string]int{}
 	var kept []string // training runtimes
 	waited := false
-	for _, u := range objects {
-		if custom(u) && !waited {
+	for _, same := range byKind(objects) {
+		if custom(same[0]) && !waited {
 			if err := served(ctx, c, crds); err != nil {
 				return err
 			}
 			waited = true
 		}
-		changed, err := put(ctx, c, u)
+		changed, err := putAll(ctx, c, same)
 		if err != nil {
 			return err
 		}
-		if changed {
-			kept = append(kept, u.GetName())
-			continue
-		}
-		counts[group(u)]++
-		if u.GetKind() == "CustomResourceDefinition" {
-			crds = append(crds, u.GetName())
+		for i, u := range same {
+			switch {
+			case changed[i]:
+				kept = append(kept, u.GetName())
+				continue
+			case u.GetKind() == "CustomResourceDefinition":
+				crds = append(crds, u.GetName())
+			}
+			counts[group(u)]++
 		}
 	}
 	if !waited {
@@ -75,6 +78,34 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	}
 	tellInstalled(progress, counts, kept)
 	return withdraw(ctx, c, objects, &o)
+}
+
+// byKind splits objects where their kind changes.
+func byKind(objects []*unstructured.Unstructured) (out [][]*unstructured.Unstructured) {
+	for i, u := range objects {
+		if i == 0 || u.GroupVersionKind() != objects[i-1].GroupVersionKind() {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], u)
+	}
+	return out
+}
+
+// atOnce is the number of requests at once.
+const atOnce = 8
+
+// putAll applies objects that do not need each other. It reports which are training runtimes that others have changed.
+func putAll(ctx context.Context, c client.Client, objects []*unstructured.Unstructured) (changed []bool, err error) {
+	changed = make([]bool, len(objects))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(atOnce)
+	for i, u := range objects {
+		all.Go(func() (err error) {
+			changed[i], err = put(ctx, c, u)
+			return err
+		})
+	}
+	return changed, all.Wait()
 }
 
 // put applies one object in the place of leftovers. It reports a training runtime that others have changed, which it leaves.

@@ -73,7 +73,7 @@ var (
 
 // userRoles returns the ClusterRoles that administrators bind to people.
 func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
-	roles := []runtime.Object{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
+	var roles []runtime.Object
 	for _, k := range append(slices.Clone(rolesOfKinds), rolesOfJobs()...) {
 		editor := clusterRole("kueue-"+k.kind+"-editor-role", objectRules(k.group, k.resource, editVerbs)...)
 		viewer := clusterRole("kueue-"+k.kind+"-viewer-role", objectRules(k.group, k.resource, viewVerbs)...)
@@ -111,16 +111,19 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 			clusterRole("jobset-viewer-role", objectRules("jobset.x-k8s.io", "jobsets", viewVerbs)...))
 	}
 	// The policy lists the queued kinds and namespaces, which are public: berth list and berth explain report from it what is ignored.
-	out, err := toUnstructured(nil, append(roles, &rbacv1.ClusterRoleBinding{
+	roles = append(roles, &rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: "kueue-queue-label-viewer-rolebinding"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: label.Kind, Name: label.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:authenticated"}},
-	})...)
+	})
+	// The sums come last: a cluster writes them again for each role that is added to them.
+	sums := []runtime.Object{aggregated("kueue-batch-admin-role", adminLabel), aggregated("kueue-batch-user-role", userLabel)}
+	out, err := toUnstructured(nil, append(roles, sums...)...)
 	if err != nil {
 		return nil, err
 	}
-	for _, role := range out[:2] {
+	for _, role := range out[len(roles):] {
 		delete(role.Object, "rules") // the API server fills in the rules of aggregated roles
 	}
 	return out, nil
