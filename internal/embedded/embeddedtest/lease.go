@@ -29,6 +29,9 @@ import (
 
 const cleanLimit = time.Minute
 
+// Keep reports whether an object of the cluster scope, such as a CRD, stays for the next test.
+type Keep func(kind schema.GroupResource, name string) bool
+
 // leased is a whole cluster that tests have one after the other.
 type leased struct {
 	plane  *embedded.ControlPlane
@@ -44,9 +47,9 @@ type object struct {
 }
 
 // Lease gives a test a whole cluster with two nodes for itself, and returns its directory and its kubeconfig: what Start(t, Full) gives, but
-// without the half a minute of processor time that a start takes. When the test ends everything that it made is deleted, but for CRDs for
-// which keep is true, and another test gets the cluster. It needs Main.
-func Lease(t testing.TB, keep func(crd string) bool) (dir, kubeconfig string) {
+// without the half a minute of processor time that a start takes. When the test ends everything that it made is deleted, but for objects of
+// the cluster scope for which keep is true, and another test gets the cluster. It needs Main.
+func Lease(t testing.TB, keep Keep) (dir, kubeconfig string) {
 	t.Helper()
 	l, err := lease()
 	if err != nil {
@@ -201,7 +204,7 @@ func (c *clients) each(ctx context.Context, do func(schema.GroupVersionResource,
 }
 
 // clean deletes the objects of the test.
-func (l *leased) clean(ctx context.Context, keep func(crd string) bool) error {
+func (l *leased) clean(ctx context.Context, keep Keep) error {
 	c, err := l.clients()
 	if err != nil {
 		return err
@@ -243,11 +246,11 @@ func (c *clients) silence(ctx context.Context) error {
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
 // sweep asks for the deletion of the objects that are not in before, and returns how many there are.
-func (c *clients) sweep(ctx context.Context, before map[object]bool, keep func(crd string) bool) (left int, err error) {
+func (c *clients) sweep(ctx context.Context, before map[object]bool, keep Keep) (left int, err error) {
 	background := metav1.DeletePropagationBackground
 	err = c.each(ctx, func(r schema.GroupVersionResource, o *metav1.PartialObjectMetadata) error {
 		_, own := o.Labels[automanaged]
-		if own || before[object{r.GroupResource(), o.Namespace, o.Name}] || r.Resource == "customresourcedefinitions" && keep(o.Name) {
+		if own || before[object{r.GroupResource(), o.Namespace, o.Name}] || o.Namespace == "" && keep(r.GroupResource(), o.Name) {
 			return nil
 		}
 		left++

@@ -26,7 +26,9 @@ func TestLease(t *testing.T) {
 		t.Skip("runs a whole control plane")
 	}
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
-	keep := func(crd string) bool { return crd == "others.example.com" }
+	keep := func(kind schema.GroupResource, name string) bool {
+		return kind.Resource == "customresourcedefinitions" && name == "others.example.com"
+	}
 	var first string
 	t.Run("leaves objects", func(t *testing.T) {
 		var c client.Client
@@ -86,7 +88,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-func leased(t *testing.T, keep func(string) bool) (dir string, c client.Client) {
+func leased(t *testing.T, keep embeddedtest.Keep) (dir string, c client.Client) {
 	t.Helper()
 	dir, kubeconfig := embeddedtest.Lease(t, keep)
 	scheme := runtime.NewScheme()
