@@ -55,9 +55,9 @@ check: fmt-check lint laws generated tidy-check ## all that needs no control pla
 
 test: test-main test-controlplane ## every test, on a real control plane where it matters (ARGS='-short' to skip the long ones)
 
-# Packages of test take longest and come first. Each has up to six clusters at once, and one that only waits takes 6 % of a core.
+# Packages that take longest come first. Those of test have up to six clusters each, and one that only waits takes 6 % of a core.
 test-main: build $(RENDER)
-	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' $(CURDIR)/tools/gotest -p 2 -timeout 25m $(ARGS) ./test/... ./internal/... ./...
+	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' $(CURDIR)/tools/gotest -p 2 -timeout 25m $(ARGS) ./test/... ./internal/wire ./internal/... ./...
 
 test-controlplane: controlplane
 	cd controlplane && BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' GO='$(GO)' $(CURDIR)/tools/gotest -timeout 25m $(ARGS) ./...

@@ -150,7 +150,7 @@ func (d *Divider) queueOf(ctx context.Context, w *kueue.Workload) (*kueue.Cluste
 	if w.Spec.QueueName == "" {
 		return nil, nil
 	}
-	err := d.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}, lq, client.UnsafeDisableDeepCopy)
+	err := d.Client.Get(ctx, entranceOf(w), lq, client.UnsafeDisableDeepCopy)
 	if err == nil {
 		err = d.Client.Get(ctx, types.NamespacedName{Name: string(lq.Spec.ClusterQueue)}, cq, client.UnsafeDisableDeepCopy)
 	}
@@ -224,19 +224,9 @@ func (d *Divider) write(ctx context.Context, step *plan.Step) (stored *kueue.Wor
 
 // under maps a ClusterQueue to the Workloads of its LocalQueues that may have variants.
 func (d *Divider) under(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
-	var queues kueue.LocalQueueList
-	if err := d.Client.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
-		return nil
-	}
-	leads := map[types.NamespacedName]bool{}
-	for i := range queues.Items {
-		if lq := &queues.Items[i]; string(lq.Spec.ClusterQueue) == cq.GetName() {
-			leads[client.ObjectKeyFromObject(lq)] = true
-		}
-	}
+	entrance := entrances(ctx, d.Client, cq)
 	return reconcile.Matching(ctx, d.Client, &kueue.WorkloadList{}, "Workloads", func(w *kueue.Workload) bool {
-		return parentOf(w) == nil && leads[types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}]
+		return parentOf(w) == nil && entrance[entranceOf(w)]
 	})
 }
 

@@ -151,7 +151,7 @@ func (f *Follower) readQueues(ctx context.Context, wl *kueue.Workload) (lifecycl
 	name := kueue.ClusterQueueReference("")
 	if wl.Spec.QueueName != "" {
 		lq := &kueue.LocalQueue{}
-		found, err := f.get(ctx, types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}, lq)
+		found, err := f.get(ctx, entranceOf(wl), lq)
 		if err != nil {
 			return w, err
 		}
@@ -212,22 +212,31 @@ func named(err error, what string, wl *kueue.Workload) error {
 
 // under maps a ClusterQueue to the Workloads that are pending in it or hold its quota.
 func (f *Follower) under(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
-	var queues kueue.LocalQueueList
-	if err := f.Client.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
-		return nil
-	}
-	entrance := map[types.NamespacedName]bool{}
-	for i := range queues.Items {
-		if string(queues.Items[i].Spec.ClusterQueue) == cq.GetName() {
-			entrance[client.ObjectKeyFromObject(&queues.Items[i])] = true
-		}
-	}
+	entrance := entrances(ctx, f.Client, cq)
 	return f.workloads(ctx, "", func(wl *kueue.Workload) bool {
 		a := wl.Status.Admission
-		return entrance[types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}] ||
-			(a != nil && string(a.ClusterQueue) == cq.GetName())
+		return entrance[entranceOf(wl)] || (a != nil && string(a.ClusterQueue) == cq.GetName())
 	})
+}
+
+// entranceOf returns the LocalQueue that a Workload names.
+func entranceOf(wl *kueue.Workload) types.NamespacedName {
+	return types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}
+}
+
+// entrances returns the LocalQueues of a ClusterQueue, of a cache.
+func entrances(ctx context.Context, c client.Reader, cq client.Object) map[types.NamespacedName]bool {
+	var queues kueue.LocalQueueList
+	if err := c.List(ctx, &queues, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
+	}
+	out := map[types.NamespacedName]bool{}
+	for i := range queues.Items {
+		if string(queues.Items[i].Spec.ClusterQueue) == cq.GetName() {
+			out[client.ObjectKeyFromObject(&queues.Items[i])] = true
+		}
+	}
+	return out
 }
 
 func (f *Follower) inside(ctx context.Context, lq client.Object) []ctrlreconcile.Request {
