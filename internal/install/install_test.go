@@ -2,8 +2,13 @@ package install
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
 // TestApplyAgain: an apply that the API server was too busy for is tried again, and one that it refused is not.
@@ -44,5 +51,60 @@ func TestApplyAgain(t *testing.T) {
 				t.Errorf("%v after %d calls, want %d", err, calls, tc.calls)
 			}
 		})
+	}
+}
+
+// TestPutAll: objects of a kind are applied at the same time, and one that is refused is named.
+func TestPutAll(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, "second", nil)
+	for name, want := range map[string]error{"all": nil, "one is refused": refused} {
+		t.Run(name, func(t *testing.T) {
+			var objects []*unstructured.Unstructured
+			for _, name := range []string{"first", "second"} {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
+				u.SetName(name)
+				objects = append(objects, u)
+			}
+			var begun atomic.Int32
+			met := make(chan struct{})
+			c := fake.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(interceptor.Funcs{
+				Apply: func(_ context.Context, _ client.WithWatch, _ runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+					if int(begun.Add(1)) == len(objects) {
+						close(met)
+						return want
+					}
+					select {
+					case <-met:
+						return nil
+					case <-time.After(wait.Patience):
+						return errors.New("the other one waits for this one")
+					}
+				},
+			}).Build()
+			if _, err := putAll(t.Context(), c, objects); !errors.Is(err, want) || err != nil && !strings.Contains(err.Error(), "applying ClusterRole ") {
+				t.Errorf("error %v, want %v", err, want)
+			}
+		})
+	}
+}
+
+// TestSumsAreLast: a role that adds up others comes after all of them.
+func TestSumsAreLast(t *testing.T) {
+	objects, err := userRoles(&Options{Groups: Groups{JobSet: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := 0
+	for _, u := range objects {
+		switch {
+		case u.Object["aggregationRule"] != nil:
+			sums++
+		case u.GetKind() == "ClusterRole" && sums > 0:
+			t.Errorf("%s comes after a sum", u.GetName())
+		}
+	}
+	if sums != 2 {
+		t.Errorf("%d sums", sums)
 	}
 }

@@ -54,7 +54,7 @@ func up(t *testing.T, options ...embeddedtest.Option) *cluster {
 	return c
 }
 
-// isInstalled reports whether Berth installs a CRD or a ClusterRole, of which an installation takes half of its time.
+// isInstalled reports whether Berth installs a CRD or a ClusterRole: the API server takes seconds to store all of them anew.
 func isInstalled(kind schema.GroupResource, name string) bool {
 	switch kind.Resource {
 	case "customresourcedefinitions":

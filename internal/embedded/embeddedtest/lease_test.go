@@ -6,6 +6,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,7 @@ func TestLease(t *testing.T) {
 	}
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	keep := func(kind schema.GroupResource, name string) bool {
-		return kind.Resource == "customresourcedefinitions" && name == "others.example.com"
+		return kind.Resource == "customresourcedefinitions" && name == "others.example.com" || kind.Resource == "clusterroles" && name == "kept"
 	}
 	var first string
 	t.Run("leaves objects", func(t *testing.T) {
@@ -45,6 +46,7 @@ func TestLease(t *testing.T) {
 			thing, &corev1.ConfigMap{ObjectMeta: held}, &batchv1.Job{ObjectMeta: held, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 				RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "none"}},
 			}}}})
+		create(t, c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "left"}})
 		create(t, c, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "dead"}, Webhooks: []admissionv1.ValidatingWebhook{{
 			Name: "dead.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionv1.SideEffectClassNone),
 			ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
@@ -62,14 +64,17 @@ func TestLease(t *testing.T) {
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left"}},
 			&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "left"}},
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}},
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "left"}},
 			&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}},
 		} {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 				t.Errorf("%T %s: %v", o, o.GetName(), err)
 			}
 		}
-		if err := c.Get(t.Context(), client.ObjectKey{Name: "others.example.com"}, &apiextensionsv1.CustomResourceDefinition{}); err != nil {
-			t.Error(err)
+		for name, o := range map[string]client.Object{"others.example.com": &apiextensionsv1.CustomResourceDefinition{}, "kept": &rbacv1.ClusterRole{}} {
+			if err := c.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
+				t.Error(err)
+			}
 		}
 		create(t, c, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "left", Namespace: "default"}})
 		var node corev1.NodeList

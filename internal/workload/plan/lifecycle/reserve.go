@@ -76,11 +76,11 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 	return changed
 }
 
-// waiting begins every message of this package with which something could change that the reason does not tell.
+// waiting begins the messages that name what a Workload waits for, and change with that.
 const waiting = "Waiting for "
 
-// inTheirWords returns the message of the Admitted condition: that of another controller, if its reason is the same. Only its words would be
-// a reason to write every Workload of a cluster that is taken over.
+// inTheirWords returns the message of the Admitted condition: that of another controller, if its reason is the same. Otherwise a takeover
+// would write every waiting Workload only to change words.
 func inTheirWords(w *kueue.Workload, reason, message string) string {
 	if c := Condition(w, kueue.WorkloadAdmitted); c != nil && c.Reason == reason && !strings.HasPrefix(c.Message, waiting) {
 		return c.Message
