@@ -217,7 +217,7 @@ var sleepers = map[string]string{
 	"internal/job/jobtest/kuberay/server_test.go:BenchmarkGateOpens":         "it measures milliseconds",
 	"internal/job/jobtest/kuberay/server_test.go:TestServicesOnAServer":      "the pace of random events",
 	"internal/multikueue/controller/connections_test.go:TestConnects":        "delayed requeues leave no trace",
-	"internal/multikueue/controller/connections_test.go:slowly":              "a webhook that takes long",
+	"internal/embedded/embeddedtest/slow.go:SlowCreates":                     "a webhook that takes long",
 	"internal/multikueue/controller/running_test.go:TestRunsThatAreFollowed": "failed attempts leave no trace, and the end of a run is believed after a minute",
 	"internal/reconcile/latest_test.go:TestLatestOrderWins":                  "an order takes time",
 	"internal/wire/priorities_test.go:boost":                                 "an annotation that only the engine reads leaves no trace",

@@ -15,11 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	multikueueplan "github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -265,6 +267,22 @@ func TestDispatch(t *testing.T) {
 		}
 		w1.empty()
 		w2.empty()
+	})
+	t.Run("a Job that no worker creates at once is created once", func(t *testing.T) {
+		book := &ledger{counts: map[string]int{}}
+		for _, c := range []*cluster{w1, w2} {
+			book.follow(t, c, batchv1.SchemeGroupVersion.WithKind("Job"))
+			embeddedtest.SlowCreates(t, c, schema.GroupResource{Group: "batch", Resource: "jobs"}, job("try", "1", "1"), 4*time.Second) // twice as long as the hub waits
+		}
+		j := job("late", "1", "1")
+		hub.create(j)
+		hub.completes(j)
+		w1.empty()
+		w2.empty()
+		book.close()
+		if made := book.made["Job late"]; len(made) != 1 {
+			t.Errorf("it was created %v", made)
+		}
 	})
 	t.Run("of many Jobs that both workers admit at once, each is created once", func(t *testing.T) {
 		book := &ledger{counts: map[string]int{}}

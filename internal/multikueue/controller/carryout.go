@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -398,7 +397,7 @@ func (w *workloads) createJob(ctx context.Context, s *observation, conn *worker.
 	if wait := w.records.recreateAfter(local, conn.Name(), name); again && wait > 0 {
 		return &delayedError{fmt.Errorf("%s %s is deleted on %s again and again", kind, name, conn.Name()), wait}
 	}
-	err := conn.Call(ctx, func(ctx context.Context, c client.Client) error { return c.Create(ctx, next) })
+	err := conn.Create(ctx, s.kind.GVK, next, func() error { return storeJob(s.kind, conn, next) })
 	switch {
 	case err == nil:
 		w.records.clearFault(s.observed.Local, conn.Name(), plan.Deactivated)
@@ -406,17 +405,16 @@ func (w *workloads) createJob(ctx context.Context, s *observation, conn *worker.
 			w.records.recreated(local, conn.Name(), name)
 			w.Events.Warning(s.observed.Local, plan.EventReason, fmt.Sprintf("%s %s was deleted on %q, and is created there again", kind, name, conn.Name()))
 		}
-		return storeJob(s.kind, conn, next)
+		return nil
 	case apierrors.IsAlreadyExists(err):
-		there := &metav1.PartialObjectMetadata{}
-		there.SetGroupVersionKind(s.kind.GVK)
+		there := s.kind.New()
 		if err := conn.Call(ctx, func(ctx context.Context, c client.Client) error {
 			return c.Get(ctx, client.ObjectKeyFromObject(o), there)
 		}); err != nil {
 			return err
 		}
-		if w.Plan.Owns(there) {
-			w.requeue(s.key, deferred) // the watch is late
+		if w.Plan.Owns(there) { // the watch is late
+			conn.Store(s.kind.GVK).Put(there)
 			return nil
 		}
 		w.noteFault(s, conn.Name(), plan.Fault{Code: plan.NameConflict, Text: "a job of this name is there that is not ours"})

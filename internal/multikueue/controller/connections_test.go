@@ -1,14 +1,10 @@
 package controller_test
 
 import (
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,44 +102,6 @@ func (d *door) closes(c ...io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.opened = append(d.opened, c...)
-}
-
-// slowly delays the creation of a Workload, and waits until that is in force.
-func (s *server) slowly(takes time.Duration) {
-	s.t.Helper()
-	var asked atomic.Bool
-	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			s.t.Error(err)
-		}
-		if asked.Swap(true) {
-			time.Sleep(takes)
-		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-		_ = json.NewEncoder(w).Encode(review)
-	}))
-	s.t.Cleanup(hook.Close)
-	s.must(s.Create(s.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "slowly"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "slowly.example.com", SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: new(hook.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
-			},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{kueue.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"workloads"}},
-			}},
-		}},
-	}))
-	wait.Until(s.t, "the webhook is called", func() error {
-		err := s.Create(s.t.Context(), workload("try"), client.DryRunAll)
-		if !asked.Load() {
-			return fmt.Errorf("it was not: %w", err)
-		}
-		return nil
-	})
 }
 
 func workload(name string) *kueue.Workload {
@@ -235,7 +192,7 @@ func TestConnects(t *testing.T) {
 		o.Dispatched = func(string, string) { dispatched.Add(1) }
 		o.Events = reconcile.NewEvents(recorder, nil)
 	})
-	worker.slowly(3 * time.Second) // longer than a call waits
+	embeddedtest.SlowCreates(t, worker, schema.GroupResource{Group: kueue.GroupVersion.Group, Resource: "workloads"}, workload("try"), 3*time.Second) // longer than a call waits
 	door1, text1 := worker.door()
 	_, text2 := worker.door()
 	hub.sends(map[string][]byte{"w1": text1, "w2": text2})

@@ -282,7 +282,7 @@ func (w *workloads) observeCluster(s *observation, name string, listed bool) pla
 	conn := link.Connection
 	out := plan.Cluster{Name: name, Listed: listed, LostSince: link.LostSince, FirstLost: link.FirstLost, Untried: link.Untried, Slow: link.Slow != nil}
 	out.Fault = w.records.fault(s.observed.Local, name, func() string { return w.inputs(s, name) })
-	hasJob := func(conn *worker.Connection) bool { return s.kind != nil && conn != nil && len(w.jobsOf(conn, s)) > 0 }
+	hasJob := func(conn *worker.Connection) bool { return s.kind != nil && conn != nil && w.mayHaveJob(conn, s) }
 	if conn == nil {
 		out.HasJob = hasJob(link.Slow)
 		return out
@@ -310,6 +310,13 @@ func (w *workloads) observeCluster(s *observation, name string, listed bool) pla
 	out.Lacks = conn.Lack(s.kind.GVK) != "" || (s.kind.Remote.Follow != nil && conn.Lack(s.kind.ManagedChildren.Child) != "")
 	out.HasJob = hasJob(conn)
 	return out
+}
+
+// mayHaveJob reports whether a worker cluster has the job of a Workload, or was asked to create it and has not answered: another cluster
+// must not start it then.
+func (w *workloads) mayHaveJob(conn *worker.Connection, s *observation) bool {
+	kept := conn.Store(s.kind.GVK)
+	return len(w.jobsOf(conn, s)) > 0 || (kept != nil && kept.Creating(types.NamespacedName{Namespace: s.key.Namespace, Name: s.jobName}))
 }
 
 // inputs is what a fault on a cluster depends on, besides the cluster itself.

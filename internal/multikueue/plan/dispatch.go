@@ -164,7 +164,8 @@ type Cluster struct {
 	LostSince, FirstLost time.Time
 	// Lacks is true if it does not serve the kind of the job.
 	Lacks bool
-	// Copy is the remote Workload, nil if there is none of ours; HasJob is true if there is a job of ours.
+	// Copy is the remote Workload, nil if there is none of ours; HasJob is true if there is a job of ours, or may be: its
+	// creation was not answered.
 	Copy   *kueue.Workload
 	HasJob bool
 	// Fault is the last fault there, nil if there is none.

@@ -23,7 +23,9 @@ type worker struct {
 	connected bool
 	slow      bool // not connected only because an answer is late
 	// busy is an abandoned step that still runs: until it ends the cluster counts as unreachable, for this Workload only.
-	busy     *plan.Step
+	busy *plan.Step
+	// asked is true while the creation of the job is not answered. The cluster is slow then.
+	asked    bool
 	lost     time.Time
 	remote   *kueue.Workload
 	job      bool // exists
@@ -121,6 +123,7 @@ func (h *hub) pass() {
 		case i == h.failing:
 		case h.dawdles(s):
 			err = nil // its result is lost
+		case h.asksInVain(s): // whether the job was created is unknown
 		default:
 			err = h.carryOut(s)
 		}
@@ -149,6 +152,38 @@ func (h *hub) dawdles(s plan.Step) bool {
 	return true
 }
 
+// asksInVain asks a cluster to create the job, and gets no answer: see createJob in the controller.
+func (h *hub) asksInVain(s plan.Step) bool {
+	if !h.late || s.Do != plan.SyncJob {
+		return false
+	}
+	w := h.worker(s.Cluster)
+	if !w.connected || w.job || !rapid.Bool().Draw(h.t, s.Cluster+" does not answer") {
+		return false
+	}
+	h.onlyHere(w)
+	w.asked, w.connected, w.slow, w.lost = true, false, true, h.now
+	return true
+}
+
+// connect connects a cluster. A creation of the job that it had not answered was carried out, or fails.
+func (h *hub) connect(w *worker, fails bool) {
+	w.connected = true
+	if w.asked && !fails {
+		w.job, w.over = true, false
+	}
+	w.asked = false
+}
+
+// onlyHere is an invariant: the job is not created on a cluster while another one has it, or may be creating it.
+func (h *hub) onlyHere(w *worker) {
+	for _, other := range h.workers {
+		if other != w && ((other.connected && other.job) || other.asked) {
+			h.t.Fatalf("the job is created on %s while it is on %s, or may be", w.name, other.name)
+		}
+	}
+}
+
 // catchUp ends the abandoned step of a cluster. A failed step has no effect.
 func (h *hub) catchUp(w *worker, fails bool) {
 	if s := w.busy; s != nil && w.connected {
@@ -164,7 +199,7 @@ func (h *hub) clusters() []plan.Cluster {
 	var out []plan.Cluster
 	for _, w := range h.workers {
 		c := plan.Cluster{Name: w.name, Listed: true, Connected: w.connected && w.busy == nil, LostSince: w.lost, Slow: !w.connected && w.slow}
-		c.HasJob = c.Slow && w.job
+		c.HasJob = c.Slow && (w.job || w.asked)
 		if w.connected && w.busy != nil {
 			c.LostSince, c.Busy, c.HasJob = h.now, true, w.job
 		}
@@ -240,11 +275,7 @@ func (h *hub) carryOut(s plan.Step) error {
 	case plan.SyncJob:
 		w := h.worker(s.Cluster)
 		if !w.job {
-			for _, other := range h.workers {
-				if other != w && other.connected && other.job {
-					h.t.Fatalf("the job is created on %s while it is on %s", w.name, other.name)
-				}
-			}
+			h.onlyHere(w)
 			w.job, w.over = true, false
 		} else if !w.stopping {
 			h.active = w.runs()
@@ -447,8 +478,11 @@ func (h *hub) chaos() {
 	case 4, 5:
 		h.move(w, rapid.IntRange(0, 5).Draw(h.t, "move"))
 	case 6:
-		w.connected, w.slow = !w.connected, rapid.Bool().Draw(h.t, "slow")
-		w.lost = h.now
+		if !w.connected {
+			h.connect(w, rapid.Bool().Draw(h.t, "it was not created"))
+			return
+		}
+		w.connected, w.slow, w.lost = false, rapid.Bool().Draw(h.t, "slow"), h.now
 	case 7, 8:
 		h.unseen(h.runControllers)
 	case 9:
@@ -495,7 +529,7 @@ func TestProperty(t *testing.T) {
 			h.pass()
 		}
 		for _, w := range h.workers {
-			w.connected = true
+			h.connect(w, false)
 			h.catchUp(w, false)
 		}
 		if !deleted {

@@ -526,6 +526,23 @@ func (c *Connection) JobKinds() []schema.GroupVersionKind {
 	return out
 }
 
+// Create creates one object. Once the request is sent the object counts as being created until there is an answer, or for as long as the
+// request may still be carried out. created is called when the object exists, also if Create has returned ErrStuck since.
+func (c *Connection) Create(ctx context.Context, gvk schema.GroupVersionKind, o client.Object, created func() error) error {
+	into, key := c.stores[gvk], client.ObjectKeyFromObject(o)
+	return c.Call(ctx, func(ctx context.Context, cl client.Client) error {
+		into.setCreating(key, true)
+		err := cl.Create(ctx, o)
+		if err == nil {
+			err = created()
+		}
+		if err == nil || answered(err) {
+			into.setCreating(key, false)
+		}
+		return err
+	})
+}
+
 // Delete deletes one object, with a precondition on its UID. Once the request is sent the object counts as being deleted, also without an
 // answer, since the request may still be carried out.
 func (c *Connection) Delete(ctx context.Context, gvk schema.GroupVersionKind, o client.Object) error {

@@ -125,6 +125,61 @@ func TestCallHangs(t *testing.T) {
 	})
 }
 
+// TestCreate: an object counts as being created until its cluster answers, and for as long as a request without an answer may be carried out.
+func TestCreate(t *testing.T) {
+	refused, broken := apierrors.NewForbidden(schema.GroupResource{}, "x", nil), errors.New("connection reset")
+	for name, tc := range map[string]struct {
+		takes    time.Duration
+		err      error
+		created  bool // is called
+		creating time.Duration
+	}{
+		"at once":            {0, nil, true, 0},
+		"late":               {2 * slow, nil, true, 2 * slow},
+		"refused":            {0, refused, false, 0},
+		"refused late":       {2 * slow, refused, false, 2 * slow},
+		"broken":             {0, broken, false, callTimeout + slow},
+		"ended by its limit": {callTimeout, context.DeadlineExceeded, false, callTimeout + slow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := idle(t, func(*Connection, error) {})
+				c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: {}}
+				c.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+					Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+						time.Sleep(tc.takes)
+						return tc.err
+					},
+				})
+				o, created := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"}}, false
+				began := time.Now()
+				err := c.Create(t.Context(), WorkloadKind, o, func() error {
+					created = true
+					return nil
+				})
+				if want := map[bool]error{false: tc.err, true: ErrStuck}[tc.takes > slow]; !errors.Is(err, want) {
+					t.Errorf("got %v", err)
+				}
+				c.late.Store(false) // no manager runs
+				key := client.ObjectKeyFromObject(o)
+				for synctest.Wait(); c.stores[WorkloadKind].Creating(key); synctest.Wait() {
+					time.Sleep(slow / 4)
+				}
+				if counted := time.Since(began); counted != tc.creating {
+					t.Errorf("it counts as being created for %s", counted)
+				}
+				if created != tc.created {
+					t.Errorf("known as created: %v", created)
+				}
+				c.stores[WorkloadKind].setCreating(client.ObjectKey{Name: "next"}, true)
+				if n := len(c.stores[WorkloadKind].creations); n != 1 {
+					t.Errorf("%d creations are kept", n)
+				}
+			})
+		})
+	}
+}
+
 // TestLostSince: the time of the first loss survives failed attempts, and begins anew with each connection.
 func TestLostSince(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

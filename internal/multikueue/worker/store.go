@@ -29,6 +29,7 @@ type Store struct {
 	objects   map[types.NamespacedName]client.Object
 	byName    map[types.NamespacedName]map[types.NamespacedName]bool // by Workload
 	deletions map[types.NamespacedName]deletion
+	creations map[types.NamespacedName]time.Time // when a creation without an answer was sent
 	// mutations reports changes of stored objects in tests (KUBE_CACHE_MUTATION_DETECTOR). Nil: no detection.
 	mutations cache.MutationDetector
 }
@@ -40,6 +41,31 @@ type deletion struct {
 
 // deletedFor is how long a deletion by others counts: longer than the largest pause before the object is created again.
 const deletedFor = 6 * time.Minute
+
+// maybeCreated is how long a creation without an answer counts: the call has ended by then.
+const maybeCreated = callTimeout + slow
+
+// setCreating notes that we ask to create an object, or that there was an answer.
+func (s *Store) setCreating(key types.NamespacedName, asked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.creations, key); !asked {
+		return
+	}
+	maps.DeleteFunc(s.creations, func(_ types.NamespacedName, sent time.Time) bool { return time.Since(sent) >= maybeCreated })
+	if s.creations == nil {
+		s.creations = map[types.NamespacedName]time.Time{}
+	}
+	s.creations[key] = time.Now()
+}
+
+// Creating reports whether we asked to create an object, and do not know yet whether it exists.
+func (s *Store) Creating(key types.NamespacedName) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	sent, ok := s.creations[key]
+	return ok && time.Since(sent) < maybeCreated
+}
 
 // setDeleting notes that we ask to delete an object, or that the request was refused.
 func (s *Store) setDeleting(o client.Object, asked bool) {
