@@ -214,10 +214,10 @@ func checkWaits(tr *tree) (out []string) {
 var sleepers = map[string]string{
 	"internal/admission/certs/rotate_test.go:callAll":                        "the pace of a client",
 	"internal/embedded/embeddedtest/detector_test.go:writeToCache":           "a process of its own that the detector ends",
+	"internal/embedded/embeddedtest/slow.go:SlowCreates":                     "a webhook that takes long",
 	"internal/job/jobtest/kuberay/server_test.go:BenchmarkGateOpens":         "it measures milliseconds",
 	"internal/job/jobtest/kuberay/server_test.go:TestServicesOnAServer":      "the pace of random events",
 	"internal/multikueue/controller/connections_test.go:TestConnects":        "delayed requeues leave no trace",
-	"internal/embedded/embeddedtest/slow.go:SlowCreates":                     "a webhook that takes long",
 	"internal/multikueue/controller/running_test.go:TestRunsThatAreFollowed": "failed attempts leave no trace, and the end of a run is believed after a minute",
 	"internal/reconcile/latest_test.go:TestLatestOrderWins":                  "an order takes time",
 	"internal/wire/priorities_test.go:boost":                                 "an annotation that only the engine reads leaves no trace",
