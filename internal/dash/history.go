@@ -51,8 +51,8 @@ func runOf(w *kueue.Workload) (r run, known bool) {
 		return run{}, false
 	}
 	r = run{namespace: w.Namespace, name: w.Name, queue: string(w.Status.Admission.ClusterQueue)}
-	if r.start = since(w, kueue.WorkloadAdmitted); r.start.IsZero() {
-		r.start = since(w, kueue.WorkloadQuotaReserved)
+	if r.start = lifecycle.TrueSince(w, kueue.WorkloadAdmitted); r.start.IsZero() {
+		r.start = lifecycle.TrueSince(w, kueue.WorkloadQuotaReserved)
 	}
 	return r, !r.start.IsZero()
 }
@@ -75,9 +75,9 @@ func (h *history) observe(before, after *kueue.Workload) {
 		if c := lifecycle.Condition(after, kueue.WorkloadFinished); c.Reason == kueue.ReasonFailed {
 			outcome = runFailed
 		}
-		h.end(after, since(after, kueue.WorkloadFinished), outcome)
+		h.end(after, lifecycle.TrueSince(after, kueue.WorkloadFinished), outcome)
 	case before != nil && holds(before) && !holds(after):
-		at := since(after, kueue.WorkloadEvicted)
+		at := lifecycle.TrueSince(after, kueue.WorkloadEvicted)
 		if at.IsZero() {
 			at = h.now()
 		}

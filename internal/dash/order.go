@@ -3,11 +3,9 @@ package dash
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -71,7 +69,7 @@ func leadingByState(found []*kueue.Workload, n int) []*kueue.Workload {
 				r.priority = *w.Spec.Priority
 			}
 		} else {
-			r.at = since(w, conditionOf[r.state])
+			r.at = lifecycle.TrueSince(w, conditionOf[r.state])
 		}
 		all[i] = r
 	}
@@ -94,49 +92,21 @@ func leadingByState(found []*kueue.Workload, n int) []*kueue.Workload {
 // conditionOf are the conditions that states begin with, "" for the first.
 var conditionOf = []string{"", kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted, kueue.WorkloadFinished}
 
-// since returns when a condition became true, zero if it is not.
-func since(w *kueue.Workload, condition string) time.Time {
-	if c := apimeta.FindStatusCondition(w.Status.Conditions, condition); c != nil && c.Status == "True" {
-		return c.LastTransitionTime.Time
-	}
-	return time.Time{}
-}
-
 // summary counts the Workloads that a caller may list.
 type summary struct {
 	Pending       int `json:"pending"`
 	QuotaReserved int `json:"quotareserved"`
 	Admitted      int `json:"admitted"`
 	Finished      int `json:"finished"`
-	// LastHour counts what happened in the last hour: by the conditions, so the last time for each Workload.
-	LastHour lastHour `json:"lastHour"`
-}
 
-type lastHour struct {
-	Admitted int `json:"admitted"`
-	Finished int `json:"finished"` // with success
-	Failed   int `json:"failed"`
-	Evicted  int `json:"evicted"` // and not started again
+	LastHour berthv1alpha1.Activity `json:"lastHour"`
 }
 
 func summarize(found []*kueue.Workload, now time.Time) (s summary) {
 	counts := []*int{&s.Pending, &s.QuotaReserved, &s.Admitted, &s.Finished}
-	hourAgo := now.Add(-time.Hour)
 	for _, w := range found {
 		*counts[slices.Index(states, lifecycle.StateOf(w))]++
-		if since(w, kueue.WorkloadAdmitted).After(hourAgo) {
-			s.LastHour.Admitted++
-		}
-		if since(w, kueue.WorkloadEvicted).After(hourAgo) && !lifecycle.IsFinished(w) {
-			s.LastHour.Evicted++
-		}
-		switch c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); {
-		case !since(w, kueue.WorkloadFinished).After(hourAgo):
-		case strings.HasPrefix(c.Reason, kueue.ReasonFailed):
-			s.LastHour.Failed++
-		default:
-			s.LastHour.Finished++
-		}
+		lifecycle.CountLastHour(&s.LastHour, w, now)
 	}
 	return s
 }

@@ -93,6 +93,7 @@ func userRoles(o *Options) ([]*unstructured.Unstructured, error) {
 		{"pending-workloads-lq", visibility, "localqueues/pendingworkloads", viewVerbs, true, viewEditAdmin},
 		// A user that may read a Workload may ask for its explanation.
 		{"explanation", berthv1alpha1.GroupVersion.Group, "workloads/explanation", []string{"get"}, true, viewEditAdmin},
+		{"queue-activity", berthv1alpha1.GroupVersion.Group, "queueactivities", []string{"list"}, false, viewEditAdmin},
 		// The use of nodes is for administrators.
 		{"topology-usage", berthv1alpha1.GroupVersion.Group, "topologies/usage", []string{"get"}, false, noBuiltIn},
 	} {

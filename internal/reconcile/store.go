@@ -35,6 +35,14 @@ func (w *Workloads) Get(namespace, name string) *kueue.Workload {
 	return found
 }
 
+// Visit calls a function with every Workload, in no order.
+func (w *Workloads) Visit(visit func(*kueue.Workload)) {
+	w.In("", func(one *kueue.Workload) bool {
+		visit(one)
+		return false
+	})
+}
+
 // In returns the Workloads of a namespace, or all for "", for which keep is true, in no order.
 func (w *Workloads) In(namespace string, keep func(*kueue.Workload) bool) (out []*kueue.Workload) {
 	_ = toolscache.ListAllByNamespace(w.indexer, namespace, labels.Everything(), func(o any) { // fails without such an index only

@@ -26,15 +26,39 @@ type group struct {
 	resources []*endpoint
 }
 
-// endpoint is a parent without content of its own, and its one subresource.
+// endpoint is a parent without content of its own, and its one subresource; or, without a subresource, a list.
 type endpoint struct {
 	name, singular, kind string
 	namespaced           bool
-	sub, subKind         string
-	schema               string // of the subresource, in schemas
+	sub, subKind         string // of a list: "", and the kind of the list
+	schema               string // of the answer, in schemas
 	paged                bool   // it takes offset and limit
 	hosts                bool   // it takes hosts
 	read                 func(ctx context.Context, s *Server, a *ask) (runtime.Object, error)
+}
+
+// verb is the one that the endpoint answers.
+func (e *endpoint) verb() string {
+	if e.sub == "" {
+		return "list"
+	}
+	return "get"
+}
+
+// ownVerbs are the verbs of the resource itself, without its subresource.
+func (e *endpoint) ownVerbs() []string {
+	if e.sub == "" {
+		return []string{e.verb()}
+	}
+	return []string{}
+}
+
+// depth is the number of parts of the endpoint's path: the resource, and for a subresource the name and that.
+func (e *endpoint) depth() int {
+	if e.sub == "" {
+		return 1
+	}
+	return 3
 }
 
 // groups is everything that is served. spec: 70 §2.4.
@@ -62,6 +86,10 @@ var groups = []group{
 			{
 				name: "topologies", singular: "topology", kind: "Topology",
 				sub: "usage", subKind: "TopologyUsage", schema: usageSchema, hosts: true, read: topologyUsage,
+			},
+			{
+				name: "queueactivities", singular: "queueactivity", kind: "QueueActivity",
+				subKind: "QueueActivityList", schema: activitySchema, read: queueActivities,
 			},
 		},
 	},
@@ -167,8 +195,11 @@ func (g *group) resourceList(version string) *metav1.APIResourceList {
 	}
 	for _, r := range g.resources {
 		out.APIResources = append(out.APIResources,
-			metav1.APIResource{Name: r.name, SingularName: r.singular, Namespaced: r.namespaced, Kind: r.kind, Verbs: metav1.Verbs{}},
-			metav1.APIResource{Name: r.name + "/" + r.sub, Namespaced: r.namespaced, Kind: r.subKind, Verbs: metav1.Verbs{"get"}})
+			metav1.APIResource{Name: r.name, SingularName: r.singular, Namespaced: r.namespaced, Kind: r.kind, Verbs: r.ownVerbs()})
+		if r.sub != "" {
+			out.APIResources = append(out.APIResources,
+				metav1.APIResource{Name: r.name + "/" + r.sub, Namespaced: r.namespaced, Kind: r.subKind, Verbs: metav1.Verbs{r.verb()}})
+		}
 	}
 	return out
 }
@@ -185,10 +216,13 @@ func (g *group) aggregated() apidiscoveryv2.APIGroupDiscovery {
 			if r.namespaced {
 				scope = apidiscoveryv2.ScopeNamespace
 			}
-			version.Resources = append(version.Resources, apidiscoveryv2.APIResourceDiscovery{
-				Resource: r.name, SingularResource: r.singular, Scope: scope, ResponseKind: kind(r.kind), Verbs: []string{},
-				Subresources: []apidiscoveryv2.APISubresourceDiscovery{{Subresource: r.sub, ResponseKind: kind(r.subKind), Verbs: []string{"get"}}},
-			})
+			one := apidiscoveryv2.APIResourceDiscovery{
+				Resource: r.name, SingularResource: r.singular, Scope: scope, ResponseKind: kind(r.kind), Verbs: r.ownVerbs(),
+			}
+			if r.sub != "" {
+				one.Subresources = []apidiscoveryv2.APISubresourceDiscovery{{Subresource: r.sub, ResponseKind: kind(r.subKind), Verbs: []string{r.verb()}}}
+			}
+			version.Resources = append(version.Resources, one)
 		}
 		out.Versions = append(out.Versions, version)
 	}

@@ -13,6 +13,7 @@ const (
 	summarySchema     = "PendingWorkloadsSummary"
 	explanationSchema = "Explanation"
 	usageSchema       = "TopologyUsage"
+	activitySchema    = "QueueActivityList"
 )
 
 // property is a field of an object.
@@ -31,11 +32,11 @@ type object struct {
 
 // metadata does not refer to Kubernetes' own schema, which the API server would have to distinguish from this server's copy.
 var metadata = object{text: "What of an object's metadata is known here.", properties: []property{
-	{name: "name", kind: "string", optional: true, text: "Name of the Workload."},
-	{name: "namespace", kind: "string", optional: true, text: "Namespace of the Workload."},
-	{name: "uid", kind: "string", optional: true, text: "UID of the Workload."},
-	{name: "creationTimestamp", kind: "string", format: "date-time", optional: true, text: "When the Workload was made."},
-	{name: "ownerReferences", kind: "OwnerReference", list: true, optional: true, text: "Owners of the Workload."},
+	{name: "name", kind: "string", optional: true, text: "Name of the object."},
+	{name: "namespace", kind: "string", optional: true, text: "Namespace of the object."},
+	{name: "uid", kind: "string", optional: true, text: "UID of the object."},
+	{name: "creationTimestamp", kind: "string", format: "date-time", optional: true, text: "When the object was made."},
+	{name: "ownerReferences", kind: "OwnerReference", list: true, optional: true, text: "Owners of the object."},
 }}
 
 var owner = object{text: "An owner of a Workload.", properties: []property{
@@ -168,6 +169,18 @@ var schemas = map[string]map[string]object{
 			{name: "waiting", kind: "integer", format: "int32", text: "Pod sets that wait."},
 			{name: "largest", kind: "LargestGang", list: true, text: "The biggest gang of further pods that fits into one domain, by level."},
 		}},
+		activitySchema: {text: "What happened lately in ClusterQueues, without those in which nothing did.", top: true, properties: []property{
+			{name: "items", kind: "QueueActivity", list: true, text: "One for each ClusterQueue, in the order of their names."},
+		}},
+		"QueueActivity": {text: "What happened lately to the Workloads of a ClusterQueue.", top: true, properties: []property{
+			{name: "lastHour", kind: "Activity", text: "Within 60 minutes before the request; it may be some seconds old."},
+		}},
+		"Activity": {text: "Numbers of Workloads, by their conditions: of what happened to one several times, the last time counts.", properties: []property{
+			{name: "admitted", kind: "integer", format: "int32", text: "Workloads that were admitted."},
+			{name: "finished", kind: "integer", format: "int32", text: "Workloads that ended with success."},
+			{name: "failed", kind: "integer", format: "int32", text: "Workloads that failed."},
+			{name: "evicted", kind: "integer", format: "int32", text: "Workloads that were evicted, and have neither been admitted again nor ended."},
+		}},
 		"LargestGang": {text: "The most pods that fit into one domain of a level.", properties: []property{
 			{name: "level", kind: "string", text: "Label key of the level."},
 			{name: "pods", kind: "integer", format: "int64", text: "Number of pods."},
@@ -239,7 +252,12 @@ func (d dialect) add(g *group, version string, paths, definitions doc) {
 	}
 	for _, r := range g.resources {
 		path := "/apis/" + g.name + "/" + version + "/"
-		params := []any{d.parameter("name", "path", "string", "Name of the "+r.kind+".")}
+		var params []any
+		at, action, summary := r.name, r.verb(), "list objects of kind "+r.kind
+		if r.sub != "" {
+			at, action, summary = r.name+"/{name}/"+r.sub, "read", "read "+r.sub+" of the specified "+r.kind
+			params = append(params, d.parameter("name", "path", "string", "Name of the "+r.kind+"."))
+		}
 		scope := ""
 		if r.namespaced {
 			path += "namespaces/{namespace}/"
@@ -256,19 +274,19 @@ func (d dialect) add(g *group, version string, paths, definitions doc) {
 		}
 		params = append(params, d.parameter("pretty", "query", "string", "If true, the answer is indented."))
 		get := doc{
-			"operationId": "read" + camel(g.name) + camel(version) + scope + r.kind + camel(r.sub), "tags": []any{camel(g.name) + "_" + version},
-			"description": "read " + r.sub + " of the specified " + r.kind,
+			"operationId": action + camel(g.name) + camel(version) + scope + r.kind + camel(r.sub), "tags": []any{camel(g.name) + "_" + version},
+			"description": summary,
 			"responses": doc{
 				"200": d.body(doc{"$ref": d.refs + prefix + r.schema}),
 				"401": doc{"description": "Unauthorized"},
 			},
-			"x-kubernetes-action":             "get",
+			"x-kubernetes-action":             r.verb(),
 			"x-kubernetes-group-version-kind": doc{"group": g.name, "version": version, "kind": r.subKind},
 		}
 		if d.refs == v2.refs {
 			get["produces"], get["consumes"], get["schemes"] = []any{formatJSON, formatYAML}, []any{"*/*"}, []any{"https"}
 		}
-		paths[path+r.name+"/{name}/"+r.sub] = doc{"get": get, "parameters": params}
+		paths[path+at] = doc{"get": get, "parameters": params}
 	}
 }
 

@@ -48,6 +48,8 @@ type Server struct {
 	Starts Starts
 	// Workload returns a Workload from the cache, which must not be modified, or nil.
 	Workload func(namespace, name string) *kueue.Workload
+	// Visit calls a function with every Workload of the cache, which must not be modified.
+	Visit func(func(*kueue.Workload))
 	// Requests selects the requests of a pod that count.
 	Requests convert.Requests
 	// Unwritten are decisions that no manager is there to write, by UID: admissions and preemptions. In a manager it is nil.
@@ -60,6 +62,8 @@ type Server struct {
 
 	// inFlight bounds concurrent requests, unknown concurrent requests with a token that may be new.
 	inFlight, unknown *inflight.Limiter
+
+	recent *recent
 }
 
 // Concurrent and waiting requests. A page takes a seat for each pageOfSeat Workloads that it may have.
@@ -74,6 +78,7 @@ const (
 
 // New returns a server with its limits.
 func New(s Server) *Server {
+	s.recent = &recent{}
 	s.inFlight = &inflight.Limiter{Seats: seats, PerCaller: seatsPerCaller, Waiting: waiting, WaitingPerCaller: waitingPerCaller}
 	s.unknown = &inflight.Limiter{Seats: seats, PerCaller: seatsPerCaller, Waiting: waiting, WaitingPerCaller: waitingPerCaller}
 	return &s
@@ -214,10 +219,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 	res := find(info.APIGroup, info.APIVersion, info.Resource)
 	switch at := len(info.Parts); {
-	case res == nil, at > 3, at == 3 && (info.Subresource != res.sub || res.namespaced != (info.Namespace != "")):
+	case res == nil, at > res.depth(), at == res.depth() && (info.Subresource != res.sub || res.namespaced != (info.Namespace != "")):
 		s.refuse(w, r, notFound(info))
-	case at < 3 || info.Verb != "get":
-		if at == 3 {
+	case at < res.depth() || info.Verb != res.verb():
+		if at == res.depth() {
 			w.Header().Set("Allow", http.MethodGet)
 		}
 		s.refuse(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))

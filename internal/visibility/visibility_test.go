@@ -77,6 +77,7 @@ func world(r rules) *Server {
 			return f(st), nil
 		},
 		Workload: func(string, string) *kueue.Workload { return nil },
+		Visit:    func(func(*kueue.Workload)) {},
 		Ready:    func() error { return nil },
 		Access:   access(r),
 	})

@@ -50,7 +50,7 @@ func addVisibility(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, foll
 	}
 	server := visibility.New(visibility.Server{
 		Starts: starts,
-		Model:  e.Model, Read: e.Read, Places: cfg.places, Workload: workloads.Get, Requests: follow.Requests, Access: access, Log: log,
+		Model:  e.Model, Read: e.Read, Places: cfg.places, Workload: workloads.Get, Visit: workloads.Visit, Requests: follow.Requests, Access: access, Log: log,
 		Ready: func() error { return follow.Check(nil) },
 	})
 	return mgr.Add(&listen.Listener{

@@ -459,7 +459,7 @@ func (s *seen) discovery(t *testing.T) {
 		queues := []string{"clusterqueues", "clusterqueues/pendingworkloads", "localqueues", "localqueues/pendingworkloads"}
 		want := map[string][]string{
 			"visibility.kueue.x-k8s.io/v1beta2": queues, "visibility.kueue.x-k8s.io/v1beta1": queues,
-			"visibility.berth.dev/v1alpha1": {"workloads", "workloads/explanation", "topologies", "topologies/usage"},
+			"visibility.berth.dev/v1alpha1": {"workloads", "workloads/explanation", "topologies", "topologies/usage", "queueactivities"},
 		}
 		if diff := cmp.Diff(want, found); diff != "" {
 			return fmt.Errorf("-want +got: %s", diff)

@@ -17,7 +17,7 @@ var (
 )
 
 func addKnownTypes(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Explanation{}, &TopologyUsage{}, &TopologyUsageList{})
+	s.AddKnownTypes(GroupVersion, &Explanation{}, &TopologyUsage{}, &TopologyUsageList{}, &QueueActivity{}, &QueueActivityList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

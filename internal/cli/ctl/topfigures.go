@@ -3,6 +3,7 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
@@ -62,9 +64,7 @@ func (o *top) figures(ctx context.Context, s *session, opened string, shown []st
 		q := &out.Queues[i]
 		q.Waits, q.Why = firstOf(lines[q.Name])
 	}
-	if err := s.nextStarts(ctx, shown, out); err != nil && out.Note == "" {
-		out.Note = "starts are unknown: " + err.Error()
-	}
+	o.askManager(ctx, s, shown, out)
 	if opened != "" {
 		out.Workloads, err = s.pendingList(ctx, opened, lines[opened])
 	}
@@ -209,12 +209,51 @@ func firstOf(line []*kueue.Workload) (oldest time.Time, why string) {
 // startsAtOnce is the number of requests for starts at once. The manager answers as many of one caller.
 const startsAtOnce = 4
 
+// askManager sets the figures that are no part of any status; a note says which of them are unknown, and why.
+func (o *top) askManager(ctx context.Context, s *session, shown []string, figures *toppage.Figures) {
+	starts, happened := s.nextStarts(ctx, shown, figures), o.lastHour(ctx, s, figures)
+	switch {
+	case figures.Note != "":
+	case starts != nil:
+		figures.Note = "starts are unknown: " + starts.Error()
+	case happened != nil:
+		figures.Note = "the last hour is unknown: " + happened.Error()
+	}
+}
+
+// lastHour sets what happened in the last hour in the queues of the page.
+func (o *top) lastHour(ctx context.Context, s *session, figures *toppage.Figures) error {
+	data, err := s.raw()(ctx, "/apis/"+berthv1alpha1.GroupVersion.String()+"/queueactivities")
+	if err != nil {
+		return err
+	}
+	var all berthv1alpha1.QueueActivityList
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	figures.LastHour = &berthv1alpha1.Activity{}
+	for i := range all.Items {
+		if one := &all.Items[i]; o.wants(one.Name) {
+			figures.LastHour.Admitted += one.LastHour.Admitted
+			figures.LastHour.Finished += one.LastHour.Finished
+			figures.LastHour.Failed += one.LastHour.Failed
+			figures.LastHour.Evicted += one.LastHour.Evicted
+		}
+	}
+	return nil
+}
+
+// raw reads from the manager, or from the standalone one.
+func (s *session) raw() func(ctx context.Context, path string, parameters ...string) ([]byte, error) {
+	if s.alone != nil {
+		return s.alone.Raw
+	}
+	return s.Raw
+}
+
 // nextStarts sets when the first Workload of each of some queues is expected to start.
 func (s *session) nextStarts(ctx context.Context, shown []string, figures *toppage.Figures) error {
-	read := s.Raw
-	if s.alone != nil {
-		read = s.alone.Raw
-	}
+	read := s.raw()
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(startsAtOnce)
 	for i := range figures.Queues {

@@ -69,6 +69,11 @@ func (m *manyQueues) answer(path, selected string) any {
 		return served("kueue.x-k8s.io/v1beta2", "clusterqueues/ClusterQueue", "localqueues/LocalQueue", "cohorts/Cohort", "workloads/Workload")
 	case "/apis/" + berthv1alpha1.GroupVersion.String():
 		return served(berthv1alpha1.GroupVersion.String())
+	case "/apis/" + berthv1alpha1.GroupVersion.String() + "/queueactivities":
+		return berthv1alpha1.QueueActivityList{Items: []berthv1alpha1.QueueActivity{
+			{ObjectMeta: meta("", "team-001"), LastHour: berthv1alpha1.Activity{Admitted: 40, Evicted: 3}},
+			{ObjectMeta: meta("", "team-002"), LastHour: berthv1alpha1.Activity{Admitted: 2, Finished: 7, Failed: 1}},
+		}}
 	case queueing + "/clusterqueues":
 		list := kueue.ClusterQueueList{TypeMeta: metav1.TypeMeta{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "ClusterQueueList"}}
 		for i := range 1000 {
@@ -134,10 +139,10 @@ func TestManyQueues(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	d := newDisplay(t, 80, 24)
 	berth := d.runs([]string{"NO_COLOR=1"}, "top --watch --interval 300ms -s "+server.URL)
-	d.shows("1000 queues, 1 pending", "1-18 of 1000", "evil?[2J?[1;1H …", "3h", "WaitingForQuota")
+	d.shows("1000 queues, 1 pending", "42 started, 7 finished, 1 failed, 3 evicted", "1-17 of 1000", "evil?[2J?[1;1H …", "3h", "WaitingForQuota")
 	d.isPage(true)
 	d.types("\x1b[F") // End
-	d.shows("983-1000 of 1000", "team-998", "team-999")
+	d.shows("984-1000 of 1000", "team-998", "team-999")
 	d.types("\x1b[H") // Home: the queue in which a Workload waits is on the page
 	resize(t, d.user, 140, 24)
 	d.shows("STARTS", "?       WaitingForQuota")
@@ -151,7 +156,7 @@ func TestManyQueues(t *testing.T) {
 	}
 	counts := m.reset(0, false)
 	refreshes := counts["clusterqueues"]
-	for _, kind := range []string{"cohorts", "localqueues", "workloads"} { // counting began and ended within a refresh
+	for _, kind := range []string{"cohorts", "localqueues", "workloads", "queueactivities"} { // counting began and ended within a refresh
 		if n := counts[kind]; n > refreshes+1 || n < refreshes-1 || refreshes == 0 {
 			t.Errorf("%d lists of %s and %d of ClusterQueues", n, kind, refreshes)
 		}

@@ -230,7 +230,7 @@ func TestPageEnds(t *testing.T) {
 	} {
 		t.Log(name)
 		d.isPage(true)
-		d.shows("1-18 of 1000")
+		d.shows("1-17 of 1000")
 		stop()
 		wait.Until(t, name+" stops it", func() error {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", berth.Process.Pid))
@@ -246,7 +246,7 @@ func TestPageEnds(t *testing.T) {
 		}
 	}
 	d.isPage(true)
-	d.shows("1-18 of 1000") // it is drawn anew
+	d.shows("1-17 of 1000") // it is drawn anew
 	d.types("q")
 	d.ends(berth, 0)
 }
@@ -255,7 +255,7 @@ func TestPageEnds(t *testing.T) {
 func (w *world) page() {
 	d := newDisplay(w, 80, 24)
 	berth := d.runs(nil, "top --watch")
-	d.shows("team-a", "team-b (not ac", "alone (stopped)", "nvidia.com/gpu", "150%", "8 gpu", "no manager answers: computed here", "4 queues, 2 pending", "1-4 of 4")
+	d.shows("team-a", "team-b (not ac", "alone (stopped)", "nvidia.com/gpu", "150%", "8 gpu", "no manager answers: computed here", "4 queues, 2 pending", "last hour       0 started", "1-4 of 4")
 	d.isPage(true)
 	if !d.hasColors() {
 		w.Error("there is no color")

@@ -57,6 +57,11 @@ func New(ctx context.Context, s *cluster.Session, w *World, o *options.Options) 
 				found, _ := offline.GetIn[*kueue.Workload](w.World, namespace, name)
 				return found
 			},
+			Visit: func(visit func(*kueue.Workload)) {
+				for _, one := range offline.All[*kueue.Workload](w.World) {
+					visit(one)
+				}
+			},
 			Requests: requests, Ready: func() error { return nil }, Access: visibility.Access{Authenticator: itself, Authorizer: everything{}}, Log: logr.Discard(),
 		}
 		after := st.Publish()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 )
 
 // Use is the use of a quota. Reserved is held by Workloads, and Admitted is the part of it that runs.
@@ -77,8 +79,9 @@ type Figures struct {
 	At        time.Time
 	Resources []Resource // the most wanted first: of several, the last ones are left out
 	Queues    []Queue
-	Note      string       // where no manager made the figures, or some are unknown
-	Workloads *PendingList // of the queue that was asked for
+	LastHour  *berthv1alpha1.Activity // of the queues; nil if it is unknown
+	Note      string                  // where no manager made the figures, or some are unknown
+	Workloads *PendingList            // of the queue that was asked for
 }
 
 // PendingList is the Workloads in the line of a ClusterQueue, the first one first.

@@ -178,6 +178,7 @@ Ctrl-L         draw the page again
 
 The first lines are all quota of ClusterQueues and Cohorts, and its use since
 the page was opened. In a bar, █ runs, and ▒ is reserved for what will run.
+Evicted are Workloads that have neither been admitted again nor ended since.
 USE is that of the fullest resource of a flavor (OF). What goes beyond 100% is
 BORROWED. WAITS is how long the oldest in line has waited. STARTS is when the
 first in line is expected to start, where the page is wide enough for it.
@@ -246,13 +247,16 @@ func plural(n int, one string) string {
 // resources is how many lines of resources fit.
 func (s *State) resources() int { return min(len(s.figures.Resources), max(0, (s.lines-8)/3), 4) }
 
-// full are the lines of the resources and of what is pending.
+// lastHour is the name of the longest line of [State.full] that is always there.
+const lastHour = "last hour"
+
+// full are the lines of the resources, of what is pending, and of the last hour.
 func (s *State) full(now time.Time) (out []terminal.Line) {
 	shown := s.figures.Resources[:s.resources()]
 	name := func(r Resource) string { return r.Name }
 	amount := func(r Resource) string { return r.Amount }
 	pending := fmt.Sprintf("%d, most %.0f", s.figures.pending(), s.waiting.most)
-	names, bar := widest(shown, name, len("pending"), 20), 20
+	names, bar := widest(shown, name, len(lastHour), 20), 20
 	switch {
 	case s.columns < 70:
 		bar = 8
@@ -268,12 +272,28 @@ func (s *State) full(now time.Time) (out []terminal.Line) {
 	}
 	text := terminal.Fit("pending", names) + gap + terminal.Fit(pending, bar+1+7+len(gap)+amounts) + gap +
 		s.waiting.sparkline(now, s.Interval, spark, s.waiting.most)
-	return append(out, s.line(text, terminal.Plain))
+	out = append(out, s.line(text, terminal.Plain))
+	if s.hours() == 0 {
+		return out
+	}
+	happened := "unknown"
+	if of := s.figures.LastHour; of != nil {
+		happened = fmt.Sprintf("%d started, %d finished, %d failed, %d evicted", of.Admitted, of.Finished, of.Failed, of.Evicted)
+	}
+	return append(out, s.line(terminal.Fit(lastHour, names)+gap+happened, terminal.Plain))
+}
+
+// hours is how many lines are about the last hour: none on a small page.
+func (s *State) hours() int {
+	if s.lines < 14 {
+		return 0
+	}
+	return 1
 }
 
 // rows is how many rows of the list fit on the page.
 func (s *State) rows() int {
-	fixed := 1 + s.resources() + 1 + 1 + 1 // the title, resources, what is pending, a note, and the keys
+	fixed := 1 + s.resources() + 1 + s.hours() + 1 + 1 // the title, resources, what is pending, the last hour, a note, and the keys
 	if s.opened != "" {
 		fixed++
 	}

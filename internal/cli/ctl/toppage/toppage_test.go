@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	"github.com/berth-project/berth/internal/cli/ctl/terminal"
 )
 
@@ -17,7 +18,7 @@ var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.Local)
 // three are queues of which each is the first by another column.
 func three() *Figures {
 	return &Figures{
-		At: noon,
+		At: noon, LastHour: &berthv1alpha1.Activity{Admitted: 12, Finished: 9, Failed: 1, Evicted: 2},
 		Resources: []Resource{
 			{Name: "nvidia.com/gpu", Use: Use{Quota: 20, Reserved: 12, Admitted: 10}, Amount: "12 of 20"},
 			{Name: "cpu", Use: Use{Quota: 100, Reserved: 5, Admitted: 5}, Amount: "5 of 100"},
@@ -139,7 +140,7 @@ func TestFilter(t *testing.T) {
 func TestScroll(t *testing.T) {
 	s := newState(80, 24, thousand())
 	rows := s.rows()
-	if want := 24 - 5; rows != want {
+	if want := 24 - 6; rows != want {
 		t.Fatalf("%d rows, want %d", rows, want)
 	}
 	for _, step := range []struct {
@@ -339,12 +340,12 @@ func TestEightyColumns(t *testing.T) {
 nvidia.com/gpu  █████░░░░░░░     40%  12 of 20  ▅▁▂▄
 cpu             █░░░░░░░░░░░      5%  5 of 100  ▁▁▁▁
 pending         9, most 9                       ████
+last hour       12 started, 9 finished, 1 failed, 2 evicted
 
 CLUSTERQUEUE   USE              BORROWED    PENDING  WAITS▼  WHY THE FIRST
 c (stopped)                                       7    120m  Suspended: stopped
 a              ███████░    90%                    2     60m  WaitingForQuota: 1…
 b              ████████+  150%  5 gpu             0
-
 
 
 
@@ -357,6 +358,18 @@ q leave  ? help  / filter  s sort  r reverse  Enter Workloads           1-3 of 3
 	}
 	if got := "\n" + strings.Join(trimmed, "\n") + "\n"; got != want {
 		t.Errorf("%s\nwant%s", got, want)
+	}
+}
+
+// TestLastHour: counts that are unknown are not zero, and a low page has room for queues instead.
+func TestLastHour(t *testing.T) {
+	unknown := three()
+	unknown.LastHour = nil
+	if s := newState(80, 24, unknown); !strings.Contains(page(s, noon), "last hour       unknown") {
+		t.Error(page(s, noon))
+	}
+	if s := newState(80, 13, three()); strings.Contains(page(s, noon), lastHour) || s.rows() != 7 {
+		t.Errorf("%d rows:\n%s", s.rows(), page(s, noon))
 	}
 }
 

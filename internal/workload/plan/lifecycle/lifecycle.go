@@ -64,6 +64,14 @@ func isTrue(w *kueue.Workload, conditionType string) bool {
 	return apimeta.IsStatusConditionTrue(w.Status.Conditions, conditionType)
 }
 
+// TrueSince returns when a condition became true, zero if it is not.
+func TrueSince(w *kueue.Workload, conditionType string) time.Time {
+	if c := Condition(w, conditionType); c != nil && c.Status == metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
 // The states of a Workload, in the order of its life. spec: 70 §4.9.
 const (
 	StatePending       = "pending"
