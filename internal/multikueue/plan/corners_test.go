@@ -61,6 +61,8 @@ func TestCorners(t *testing.T) {
 	busy := down("w1", 0)
 	busy.Busy = true
 	busyWithJob := withJob(busy)
+	untried, dropped := down("w1", 0), down("w1", 0)
+	untried.Untried, dropped.Untried, dropped.Listed = true, true, false
 	boosted := copyOf(plain)
 	boosted.Annotations[kueue.PriorityBoostAnnotation] = "7"
 	for name, tc := range map[string]struct {
@@ -200,10 +202,22 @@ func TestCorners(t *testing.T) {
 			alone,
 			"9: remove w1 (says the worker), status [], status [] !",
 		},
-		"a copy that is being taken back":          {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, quota))}, nil, "9: after 30s"},
-		"a boost is gone":                          {reserved(nominated("w1")), []plan.Cluster{up("w1", boosted)}, nil, "9: update w1, after 30s"},
-		"something is being made there":            {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", copyOf(plain))}, nil, "9: after 30s"},
-		"something is being made there, admitted":  {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", admitted)}, nil, "6b: sync w2, status Ready on w2 [], after 1m0s"},
+		"a copy that is being taken back":         {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, quota))}, nil, "9: after 30s"},
+		"a boost is gone":                         {reserved(nominated("w1")), []plan.Cluster{up("w1", boosted)}, nil, "9: update w1, after 30s"},
+		"something is being made there":           {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", copyOf(plain))}, nil, "9: after 30s"},
+		"something is being made there, admitted": {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", admitted)}, nil, "6b: sync w2, status Ready on w2 [], after 1m0s"},
+		"another may have the job since before the restart": {
+			reserved(nominated("w1", "w2")), []plan.Cluster{untried, up("w2", admitted)}, nil, "6b: after 1s",
+		},
+		"another is not connected yet, and was not nominated": {
+			reserved(nominated("w2")), []plan.Cluster{untried, up("w2", admitted)}, nil, "6b: sync w2, status Ready on w2 [], after 1m0s",
+		},
+		"another is not connected yet, and not configured any more": {
+			reserved(nominated("w1", "w2")), []plan.Cluster{dropped, up("w2", admitted)}, nil, "6b: sync w2, status Ready on w2 [], after 1m0s",
+		},
+		"another is not connected yet, and the choice was written": {
+			reserved(ready("w2")), []plan.Cluster{untried, up("w2", admitted)}, nil, "6b: sync w2, after 1m0s",
+		},
 		"a copy elsewhere than where it may be":    {reserved(nominated("w2")), []plan.Cluster{withJob(up("w1", copyOf(plain))), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w1 w2], after 2s"},
 		"admitted elsewhere than where it may be":  {reserved(nominated("w2")), []plan.Cluster{up("w1", admitted), up("w2", copyOf(plain))}, nil, "9: status [w1 w2], after 30s"},
 		"a slice that grows is admitted, one lost": {reserved(elastic, on("w2")), []plan.Cluster{down("w1", time.Hour), up("w2", copyOf(plain, admittedAt(0)))}, nil, "6b: sync w2, status Ready, after 1m0s"},

@@ -134,7 +134,7 @@ func (d *decider) removeOthers(keep string) bool {
 	for i := range d.clusters {
 		if c := &d.clusters[i]; c.Name != keep {
 			d.remove(c)
-			d.ending = d.ending || (c.answersSoon() && c.HasJob)
+			d.ending = d.ending || (c.answersSoon() && c.HasJob) || d.mayBeChosen(c)
 		}
 	}
 	if !d.ending || !mayBegin(d.cluster(keep)) {
@@ -142,6 +142,11 @@ func (d *decider) removeOthers(keep string) bool {
 	}
 	d.requeueAfter(time.Second)
 	return true
+}
+
+// mayBeChosen reports whether the manager may have given the job to a cluster before it was restarted: the choice is written after that.
+func (d *decider) mayBeChosen(c *Cluster) bool {
+	return c.Untried && c.Listed && d.w.Status.ClusterName == "" && slices.Contains(d.w.Status.NominatedClusterNames, c.Name)
 }
 
 // mayBegin reports whether the job on a cluster may start next, or counts as ended without existing.

@@ -25,7 +25,9 @@ type worker struct {
 	// busy is an abandoned step that still runs: until it ends the cluster counts as unreachable, for this Workload only.
 	busy *plan.Step
 	// asked is true while the creation of the job is not answered. The cluster is slow then.
-	asked    bool
+	asked bool
+	// untried is true between a restart of the manager and the end of its first attempt to connect.
+	untried  bool
 	lost     time.Time
 	remote   *kueue.Workload
 	job      bool // exists
@@ -166,9 +168,19 @@ func (h *hub) asksInVain(s plan.Step) bool {
 	return true
 }
 
+// restart kills the manager and starts another one, which is not connected to any cluster. Requests on
+// their way are carried out, or are not.
+func (h *hub) restart() {
+	h.behind = nil
+	for _, w := range h.workers {
+		h.connect(w, rapid.Bool().Draw(h.t, "it was not created on "+w.name))
+		w.busy, w.connected, w.untried, w.slow, w.lost = nil, false, true, false, h.now
+	}
+}
+
 // connect connects a cluster. A creation of the job that it had not answered was carried out, or fails.
 func (h *hub) connect(w *worker, fails bool) {
-	w.connected = true
+	w.connected, w.untried = true, false
 	if w.asked && !fails {
 		w.job, w.over = true, false
 	}
@@ -178,7 +190,8 @@ func (h *hub) connect(w *worker, fails bool) {
 // onlyHere is an invariant: the job is not created on a cluster while another one has it, or may be creating it.
 func (h *hub) onlyHere(w *worker) {
 	for _, other := range h.workers {
-		if other != w && ((other.connected && other.job) || other.asked) {
+		chosen := other.untried && other.job && slices.Contains(h.local.Status.NominatedClusterNames, other.name)
+		if other != w && ((other.connected && other.job) || other.asked || chosen) {
 			h.t.Fatalf("the job is created on %s while it is on %s, or may be", w.name, other.name)
 		}
 	}
@@ -198,7 +211,7 @@ func (h *hub) catchUp(w *worker, fails bool) {
 func (h *hub) clusters() []plan.Cluster {
 	var out []plan.Cluster
 	for _, w := range h.workers {
-		c := plan.Cluster{Name: w.name, Listed: true, Connected: w.connected && w.busy == nil, LostSince: w.lost, Slow: !w.connected && w.slow}
+		c := plan.Cluster{Name: w.name, Listed: true, Connected: w.connected && w.busy == nil, LostSince: w.lost, Slow: !w.connected && w.slow, Untried: w.untried}
 		c.HasJob = c.Slow && (w.job || w.asked)
 		if w.connected && w.busy != nil {
 			c.LostSince, c.Busy, c.HasJob = h.now, true, w.job
@@ -244,6 +257,11 @@ func (h *hub) tells(rule string, o *plan.Observed) {
 	q := lifecycle.Condition(h.local, kueue.WorkloadQuotaReserved)
 	if rule != "9" || q == nil || h.now.Sub(q.LastTransitionTime.Time) < 30*time.Second {
 		return
+	}
+	for _, c := range o.Clusters {
+		if c.Untried {
+			return // the messages of before the restart stay
+		}
 	}
 	for _, c := range o.Clusters {
 		if message := h.local.Status.AdmissionChecks[0].Message; !strings.Contains(message, c.Name+": ") {
@@ -469,7 +487,7 @@ func (h *hub) collect() {
 // chaos is one random event.
 func (h *hub) chaos() {
 	w := rapid.SampledFrom(h.workers).Draw(h.t, "worker")
-	switch rapid.IntRange(0, 13).Draw(h.t, "event") {
+	switch rapid.IntRange(0, 14).Draw(h.t, "event") {
 	case 0, 1, 2:
 		h.pass()
 	case 3:
@@ -478,6 +496,10 @@ func (h *hub) chaos() {
 	case 4, 5:
 		h.move(w, rapid.IntRange(0, 5).Draw(h.t, "move"))
 	case 6:
+		if w.untried && rapid.Bool().Draw(h.t, "the attempt fails") {
+			w.untried = false
+			return
+		}
 		if !w.connected {
 			h.connect(w, rapid.Bool().Draw(h.t, "it was not created"))
 			return
@@ -497,6 +519,8 @@ func (h *hub) chaos() {
 		h.catchUp(w, rapid.Bool().Draw(h.t, "fails"))
 	case 13:
 		h.vandalize(w, rapid.IntRange(0, 2).Draw(h.t, "deleted there"))
+	case 14:
+		h.restart()
 	}
 }
 
