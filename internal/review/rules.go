@@ -64,14 +64,6 @@ func WarnElastic(object metav1.Object, cfg *job.Config) []string {
 	return []string{elasticPath.String() + " is accepted, but the feature gate ElasticJobsViaWorkloadSlices is off: the job is stopped when it is resized"}
 }
 
-// NotYet warns of fields that an object sets and this version ignores.
-func NotYet(paths ...string) []string {
-	for i := range paths {
-		paths[i] += " is accepted, but this version of Berth does not act upon it"
-	}
-	return paths
-}
-
 // NonNegative refuses an amount below zero.
 func NonNegative(q *resource.Quantity, path *field.Path) field.ErrorList {
 	if q.Sign() < 0 {
