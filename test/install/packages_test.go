@@ -52,7 +52,7 @@ func program(t *testing.T, name, how string) string {
 func render(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(program(t, "tools/render", "bin/tools/render"), args...)
+	cmd := exec.Command(program(t, "tools/render", "packages"), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join("..", ".."), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return "", errors.New(stderr.String())
