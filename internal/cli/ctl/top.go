@@ -43,9 +43,10 @@ A second table has the pods in use, by their requests, with the biggest gang of 
 node selectors, affinity and taints count as well. Names of topologies may follow, as in --topology gpus.
 
 --watch in a terminal, also for ClusterQueues by name, is a page: all quota and its use since the page was opened, how many Workloads
-started, finished, failed and were evicted in the last hour, and a table of ClusterQueues with their fullest resource, how many Workloads wait, how long the oldest has, when the first is expected to start (if there is
-room), and why it still waits. Keys sort, filter and scroll; Enter shows the Workloads in line of a queue, with their positions and starts, and ? explains the keys. Figures that are not
-refreshed stay, with a line that says since when and why. NO_COLOR is respected. Elsewhere --watch prints the tables again and again.
+started, finished, failed and were evicted in the last hour, and a table of ClusterQueues with their fullest resource, how many Workloads
+wait, how long the oldest has, when the first is expected to start (if there is room), and why it still waits. Keys sort, filter and scroll;
+Enter shows the Workloads in line of a queue, with their positions and starts, and ? explains the keys. Figures that are not refreshed stay,
+with a line that says since when and why. NO_COLOR is respected. Elsewhere --watch prints the tables again and again.
 
 Where no manager answers, the figures are computed here from the objects of the API, and a line says so.
 
