@@ -128,6 +128,7 @@ func TestCallHangs(t *testing.T) {
 // TestCreate: an object counts as being created until its cluster answers, and for as long as a request without an answer may be carried out.
 func TestCreate(t *testing.T) {
 	refused, broken := apierrors.NewForbidden(schema.GroupResource{}, "x", nil), errors.New("connection reset")
+	hook, internal := apierrors.NewInternalError(errors.New(`failed calling webhook "a.b": no endpoints`)), apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 	for name, tc := range map[string]struct {
 		takes    time.Duration
 		err      error
@@ -138,6 +139,8 @@ func TestCreate(t *testing.T) {
 		"late":               {2 * slow, nil, true, 2 * slow},
 		"refused":            {0, refused, false, 0},
 		"refused late":       {2 * slow, refused, false, 2 * slow},
+		"without a webhook":  {0, hook, false, 0},
+		"stored or not":      {0, internal, false, callTimeout + slow},
 		"broken":             {0, broken, false, callTimeout + slow},
 		"ended by its limit": {callTimeout, context.DeadlineExceeded, false, callTimeout + slow},
 	} {
