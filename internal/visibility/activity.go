@@ -39,8 +39,8 @@ func (s *Server) activities(now time.Time) []berthv1alpha1.QueueActivity {
 	counts := map[string]*berthv1alpha1.Activity{}
 	model := s.Model()
 	s.Visit(func(w *kueue.Workload) {
-		var of berthv1alpha1.Activity
-		if lifecycle.CountLastHour(&of, w, now); of == (berthv1alpha1.Activity{}) {
+		var own berthv1alpha1.Activity
+		if lifecycle.CountLastHour(&own, w, now); own == (berthv1alpha1.Activity{}) {
 			return
 		}
 		queue := ""
@@ -49,13 +49,13 @@ func (s *Server) activities(now time.Time) []berthv1alpha1.QueueActivity {
 		} else {
 			queue, _ = model.PointsTo(w.Namespace, string(w.Spec.QueueName))
 		}
-		switch into := counts[queue]; {
-		case queue == "":
-		case into == nil:
-			counts[queue] = new(of)
-		default:
-			lifecycle.CountLastHour(into, w, now)
+		if queue == "" {
+			return
 		}
+		if counts[queue] == nil {
+			counts[queue] = &berthv1alpha1.Activity{}
+		}
+		lifecycle.CountLastHour(counts[queue], w, now)
 	})
 	out := make([]berthv1alpha1.QueueActivity, 0, len(counts))
 	for queue, count := range counts {

@@ -247,7 +247,7 @@ func plural(n int, one string) string {
 // resources is how many lines of resources fit.
 func (s *State) resources() int { return min(len(s.figures.Resources), max(0, (s.lines-8)/3), 4) }
 
-// lastHour is the name of the longest line of [State.full] that is always there.
+// lastHour is the longest name of a line of [State.full] that is not the name of a resource.
 const lastHour = "last hour"
 
 // full are the lines of the resources, of what is pending, and of the last hour.
