@@ -144,7 +144,7 @@ func (e *explain) one(ctx context.Context, s *session, w *kueue.Workload) error 
 		fmt.Fprintf(s.Errs, "No manager answers, and nothing can be computed here (%v); this is what the conditions say:\n", err)
 		explanation = s.byConditions(ctx, w)
 	case refused && s.alone == nil && s.failed == nil && ctx.Err() == nil:
-		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err, cluster.Workload, berthv1alpha1.GroupVersion, "workloads/explanation"))
+		fmt.Fprintf(s.Errs, "The manager cannot be asked (%s); this is what the conditions say:\n", reason(err, cluster.Workload, berthv1alpha1.GroupVersion, "get workloads/explanation"))
 		explanation = s.byConditions(ctx, w)
 	default:
 		return err
@@ -172,11 +172,12 @@ func (s *session) explanation(ctx context.Context, w *kueue.Workload) (*berthv1a
 	return out, nil
 }
 
-// reason describes why the manager's answer about an object is missing, and what to do. right is the right to ask, in an API of the manager's.
+// reason describes why the manager's answer about an object is missing, and what to do. right is the verb and
+// the resource that it takes to ask, in an API of the manager's.
 func reason(err error, kind *cluster.Kind, api schema.GroupVersion, right string) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "you may not: it takes the right to get " + right + " of " + api.Group
+		return "you may not: it takes the right to " + right + " of " + api.Group
 	case apierrors.IsTooManyRequests(err):
 		return "it has too many questions to answer: ask again later"
 	case apierrors.IsServiceUnavailable(err):

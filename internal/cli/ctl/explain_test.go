@@ -50,13 +50,13 @@ func TestReason(t *testing.T) {
 			defer server.Close()
 			s := &cluster.Session{Config: &rest.Config{Host: server.URL}}
 			_, err := s.Raw(t.Context(), "/apis/visibility.berth.dev/v1alpha1/topologies/dc/usage")
-			if got := reason(err, cluster.Topology, berthv1alpha1.GroupVersion, "topologies/usage"); got != tc.want {
+			if got := reason(err, cluster.Topology, berthv1alpha1.GroupVersion, "get topologies/usage"); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
 			}
 		})
 	}
 	const want = "you may not: it takes the right to get clusterqueues/pendingworkloads of visibility.kueue.x-k8s.io"
-	got := reason(apierrors.NewForbidden(topologies, "q", nil), cluster.ClusterQueue, visibilityv1beta2.GroupVersion, "clusterqueues/pendingworkloads")
+	got := reason(apierrors.NewForbidden(topologies, "q", nil), cluster.ClusterQueue, visibilityv1beta2.GroupVersion, "get clusterqueues/pendingworkloads")
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -268,7 +268,7 @@ func (s *session) places(ctx context.Context, items []kueue.Workload) (map[types
 		case apierrors.IsForbidden(err) || named(err):
 			continue
 		case refused:
-			fmt.Fprintf(s.Errs, "positions and starts are unknown: the manager cannot be asked (%s)\n", reason(err, cluster.LocalQueue, visibilityv1beta2.GroupVersion, "localqueues/pendingworkloads"))
+			fmt.Fprintf(s.Errs, "positions and starts are unknown: the manager cannot be asked (%s)\n", reason(err, cluster.LocalQueue, visibilityv1beta2.GroupVersion, "get localqueues/pendingworkloads"))
 			return out, nil
 		default:
 			return nil, err

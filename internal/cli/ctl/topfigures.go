@@ -217,7 +217,7 @@ func (o *top) askManager(ctx context.Context, s *session, shown []string, figure
 	case starts != nil:
 		figures.Note = "starts are unknown: " + starts.Error()
 	case happened != nil:
-		figures.Note = "the last hour is unknown: " + happened.Error()
+		figures.Note = "the last hour is unknown: " + reason(happened, cluster.ClusterQueue, berthv1alpha1.GroupVersion, "list queueactivities")
 	}
 }
 
@@ -287,7 +287,7 @@ func (s *session) pendingList(ctx context.Context, queue string, line []*kueue.W
 	case blind:
 		out.Note = "positions and starts cannot be computed here: " + err.Error()
 	case s.failed == nil && refused:
-		out.Note = "positions and starts are unknown: the manager cannot be asked (" + reason(err, cluster.ClusterQueue, visibilityv1beta2.GroupVersion, "clusterqueues/pendingworkloads") + ")"
+		out.Note = "positions and starts are unknown: the manager cannot be asked (" + reason(err, cluster.ClusterQueue, visibilityv1beta2.GroupVersion, "get clusterqueues/pendingworkloads") + ")"
 	default:
 		return nil, err
 	}

@@ -22,8 +22,9 @@ import (
 type manyQueues struct {
 	mu     sync.Mutex
 	counts map[string]int
-	broken int  // the status of all answers; 0 is a proper one
-	silent bool // no answer at all
+	broken int    // the status of all answers; 0 is a proper one
+	silent bool   // no answer at all
+	denied string // the last part of the path that the user may not read
 }
 
 // Names that an API server would refuse, and a message that it would not.
@@ -37,6 +38,9 @@ func (m *manyQueues) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	m.counts[name]++
 	broken, silent := m.broken, m.silent
+	if name == m.denied {
+		broken = http.StatusForbidden
+	}
 	m.mu.Unlock()
 	if silent {
 		<-r.Context().Done()
@@ -119,6 +123,13 @@ func served(version string, kinds ...string) metav1.APIResourceList {
 	return out
 }
 
+// deny refuses what has this last part of its path, "" for nothing.
+func (m *manyQueues) deny(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.denied = name
+}
+
 // reset begins to count anew.
 func (m *manyQueues) reset(broken int, silent bool) (before map[string]int) {
 	m.mu.Lock()
@@ -141,6 +152,10 @@ func TestManyQueues(t *testing.T) {
 	berth := d.runs([]string{"NO_COLOR=1"}, "top --watch --interval 300ms -s "+server.URL)
 	d.shows("1000 queues, 1 pending", "42 started, 7 finished, 1 failed, 3 evicted", "1-17 of 1000", "evil?[2J?[1;1H …", "3h", "WaitingForQuota")
 	d.isPage(true)
+	m.deny("queueactivities")
+	d.shows("last hour  unknown", "the last hour is unknown: you may not: it takes the right to list queueacti")
+	m.deny("")
+	d.shows("42 started")
 	d.types("\x1b[F") // End
 	d.shows("984-1000 of 1000", "team-998", "team-999")
 	d.types("\x1b[H") // Home: the queue in which a Workload waits is on the page

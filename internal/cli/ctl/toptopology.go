@@ -105,7 +105,7 @@ func (s *session) topologyUsage(ctx context.Context, name string, hosts bool) (*
 	case blind:
 		return nil, fmt.Errorf("topology %s: no manager answers, and what is free cannot be computed here: %w", name, err)
 	case refused && s.failed == nil:
-		return nil, fmt.Errorf("topology %s: the manager cannot be asked what is free (%s)", name, reason(err, cluster.Topology, berthv1alpha1.GroupVersion, "topologies/usage"))
+		return nil, fmt.Errorf("topology %s: the manager cannot be asked what is free (%s)", name, reason(err, cluster.Topology, berthv1alpha1.GroupVersion, "get topologies/usage"))
 	default:
 		return nil, err
 	}
