@@ -50,8 +50,13 @@ type PodSpecs struct {
 
 // Share replaces the parts of spec by the parts of an equal spec that is kept. Neither may be modified afterwards.
 func (p *PodSpecs) Share(spec *corev1.PodSpec) {
+	same, kept := p.shared.findEqual(shapeOf(spec), spec)
+	if kept {
+		*spec = *same
+		return
+	}
 	own := *spec // a pointer to spec itself would keep the whole pod in memory
-	*spec = *p.shared.of(shapeOf(spec), &own)
+	p.shared.keepValue(shapeOf(spec), &own)
 }
 
 // podShape, shape and charge are the keys under which values that may be equal are found.
@@ -95,15 +100,27 @@ type shared[K comparable, T any] struct {
 	kept map[K]T
 }
 
+// of returns the kept value that is equal, or keeps this one.
 func (s *shared[K, T]) of(key K, value T) T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if same, ok := s.kept[key]; ok && reflect.DeepEqual(same, value) {
+	if same, kept := s.findEqual(key, value); kept {
 		return same
 	}
+	s.keepValue(key, value)
+	return value
+}
+
+func (s *shared[K, T]) findEqual(key K, value T) (same T, kept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same, kept = s.kept[key]
+	return same, kept && reflect.DeepEqual(same, value)
+}
+
+func (s *shared[K, T]) keepValue(key K, value T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.kept == nil || len(s.kept) >= maxKept {
 		s.kept = map[K]T{}
 	}
 	s.kept[key] = value
-	return value
 }

@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -18,6 +22,7 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 // watched returns the kinds of a watch of Workloads.
@@ -50,7 +55,7 @@ func eventText(t testing.TB, kind string, w *kueue.Workload) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`, kind, raw)
 }
 
-// TestWorkloadEvents decodes as client-go does.
+// TestWorkloadEvents decodes as client-go does, but for managed fields.
 func TestWorkloadEvents(t *testing.T) {
 	const object = `"apiVersion":"kueue.x-k8s.io/v1beta2","kind":"Workload"`
 	tests := map[string]string{
@@ -75,22 +80,76 @@ func TestWorkloadEvents(t *testing.T) {
 		"error of a Workload": `{"type":"ERROR","object":{` + object + `}}`,
 	}
 	for name, text := range tests {
-		t.Run(name, func(t *testing.T) {
-			own, clients := decoders(t, text)
-			for i := 0; ; i++ {
-				sort, got, err := own.Decode()
-				wantSort, want, wantErr := clients.Decode()
-				if (err == nil) != (wantErr == nil) || (err == io.EOF) != (wantErr == io.EOF) { //nolint:errorlint // watch.StreamWatcher compares so
-					t.Fatalf("event %d: error %v; client-go: %v", i, err, wantErr)
-				}
-				if err != nil {
-					return
-				}
-				if diff := cmp.Diff(want, got); diff != "" || sort != wantSort {
-					t.Errorf("event %d: %s, client-go has %s and %s", i, sort, wantSort, diff)
-				}
-			}
-		})
+		t.Run(name, func(t *testing.T) { sameEvents(t, text) })
+	}
+}
+
+// TestRandomWorkloadEvents: the same for Workloads with something in every field.
+func TestRandomWorkloadEvents(t *testing.T) {
+	random := fuzzer.FuzzerFor(metafuzzer.Funcs, embeddedtest.Source{Rand: embeddedtest.Random(t)}, serializer.NewCodecFactory(watched(t)))
+	for range 50 {
+		var w kueue.Workload
+		random.Fill(&w)
+		text := eventText(t, "MODIFIED", &w)
+		own, _ := decoders(t, text)
+		if _, read := own.readEvent([]byte(text)); read == nil {
+			t.Fatalf("left to client-go: %s", text)
+		}
+		sameEvents(t, text)
+	}
+}
+
+// Workloads of a watch share equal specs of pods, of which few are kept, and none that is long.
+func TestSharedSpecs(t *testing.T) {
+	var text strings.Builder
+	images := []string{"a", "b", "a", strings.Repeat("long", maxSpecText)}
+	for i := range 2 * maxSpecs {
+		images = append(images, fmt.Sprint("other", i))
+	}
+	for _, image := range images {
+		text.WriteString(eventText(t, "ADDED", sweep(t, "w", image, "1")))
+	}
+	own, _ := decoders(t, text.String())
+	var containers []*corev1.Container
+	for _, image := range images {
+		_, object, err := own.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &object.(*kueue.Workload).Spec.PodSets[0].Template.Spec.Containers[0]
+		if containers = append(containers, c); c.Image != image {
+			t.Fatalf("image %s, not %s", c.Image, image)
+		}
+		if n := len(own.specs); n > maxSpecs {
+			t.Fatalf("%d specs are kept", n)
+		}
+	}
+	if containers[0] != containers[2] || containers[0] == containers[1] {
+		t.Error("equal specs are not shared, or others are")
+	}
+	for kept := range own.specs {
+		if len(kept) > maxSpecText {
+			t.Errorf("a spec of %d bytes is kept", len(kept))
+		}
+	}
+}
+
+// sameEvents compares what both decoders make of a watch.
+func sameEvents(t *testing.T, text string) {
+	t.Helper()
+	own, clients := decoders(t, text)
+	for i := 0; ; i++ {
+		sort, got, err := own.Decode()
+		wantSort, want, wantErr := clients.Decode()
+		if (err == nil) != (wantErr == nil) || (err == io.EOF) != (wantErr == io.EOF) { //nolint:errorlint // watch.StreamWatcher compares so
+			t.Fatalf("event %d: error %v; client-go: %v", i, err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes([]metav1.ManagedFieldsEntry{})); diff != "" || sort != wantSort {
+			t.Errorf("event %d: %s, client-go has %s and %s", i, sort, wantSort, diff)
+		}
 	}
 }
 

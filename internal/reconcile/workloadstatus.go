@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	fastjson "github.com/go-json-experiment/json"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,10 +76,17 @@ func (s *WorkloadStatus) update(ctx context.Context, w *kueue.Workload) error {
 	return nil
 }
 
-// Transition applies change to a copy of w and writes the result strictly. If change returns false it writes nothing;
-// the second result reports whether it wrote.
+// CopyStatus returns a copy of w with a status of its own. It shares the slices and maps of everything else with w.
+func CopyStatus(w *kueue.Workload) *kueue.Workload {
+	out := *w
+	w.Status.DeepCopyInto(&out.Status)
+	return &out
+}
+
+// Transition applies change, which modifies nothing but the status, to a copy of w and writes the result strictly. If change returns false
+// it writes nothing; the second result reports whether it wrote.
 func (s *WorkloadStatus) Transition(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (*kueue.Workload, bool, error) {
-	next := w.DeepCopy()
+	next := CopyStatus(w)
 	if !change(next) {
 		return w, false, nil
 	}
@@ -222,5 +230,5 @@ func (a *statusApply) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON takes the Workload as stored from the response.
 func (a *statusApply) UnmarshalJSON(body []byte) error {
 	a.stored = kueue.Workload{}
-	return json.Unmarshal(body, &a.stored)
+	return fastjson.Unmarshal(body, &a.stored, lenient)
 }

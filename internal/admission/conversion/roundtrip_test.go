@@ -20,6 +20,7 @@ import (
 
 	kueuev1beta1 "github.com/berth-project/berth/api/kueue/v1beta1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 )
 
 func newScheme(t testing.TB) *runtime.Scheme {
@@ -45,12 +46,6 @@ func allKinds(scheme *runtime.Scheme) []string {
 	return out
 }
 
-// source gives the filler of random objects its numbers.
-type source struct{ *rand.Rand }
-
-func (s source) Int63() int64 { return s.Int64() }
-func (source) Seed(int64)     {}
-
 // random makes an object of the kind and version with random content in every field, within the schema where a conversion reads it.
 func random(t *rapid.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind) object {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -58,7 +53,7 @@ func random(t *rapid.T, scheme *runtime.Scheme, gvk schema.GroupVersionKind) obj
 	if err != nil {
 		t.Fatal(err)
 	}
-	fuzzer.FuzzerFor(metafuzzer.Funcs, source{r}, serializer.NewCodecFactory(scheme)).Fill(typed)
+	fuzzer.FuzzerFor(metafuzzer.Funcs, embeddedtest.Source{Rand: r}, serializer.NewCodecFactory(scheme)).Fill(typed)
 	typed.GetObjectKind().SetGroupVersionKind(gvk)
 	switch o := typed.(type) {
 	case *kueue.ClusterQueue:

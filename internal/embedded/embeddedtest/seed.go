@@ -56,3 +56,12 @@ func Sample[T any](t testing.TB, n int, cases []T) []T {
 	}
 	return out
 }
+
+// Source is a source of random numbers for libraries of math/rand.
+type Source struct{ *rand.Rand }
+
+// Int63 is of rand.Source.
+func (s Source) Int63() int64 { return s.Int64() }
+
+// Seed is of rand.Source, and does nothing: see Random.
+func (Source) Seed(int64) {}

@@ -89,7 +89,7 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		}
 	}
 	now := metav1.NewTime(f.Now())
-	next := wl.DeepCopy()
+	next := reconcile.CopyStatus(&wl)
 	todo := f.current.Load().Follow(next, world, now)
 	if !todo.Status && f.Slices {
 		if err := f.finishReplaced(ctx, &wl, now); err != nil {
@@ -184,23 +184,24 @@ func (f *Follower) get(ctx context.Context, key types.NamespacedName, into clien
 
 // write makes the write of todo, if any, and returns the Workload for its events.
 func (f *Follower) write(ctx context.Context, wl, next *kueue.Workload, todo lifecycle.Followed) (*kueue.Workload, error) {
-	pinned := client.MergeFromWithOptions(wl, client.MergeFromWithOptimisticLock{})
 	switch {
 	case todo.Status:
 		return f.Status.Strict(ctx, next)
-	case todo.Deactivate:
-		next.Spec.Active = new(false)
-	case todo.Unfinalize:
-		controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer)
+	case todo.Deactivate, todo.Unfinalize:
+		next = next.DeepCopy() // the answer is decoded into it
+		if todo.Deactivate {
+			next.Spec.Active = new(false)
+		} else {
+			controllerutil.RemoveFinalizer(next, kueue.ResourceInUseFinalizer)
+		}
+		return next, named(f.Client.Patch(ctx, next, client.MergeFromWithOptions(wl, client.MergeFromWithOptimisticLock{})), "updating", wl)
 	case todo.Delete:
 		uid, version := wl.UID, wl.ResourceVersion
 		err := f.Client.Delete(ctx, next, client.Preconditions{UID: &uid, ResourceVersion: &version},
 			client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return wl, named(err, "deleting", wl)
-	default:
-		return wl, nil
 	}
-	return next, named(f.Client.Patch(ctx, next, pinned), "updating", wl)
+	return wl, nil
 }
 
 func named(err error, what string, wl *kueue.Workload) error {
