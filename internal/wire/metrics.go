@@ -25,7 +25,7 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
 	o.Model, o.Places = e.Model, cfg.places
 	if cfg.Groups.Has(install.Scheduler) { // it is added later, and asked once the manager runs
-		o.Forecast = func() *foresight.Forecast { return cfg.forecast.Forecast() }
+		o.Forecast = func() *foresight.Forecast { return cfg.forecast.Last() }
 		o.Forecasting = func() time.Duration { return cfg.forecast.Spent() }
 	}
 	cfg.meter = metrics.New(o)

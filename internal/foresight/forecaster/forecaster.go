@@ -23,7 +23,7 @@ import (
 
 // The first refresh makes runs until it has made mostRuns or runTime has passed, at least one. The next ones make newRuns: earlier runs count
 // as well until there are mostRuns, or bigRuns for more than big pending Workloads, and for oldest at most. A refresh is followed by resting times
-// the time that it took, so that all take at most a twentieth of a core.
+// the time that it took, so that all take at most a twentieth of a core, and unless a reader asks by unaskedGap.
 const (
 	mostRuns = 32
 	newRuns  = 4
@@ -31,9 +31,11 @@ const (
 	big      = 50_000
 	runTime  = 1500 * time.Millisecond
 	resting  = 19
-	leastGap = 10 * time.Second
 	oldest   = 30 * time.Minute
 	first    = 1000 // pending Workloads of each queue
+
+	leastGap   = 10 * time.Second
+	unaskedGap = time.Minute
 )
 
 // scopes are how far a forecast looks ahead, and its resolution, by the most pending Workloads.
@@ -61,6 +63,7 @@ type Forecaster struct {
 type memory struct {
 	published atomic.Pointer[foresight.Forecast]
 	spent     atomic.Int64
+	asked     chan struct{} // full once a reader asked after the last refresh began
 
 	mu       sync.Mutex
 	learner  *foresight.Learner
@@ -75,8 +78,17 @@ type known struct {
 	pending bool // it has no quota reservation
 }
 
-// Forecast returns the last forecast, nil before the first one.
-func (f *Forecaster) Forecast() *foresight.Forecast { return f.published.Load() }
+// Forecast returns the last forecast, nil before the first one, and has the next one made soon.
+func (f *Forecaster) Forecast() *foresight.Forecast {
+	select {
+	case f.asked <- struct{}{}:
+	default:
+	}
+	return f.Last()
+}
+
+// Last is Forecast for readers that ask at all times, whether or not a person wants to know.
+func (f *Forecaster) Last() *foresight.Forecast { return f.published.Load() }
 
 // Spent returns the time that all forecasts so far took.
 func (f *Forecaster) Spent() time.Duration { return time.Duration(f.spent.Load()) }
@@ -96,7 +108,9 @@ func (f *Forecaster) predict(uid string) *foresight.Prediction {
 
 // New returns a Forecaster that has learned nothing.
 func New(f Forecaster) *Forecaster {
-	f.memory = &memory{learner: foresight.NewLearner(), arrivals: foresight.NewArrivals(instant(f.Now())), known: map[types.UID]*known{}}
+	f.memory = &memory{
+		learner: foresight.NewLearner(), arrivals: foresight.NewArrivals(instant(f.Now())), known: map[types.UID]*known{}, asked: make(chan struct{}, 1),
+	}
 	return &f
 }
 
@@ -134,18 +148,32 @@ func (f *Forecaster) Start(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), followed.HasSynced) {
 		return nil // ctx ended
 	}
-	for {
-		began := f.Now()
+	f.rest(ctx, 0, leastGap) // a manager that has just started has more urgent work
+	for ctx.Err() == nil {
+		began, idle := f.Now(), leastGap
 		if f.Ready() == nil {
+			idle = unaskedGap
 			if err := f.Refresh(ctx); err != nil && ctx.Err() == nil {
 				f.Log.Error(err, "The starts of pending Workloads could not be forecast")
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(max(leastGap, resting*f.Now().Sub(began))):
-		}
+		f.rest(ctx, max(leastGap, resting*f.Now().Sub(began)), idle)
+	}
+	return nil
+}
+
+// rest waits for the gap, and then until a reader asks, or for idle in all.
+func (f *Forecaster) rest(ctx context.Context, gap, idle time.Duration) {
+	later := time.After(max(gap, idle))
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(gap):
+	}
+	select {
+	case <-ctx.Done():
+	case <-f.asked:
+	case <-later:
 	}
 }
 

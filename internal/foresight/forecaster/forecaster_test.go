@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -167,4 +168,35 @@ func TestRefresh(t *testing.T) {
 	if _, why, known := f.Forecast().Of("w", "cq"); known || !strings.Contains(why, "not in line") {
 		t.Errorf("of a Workload that the engine does not know: %v %q", known, why)
 	}
+}
+
+// The next forecast comes after the gap if a reader asks, now or meanwhile, and otherwise after a minute. Metrics ask for nothing.
+func TestRest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		asks      time.Duration // after the refresh; 0 is never
+		gap, want time.Duration
+	}{
+		"asked in the gap":    {time.Second, leastGap, leastGap},
+		"asked after the gap": {30 * time.Second, leastGap, 30 * time.Second},
+		"asked too late":      {2 * unaskedGap, leastGap, unaskedGap},
+		"not asked":           {0, leastGap, unaskedGap},
+		"a long gap":          {0, 2 * unaskedGap, 2 * unaskedGap},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, began := forecaster(), time.Now()
+				if tc.asks > 0 {
+					defer time.AfterFunc(tc.asks, func() { f.Forecast() }).Stop()
+				}
+				f.Last()
+				f.rest(t.Context(), tc.gap, unaskedGap)
+				if rested := time.Since(began); rested != tc.want {
+					t.Errorf("after %s", rested)
+				}
+			})
+		})
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	forecaster().rest(ended, time.Hour, time.Hour)
 }
