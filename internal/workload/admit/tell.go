@@ -31,6 +31,10 @@ type Teller struct {
 	Budget   *rate.Limiter
 
 	since map[types.UID]different
+
+	// The memory of a round, used again: there may be 100,000 Workloads, and a round a second.
+	found   map[types.UID]different
+	reasons map[types.UID]trace.Reason
 }
 
 // different is a reason that the status does not show, and when it was found.
@@ -42,7 +46,10 @@ type different struct {
 
 // NewTeller returns a Teller that takes at most 10 seconds, unless more than 200 Workloads get another reason at once: then it writes five a second.
 func NewTeller(w *Writer, all *reconcile.Workloads) *Teller {
-	return &Teller{Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Budget: rate.NewLimiter(5, 200)}
+	return &Teller{
+		Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Budget: rate.NewLimiter(5, 200),
+		since: map[types.UID]different{}, found: map[types.UID]different{}, reasons: map[types.UID]trace.Reason{},
+	}
 }
 
 // Start works until ctx ends.
@@ -67,16 +74,17 @@ func (t *Teller) round(ctx context.Context) error {
 	if t.Writer.verdicts.Backlog() > 0 {
 		return nil
 	}
-	model, reasons := t.Writer.Engine.Model(), map[types.UID]trace.Reason{}
+	model, now := t.Writer.Engine.Model(), t.Writer.Now()
+	clear(t.reasons)
+	clear(t.found)
 	for last := range model.Lasts() {
-		reasons[types.UID(last.UID())] = last.Reason()
+		t.reasons[types.UID(last.UID())] = last.Reason()
 	}
-	now, found := t.Writer.Now(), map[types.UID]different{}
 	waits := func(wl *kueue.Workload) bool {
 		return lifecycle.IsPending(wl) && lifecycle.MayQueue(wl, t.Writer.Requests.Gated)
 	}
 	for _, wl := range t.Workloads.In("", waits) {
-		reason, inLine := reasons[wl.UID]
+		reason, inLine := t.reasons[wl.UID]
 		if !inLine && !lifecycle.IsRequeueBlocked(wl) {
 			reason, _ = model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))
 		}
@@ -87,9 +95,9 @@ func (t *Teller) round(ctx context.Context) error {
 		if before, known := t.since[wl.UID]; known {
 			d.at = before.at
 		}
-		found[wl.UID] = d
+		t.found[wl.UID] = d
 	}
-	t.since = found
+	t.since, t.found = t.found, t.since
 	return t.tell(ctx, model, t.due(now))
 }
 
