@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -34,17 +33,17 @@ const generations = 10
 // below returns the jobs of one kind that descend from an object through jobs of any kind (spec: 30 §4.5).
 func (k *kinds) below(ctx context.Context, of *reconciler, namespace string, uid types.UID) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
-	parents := []types.UID{uid}
+	all, parents := k.list(), []types.UID{uid}
 	for range generations {
 		var next []types.UID
 		for _, parent := range parents {
-			for _, r := range k.list() {
-				r.each(ctx, namespace, func(o client.Object) {
+			for _, r := range all {
+				for _, o := range r.byParent.Find(ctx, namespace, string(parent)) {
 					next = append(next, o.GetUID())
 					if r == of {
 						out = append(out, request(o.GetNamespace(), o.GetName()))
 					}
-				}, client.MatchingFields{byParent: string(parent)})
+				}
 			}
 		}
 		if len(next) == 0 {

@@ -32,9 +32,11 @@ type reconciler struct {
 	cache    client.Reader // also of kinds without Go types, which the client would read from the API server
 	live     client.Reader
 	kinds    *kinds
-	status   *reconcile.WorkloadStatus
-	events   reconcile.Events
-	now      func() time.Time
+	// byParent and byPrebuilt find jobs by the UID of their controller, and by the Workload that they name.
+	byParent, byPrebuilt *reconcile.Index
+	status               *reconcile.WorkloadStatus
+	events               reconcile.Events
+	now                  func() time.Time
 	// created is called for every Workload that was made; may be nil
 	created func(kind string, job client.Object, w *kueue.Workload)
 	// ungated is called for every pod that was ungated; may be nil

@@ -78,7 +78,7 @@ type Options struct {
 const (
 	byOwnerUID = "berth.ownerUID" // of Workloads: the UID of the controller
 	byParent   = "berth.parent"   // of jobs: the UID of the controller
-	byPrebuilt = "berth.prebuilt" // of jobs: the Workload they name
+	byPrebuilt = "berth.prebuilt" // of jobs: the Workload that they name
 )
 
 // byOwner is the index of Workloads by the name of an owner of one kind.
@@ -161,11 +161,11 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 	case r.d.Sets != nil:
 		return (&sets{r}).setup(ctx, mgr, workers)
 	}
-	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, r.d.New(), byParent, controllerUID); err != nil {
+	var err error
+	if r.byParent, err = reconcile.NewIndex(ctx, mgr.GetCache(), r.d.New(), r.newList, byParent, controllerUID); err != nil {
 		return err
 	}
-	err := indexer.IndexField(ctx, r.d.New(), byPrebuilt, func(o client.Object) []string {
+	r.byPrebuilt, err = reconcile.NewIndex(ctx, mgr.GetCache(), r.d.New(), r.newList, byPrebuilt, func(o client.Object) []string {
 		if name := r.cfg.Load().PrebuiltName(o); name != "" && r.d.Prebuilt {
 			return []string{name}
 		}
@@ -265,7 +265,10 @@ func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreco
 	if ref := metav1.GetControllerOf(w); ref != nil {
 		out = append(out, r.kinds.below(ctx, r, w.GetNamespace(), ref.UID)...)
 	}
-	return append(out, r.find(ctx, w.GetNamespace(), client.MatchingFields{byPrebuilt: w.GetName()})...)
+	for _, o := range r.byPrebuilt.Find(ctx, w.GetNamespace(), w.GetName()) {
+		out = append(out, request(o.GetNamespace(), o.GetName()))
+	}
+	return out
 }
 
 // ofChild returns the elastic job that controls an object, which has the annotations of the job.
@@ -310,9 +313,10 @@ func (r *reconciler) find(ctx context.Context, namespace string, options ...clie
 	return out
 }
 
+// each visits the objects in the cache, of all namespaces if namespace is empty. They must not be modified.
 func (r *reconciler) each(ctx context.Context, namespace string, visit func(client.Object), options ...client.ListOption) {
-	list := r.d.NewList().(client.ObjectList)
-	if err := r.cache.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+	list := r.newList()
+	if err := r.cache.List(ctx, list, append(options, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Jobs cannot be listed", "kind", r.d.GVK.Kind)
 		return
 	}
@@ -321,6 +325,8 @@ func (r *reconciler) each(ctx context.Context, namespace string, visit func(clie
 		return nil
 	})
 }
+
+func (r *reconciler) newList() client.ObjectList { return r.d.NewList().(client.ObjectList) }
 
 func request(namespace, name string) ctrlreconcile.Request {
 	return ctrlreconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}
