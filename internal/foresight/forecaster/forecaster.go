@@ -148,7 +148,7 @@ func (f *Forecaster) Start(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), followed.HasSynced) {
 		return nil // ctx ended
 	}
-	f.rest(ctx, 0, leastGap) // a manager that has just started has more urgent work
+	f.rest(ctx, 0, unaskedGap) // a manager that has just started has more urgent work
 	for ctx.Err() == nil {
 		began, idle := f.Now(), leastGap
 		if f.Ready() == nil {

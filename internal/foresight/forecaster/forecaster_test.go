@@ -2,15 +2,22 @@ package forecaster
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -199,4 +206,72 @@ func TestRest(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	forecaster().rest(ended, time.Hour, time.Hour)
+}
+
+// still is a cache without Workloads.
+type still struct {
+	ctrlcache.Cache
+	ctrlcache.Informer
+}
+
+func (s still) GetInformer(context.Context, client.Object, ...ctrlcache.InformerGetOption) (ctrlcache.Informer, error) {
+	return s, nil
+}
+
+func (still) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return synced{}, nil
+}
+
+type synced struct {
+	cache.ResourceEventHandlerRegistration
+}
+
+func (synced) HasSynced() bool { return true }
+
+// TestPace follows a Forecaster: it makes none before it is asked or a minute has passed, nor while the engine does not know everything.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ready atomic.Bool
+		var made []time.Duration
+		began := time.Now()
+		f := New(Forecaster{Cache: still{}, Now: time.Now, Log: logr.Discard()})
+		f.Ready = func() error {
+			if !ready.Load() {
+				return errors.New("the engine does not know everything")
+			}
+			return nil
+		}
+		f.Checkpoint = func(context.Context) (*state.Checkpoint, error) {
+			made = append(made, time.Since(began))
+			return state.New(state.Options{}).Checkpoint(), nil
+		}
+		f.observe(nil, workloadWith("w", nil))
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- f.Start(ctx) }()
+		for _, step := range []struct {
+			after time.Duration
+			do    func()
+		}{
+			{65 * time.Second, func() { ready.Store(true) }}, // it tried after 60 s, and does so every 10 s: at 70 s
+			{100 * time.Second, func() { f.Forecast() }},     // so it makes one at once
+			{105 * time.Second, func() { f.Forecast() }},     // and this one 10 s after the last
+			{200 * time.Second, func() { f.Last() }},         // after those at 170 s, and before those at 230 and 290 s
+			{305 * time.Second, func() { f.Forecast() }},
+			{306 * time.Second, end},
+		} {
+			time.Sleep(step.after - time.Since(began))
+			step.do()
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		var want []time.Duration
+		for _, seconds := range []time.Duration{70, 100, 110, 170, 230, 290, 305} {
+			want = append(want, seconds*time.Second)
+		}
+		if !slices.Equal(made, want) {
+			t.Errorf("made after %s, not %s", made, want)
+		}
+	})
 }
