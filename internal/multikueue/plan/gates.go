@@ -62,10 +62,11 @@ func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 	return candidate, opened
 }
 
-// unanswered reports whether a nominated cluster is slow: its copy may have a reservation, or preempt.
+// unanswered reports whether a nominated cluster is slow, or was not reached yet by a manager that has just started: its copy may have a
+// reservation, or preempt.
 func (d *decider) unanswered() bool {
 	return slices.ContainsFunc(d.clusters, func(c Cluster) bool {
-		return c.Listed && c.answersSoon() && slices.Contains(d.w.Status.NominatedClusterNames, c.Name)
+		return c.Listed && (c.answersSoon() || c.Untried) && slices.Contains(d.w.Status.NominatedClusterNames, c.Name)
 	})
 }
 

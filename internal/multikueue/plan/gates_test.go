@@ -38,17 +38,18 @@ func TestGatesStayClosed(t *testing.T) {
 			w.Annotations[plan.GateOpenedAnnotation] = name + " " + t0.Add(-ago).UTC().Format(time.RFC3339)
 		})
 	}
-	slow, busy := down("w1", 3*time.Second), down("w1", 0)
-	slow.Slow, busy.Busy = true, true
+	slow, busy, untried := down("w1", 3*time.Second), down("w1", 0), down("w1", 0)
+	slow.Slow, busy.Busy, untried.Untried = true, true, true
 	for name, tc := range map[string]struct {
 		local    *kueue.Workload
 		clusters []plan.Cluster
 		want     string
 	}{
-		"it is evicted":                        {reserved(localEvicted), []plan.Cluster{up("w1", asking(time.Minute))}, "8:"},
-		"a cluster that is not ours":           {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(all)), unlisted(up("w9", asking(time.Minute)))}, "9: remove w9, after 30s"},
-		"another does not answer for a moment": {opened("w1", time.Hour), []plan.Cluster{slow, up("w2", asking(time.Minute))}, "9: after 2s"},
-		"another gets its copy just now":       {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", asking(time.Minute))}, "9: after 2s"},
+		"it is evicted":                         {reserved(localEvicted), []plan.Cluster{up("w1", asking(time.Minute))}, "8:"},
+		"a cluster that is not ours":            {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(all)), unlisted(up("w9", asking(time.Minute)))}, "9: remove w9, after 30s"},
+		"another does not answer for a moment":  {opened("w1", time.Hour), []plan.Cluster{slow, up("w2", asking(time.Minute))}, "9: after 2s"},
+		"another gets its copy just now":        {reserved(nominated("w1", "w2")), []plan.Cluster{busy, up("w2", asking(time.Minute))}, "9: after 2s"},
+		"a restart, another is not reached yet": {opened("w1", time.Hour), []plan.Cluster{untried, up("w2", asking(time.Minute))}, "9: after 2s"},
 		"another that is not nominated does not answer": {
 			reserved(nominated("w2")), []plan.Cluster{slow, up("w2", asking(time.Minute))}, "9: annotate, copy status w2, after 30s",
 		},
