@@ -269,7 +269,7 @@ func (r *reconciler) classesOf(ctx context.Context, object job.Object, podSets [
 		}
 	default:
 		var list schedulingv1.PriorityClassList
-		err = r.cache.List(ctx, &list)
+		err = r.cache.List(ctx, &list, client.UnsafeDisableDeepCopy)
 		classes.Default = job.DefaultClass(list.Items)
 	}
 	if client.IgnoreNotFound(err) != nil {
