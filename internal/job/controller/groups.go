@@ -165,7 +165,7 @@ func (r *reconciler) isGroupless(w *kueue.Workload) bool {
 }
 
 func (r *reconciler) group(ctx context.Context, from client.Reader, key types.NamespacedName, option client.ListOption) ([]job.Object, error) {
-	list := r.d.NewList().(client.ObjectList)
+	list := r.newList()
 	if err := from.List(ctx, list, client.InNamespace(key.Namespace), option); err != nil {
 		return nil, fmt.Errorf("listing the members of %s: %w", key, err)
 	}
