@@ -22,8 +22,9 @@ import (
 )
 
 // The first refresh makes runs until it has made mostRuns or runTime has passed, at least one. The next ones make newRuns: earlier runs count
-// as well until there are mostRuns, or bigRuns for more than big pending Workloads, and for oldest at most. A refresh is followed by resting times
-// the time that it took, so that all take at most a twentieth of a core, and unless a reader asks by unaskedGap.
+// as well until there are mostRuns, or bigRuns for more than big pending Workloads, and for oldest at most. A refresh is followed by a gap of
+// resting times the time that it took, so that all take at most a twentieth of a core; leastGap is the shortest one, and unaskedGap if no reader
+// asks.
 const (
 	mostRuns = 32
 	newRuns  = 4
