@@ -141,17 +141,18 @@ func perPod(ps *state.PodSet) []state.Request {
 
 const podsResource = "pods"
 
-// writePlaces writes the places of a workload that holds quota.
-func (p *player) writePlaces(name string) {
+// writePlaces writes the places of a workload that holds quota. It reports false if that gave the engine something new to decide.
+func (p *player) writePlaces(name string) (settled bool) {
 	grant, def := p.placings[name], p.workloads[name]
 	delete(p.placings, name)
 	if def == nil || !def.Reserved || def.Evicting {
 		p.s.Apply(state.AdmissionFailed(name))
-		return
+		return false
 	}
 	def.TakePlaces(&grant)
 	def.Version++
 	p.s.Apply(state.AdmissionWritten(*def))
+	return !p.succeed(def)
 }
 
 // unhealthy records failed nodes of a workload, as the controller of node failures does; none is a recovery.

@@ -101,7 +101,7 @@ func (p *player) writeAll() bool {
 		settled = false
 	}
 	for _, name := range sortedKeys(p.placings) {
-		p.writePlaces(name)
+		settled = p.writePlaces(name) && settled
 	}
 	for _, name := range sortedKeys(p.evictions) {
 		p.writeEviction(name)
