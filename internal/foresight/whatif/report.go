@@ -30,11 +30,13 @@ const (
 	Removed Effect = "removed" // the change deletes it, or keeps it out of its queue
 	Starts  Effect = "starts"  // it starts within the horizon, and would not
 	Earlier Effect = "earlier" // it waits less
+	// Shifted: it starts or is preempted at another time, and waits as long in all.
+	Shifted Effect = "shifted"
 	// Spared: it is not preempted within the horizon, and would be.
 	Spared Effect = "spared"
 )
 
-var effects = []Effect{Evicted, NotStarted, Stranded, Later, Moved, New, Removed, Starts, Earlier, Spared}
+var effects = []Effect{Evicted, NotStarted, Stranded, Later, Moved, New, Removed, Starts, Earlier, Shifted, Spared}
 
 // Cause is why a Workload loses its quota.
 type Cause string
@@ -212,6 +214,8 @@ func effectOf(before, after *course, created bool) Effect {
 		return Later
 	case after.waits < before.waits:
 		return Earlier
+	case after.started != before.started, after.preempted != before.preempted, after.again != before.again:
+		return Shifted
 	}
 	return ""
 }

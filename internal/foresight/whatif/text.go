@@ -23,6 +23,7 @@ var words = []struct {
 	{Removed, "removed", "is removed", "are removed"},
 	{Starts, "starts", "starts that would not", "start that would not"},
 	{Earlier, "waits less", "waits less", "wait less"},
+	{Shifted, "other times", "starts or stops at other times", "start or stop at other times"},
 	{Spared, "not preempted", "is not preempted any more", "are not preempted any more"},
 }
 
