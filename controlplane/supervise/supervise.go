@@ -10,7 +10,6 @@
 //
 // A child ends when its standard input, a pipe from the supervisor, is closed, which happens even after kill -9, so no child outlives the
 // supervisor. If a child ends by itself, all are stopped and the error names it.
-// kill -9. If a child ends by itself, everything is stopped and the error says which one it was.
 package supervise
 
 import (
