@@ -77,13 +77,13 @@ func figuresOf(t *testing.T, args ...string) map[string]float64 {
 	return figures
 }
 
-// TestDeep: two Workloads for each place are there before the manager, which runs all of them, and serves the dashboard meanwhile.
+// TestDeep: two Workloads for each place are there before the manager, which runs all of them without webhooks, and serves the dashboard meanwhile.
 func TestDeep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a control plane")
 	}
 	t.Parallel()
-	figures := figuresOf(t, "-shape", "deep", "-scale", "0.002", "-dashboard", "3s")
+	figures := figuresOf(t, "-shape", "deep", "-scale", "0.002", "-plain", "-dashboard", "3s")
 	if figures["workloads"] != 200 || figures["dashboard_first_view_s"] <= 0 || figures["dashboard_closed_cores"] <= 0 || figures["writes_per_workload[workloads POST]"] != 0 {
 		t.Errorf("%v", figures)
 	}

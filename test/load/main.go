@@ -37,6 +37,7 @@ type options struct {
 	rounds     int    // of both
 	dir        string // empty for one that is removed afterwards
 	manager    string // extra arguments
+	plain      bool   // no webhooks, one version of the API
 	draw       string // file for the drawing
 	cpuProfile string
 	memProfile string
@@ -71,6 +72,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.IntVar(&o.rounds, "rounds", 1, "measurements of each program with -against")
 	flags.StringVar(&o.dir, "dir", "", "empty folder for data and logs, which stay (default a temporary one, which does not)")
 	flags.StringVar(&o.manager, "manager", "", "extra arguments of the manager as --name=value, such as --controllers=-webhooks")
+	flags.BoolVar(&o.plain, "plain", false, "without webhooks, and with the newest version of the API alone")
 	flags.StringVar(&o.draw, "draw", "", "file for the drawing: .svg for a picture, otherwise text")
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", fmt.Sprintf("prefix of files for processor profiles of the manager, .000 and so on, of %s each; go tool pprof adds them up", profilePiece))
 	flags.StringVar(&o.memProfile, "memprofile", "", "file for a profile of the manager's allocations at the end")
@@ -183,7 +185,7 @@ func measure(ctx context.Context, o *options, s *shape, progress io.Writer) (_ *
 			return nil, err
 		}
 	}
-	if err := sys.startManager(ctx, dir, berth, extra, o.cpuProfile+o.memProfile != "", o.dashboard > 0); err != nil {
+	if err := sys.startManager(ctx, dir, berth, extra, o); err != nil {
 		return nil, err
 	}
 	if !o.restart { // that ends a manager on purpose

@@ -70,7 +70,7 @@ func startSystem(ctx context.Context, dir string, stderr io.Writer) (_ *system, 
 
 // startManager starts a manager with extra arguments, and returns when it is ready. It installs first, in another process: that work is not
 // the manager's.
-func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, profiling, dashboard bool) error {
+func (s *system) startManager(ctx context.Context, dir, berth string, extra []string, o *options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("not ready after %s", readyLimit))
 	defer cancel()
 	var ports [6]int
@@ -87,15 +87,21 @@ func (s *system) startManager(ctx context.Context, dir, berth string, extra []st
 	if out, err := install.CombinedOutput(); err != nil {
 		return fmt.Errorf("berth install: %w: %s", err, bytes.TrimSpace(out))
 	}
+	if o.plain {
+		if err := withoutWebhooks(ctx, s.config); err != nil {
+			return err
+		}
+		extra = append([]string{"--controllers=-webhooks"}, extra...)
+	}
 	args := []string{
 		"manager", "--kubeconfig", s.plane.Kubeconfig(), "--webhook-port", webhooks, "--health-probe-bind-address", health,
 		"--metrics-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[2]), "--visibility-bind-address", fmt.Sprintf("127.0.0.1:%d", ports[4]),
 	}
-	if dashboard {
+	if o.dashboard > 0 {
 		s.dashboard = fmt.Sprintf("127.0.0.1:%d", ports[5])
 		args = append(args, "--dashboard-bind-address", s.dashboard, "--dashboard-auth-mode", "Disabled")
 	}
-	if profiling {
+	if o.cpuProfile+o.memProfile != "" {
 		s.pprof = fmt.Sprintf("127.0.0.1:%d", ports[3])
 		config := fmt.Sprintf("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\npprofBindAddress: %s\n", s.pprof)
 		file := filepath.Join(dir, "manager.yaml")
