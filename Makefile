@@ -105,16 +105,18 @@ fuzz: ## every fuzz target for a while; ARGS='-fuzztime=10m' for longer
 WORLDS := grep -rlE --include='*_test.go' 'rapid\.(Make)?Check' internal | xargs -n1 dirname | sort -u | \
 	grep -vE '/(dash|conversion|jobtest/kuberay|cli/demo|kind/all|job/webhook|jobset/controller)$$' | sed 's,^,./,'
 
-# What make test samples runs whole with -long. One new seed decides all that is random; ARGS='-seed N' repeats a run.
-STORM := $(GO) test -count 1 -timeout 2h -v -long -seed
+# What make test samples runs whole with -long. One new seed decides all that is random; ARGS='-seed N' repeats a run. These are flags of the
+# tests, so packages come before them: go test leaves everything after such a flag to the test.
+STORM := -count 1 -timeout 2h -v -long -seed
 
 storm: build ## every write of every life interrupted, on one cluster and on three, 60 lives with kills, 200 random schedules, 10,000 worlds for each property; hours
 	@seed=$$(date +%s); export BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane'; set -ex; \
 		$(GO) test $$($(WORLDS)) -count 1 -timeout 2h -rapid.checks 10000 -rapid.seed $$seed -rapid.nofailfile; \
-		$(STORM) $$seed $(ARGS) ./internal/job/kind/all ./internal/job/controller ./internal/jobset/controller ./internal/training/controller ./internal/workload/follow; \
-		$(STORM) $$seed $(ARGS) -run 'Interrupted|Killed|Schedules|Failover|Restarts' ./test/compat; \
-		$(STORM) $$seed $(ARGS) -run '^TestFailures$$' ./test/multicluster; \
-		$(STORM) $$seed $(ARGS) -run 'Crash' ./test/e2e
+		$(GO) test ./internal/job/kind/all ./internal/job/controller ./internal/jobset/controller ./internal/training/controller ./internal/workload/follow \
+			$(STORM) $$seed $(ARGS); \
+		$(GO) test ./test/compat -run 'Interrupted|Killed|Schedules|Failover|Restarts' $(STORM) $$seed $(ARGS); \
+		$(GO) test ./test/multicluster -run '^TestFailures$$' $(STORM) $$seed $(ARGS); \
+		$(GO) test ./test/e2e -run 'Crash' $(STORM) $$seed $(ARGS)
 
 hostile: build ## one tenant attacks the manager for two minutes, while the jobs of another one have to start (ARGS='-lasts 10m -seed 7')
 	BERTH_CONTROLPLANE='$(CURDIR)/bin/berth-controlplane' $(GO) test ./test/hostile -count 1 -v -timeout 60m -lasts 2m -bounds $(ARGS)

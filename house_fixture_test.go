@@ -456,6 +456,11 @@ var fixtures = map[string]fixture{
 			"RACELESS leaves out internal/wire/a, which is busy", "RACELESS leaves out internal/wire/listen, which is busy",
 		},
 	},
+	"packages after flags": {
+		"flags of tests come after packages",
+		map[string]string{"Makefile": "storm:\n\t$(GO) test -v $(STORM) 7 \\\n\t\t./internal/a ./internal/b; $(GO) test -run A -seed 7 ./test/c\n\t$(GO) test ./test/d $(STORM) 7\n"},
+		[]string{"Makefile: ./internal/b comes after flags of tests", "Makefile: ./test/c comes after"},
+	},
 	"missing files": {
 		"the house is complete",
 		map[string]string{

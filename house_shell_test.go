@@ -173,6 +173,18 @@ func checkRace(tr *tree) (out []string) {
 	return out
 }
 
+// lateTests is a command that names a package after flags of the tests themselves.
+var lateTests = regexp.MustCompile(`(?:\$\(STORM\)|-long\b|-seed\b)[^;\n]* (\./[^\s;]*)`)
+
+// checkTestFlags finds packages in the Makefile that are not tested because flags of tests come before them.
+func checkTestFlags(tr *tree) (out []string) {
+	makefile, _ := fs.ReadFile(tr.fsys, "Makefile") // checkFiles finds that it is missing
+	for _, late := range lateTests.FindAllSubmatch(bytes.ReplaceAll(makefile, []byte("\\\n"), nil), -1) {
+		out = append(out, fmt.Sprintf("Makefile: %s comes after flags of tests", late[1]))
+	}
+	return out
+}
+
 // ownWait is a name of a function that waits.
 var ownWait = regexp.MustCompile(`^(?i:eventually|poll)|^waitFor$`)
 

@@ -122,6 +122,12 @@ var laws = []law{
 		checkRace,
 	},
 	{
+		13, "flags of tests come after packages",
+		"go test leaves everything after a flag that it does not know to the tests: packages after one are not tested",
+		"name the packages first",
+		checkTestFlags,
+	},
+	{
 		14, "one doc per package",
 		"the doc says what the room is for; two of them disagree sooner or later",
 		"begin one file (doc.go, or the main one) with `// Package NAME ...` or `// Command NAME ...`",
