@@ -36,19 +36,19 @@ func ReadDependents(ctx context.Context, objects, pods client.Reader, d *job.Des
 	f := &Dependents{Workloads: workloads}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
-	if err := objects.List(ctx, list, client.InNamespace(of.GetNamespace())); err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
+	err := objects.List(ctx, list, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy)
+	if err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
 		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
 	}
 	controllers := map[types.UID]bool{} // whether the job controls each child
 	for i := range list.Items {
 		child := &list.Items[i]
 		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
-			f.Children = append(f.Children, child)
+			f.Children = append(f.Children, child.DeepCopy())
 		}
 	}
 	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	if f.Workloads == nil {
-		var err error
 		if f.Workloads, err = WorkloadsOf(ctx, objects, of); err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func ReadDependents(ctx context.Context, objects, pods client.Reader, d *job.Des
 		chains[chain.Chain(w)] = true
 	}
 	var all corev1.PodList
-	err := pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.ManagedChildren.PodLabel}, client.UnsafeDisableDeepCopy)
+	err = pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.ManagedChildren.PodLabel}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing pods of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
