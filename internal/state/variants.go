@@ -101,16 +101,14 @@ func (r *record) barring() barring {
 	return barring{r.wl.Reserved, r.def.Reserved, r.def.Admitted, r.wl.Evicting}
 }
 
-// requeueBarred evaluates the barred variants of a record's job again, if the record barred them otherwise before.
+// requeueBarred evaluates the variants of a record's job again that may be barred otherwise than before.
 func (s *State) requeueBarred(r *record, before barring) {
 	if r.def.VariantOf == "" || r.barring() == before {
 		return
 	}
 	for _, o := range s.variants[r.siblings()] {
-		if o != r && o.in != nil && !o.wl.Reserved && o.in.Pending.IsAlone(o.wl) {
+		if o != r && o.in != nil && !o.wl.Reserved && s.world.EvaluateAgain(o.wl) {
 			s.read.touch(o)
-			s.world.Dequeue(o.wl)
-			s.world.Enqueue(o.wl)
 		}
 	}
 }

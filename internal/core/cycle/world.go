@@ -309,6 +309,24 @@ func (w *World) Wakes() (sum order.Wakes) {
 // ApplyEdits updates all figures after edits.
 func (w *World) ApplyEdits() { w.applyEdits() }
 
+// EvaluateAgain has a pending workload evaluated that waits for others of its job, or is the head of its queue: being barred, it would no
+// longer block those behind it. It reports whether the workload is one of the two.
+func (w *World) EvaluateAgain(wl *workload.Workload) bool {
+	w.applyEdits()
+	q := w.Queues[wl.Queue]
+	switch {
+	case q.Pending.IsAlone(wl):
+		w.Dequeue(wl)
+		w.Enqueue(wl)
+	case q.Pending.Head() == wl:
+		q.evaluated = nil
+		w.activate(q)
+	default:
+		return false
+	}
+	return true
+}
+
 // SetEvicting sets whether a workload with a reservation is being evicted. A slice that was to
 // replace it then has to wait until it has left, and no longer blocks the workloads behind it:
 // if it is the head, it is evaluated again. spec: 20 §4.11.
