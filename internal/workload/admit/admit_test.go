@@ -184,6 +184,13 @@ func TestAdmissionThatCameTooLate(t *testing.T) {
 			w.Spec.Active = new(false)
 			update(t, c, w)
 		},
+		// The engine may have granted its quota to another Workload meanwhile.
+		"deactivated and activated again": func(t *testing.T, c client.Client, w *kueue.Workload) {
+			for _, active := range []bool{false, true} {
+				w.Spec.Active = new(active)
+				update(t, c, w)
+			}
+		},
 		"moved to another queue": func(t *testing.T, c client.Client, w *kueue.Workload) {
 			w.Spec.QueueName = "other"
 			update(t, c, w)

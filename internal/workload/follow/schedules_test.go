@@ -64,6 +64,43 @@ func TestSchedulesOfVariants(t *testing.T) {
 	}
 }
 
+// TestScheduleOfAnOutdatedAdmission deactivates a variant and activates it again before its admission is written. Meanwhile the engine grants the
+// quota to a variant of the other job, so the first admission must not be written any more.
+func TestScheduleOfAnOutdatedAdmission(t *testing.T) {
+	s := newVariantSchedule(t, 1, kueue.TryPreferredFlavors)
+	ofA := map[string]string{}
+	for _, job := range []string{"job0", "job1"} {
+		if err := s.reconcileAlone(job); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range s.variantsOf(job) {
+			if plan.FlavorOf(v) == "a" {
+				ofA[job] = v.Name
+			} else {
+				s.setActive(v.Name, false)
+			}
+		}
+	}
+	s.showAll()
+	s.decide()
+	first, second := s.live[ofA["job0"]], s.live[ofA["job1"]]
+	if _, granted := s.grants[first.UID]; !granted || len(s.grants) > 1 {
+		t.Fatalf("%d admissions, want one of %s", len(s.grants), first.Name)
+	}
+	for _, active := range []bool{false, true} {
+		s.setActive(first.Name, active)
+		s.feed(first.Name)
+		s.decide()
+	}
+	for len(s.grants) > 0 {
+		s.writeGrant(smallest(s.grants))
+		s.check()
+	}
+	if lifecycle.IsReserved(s.live[first.Name]) || !lifecycle.IsReserved(s.live[second.Name]) {
+		s.fail("%s does not hold the quota that %s lost", second.Name, first.Name)
+	}
+}
+
 const divided = 2 // jobs
 
 var rivals = []kueue.ResourceFlavorReference{"a", "b", "c"}
@@ -86,13 +123,18 @@ type variantSchedule struct {
 	left    int  // writes until the manager ends
 	inside  bool // a reconcile is under way
 
-	engine   *state.State
-	fed      map[string]*kueue.Workload // what the engine knows
-	grants   map[types.UID]cycle.Decision
-	contests map[types.UID]state.Grant
-	evicts   map[types.UID]string // the reasons of evictions that are not written
+	engine *state.State
+	fed    map[string]*kueue.Workload // what the engine knows
+	grants map[types.UID]admission    // not written yet
+	evicts map[types.UID]string       // the reasons of evictions that are not written
 
 	pods map[string]kueue.ResourceFlavorReference // on which the pods of a job run
+}
+
+// admission is a grant of the engine, and the generation of the Workload that it decided about.
+type admission struct {
+	grant      state.Grant
+	generation int64
 }
 
 func newVariantSchedule(t *testing.T, seed uint64, mode kueue.ConcurrentAdmissionMode) *variantSchedule {
@@ -127,7 +169,7 @@ func newVariantSchedule(t *testing.T, seed uint64, mode kueue.ConcurrentAdmissio
 func (s *variantSchedule) restart() {
 	s.left = -1
 	s.shown, s.fed = maps.Clone(s.live), map[string]*kueue.Workload{}
-	s.grants, s.contests, s.evicts = map[types.UID]cycle.Decision{}, map[types.UID]state.Grant{}, map[types.UID]string{}
+	s.grants, s.evicts = map[types.UID]admission{}, map[types.UID]string{}
 	cached := &cachedClient{s: s}
 	s.divider = &Divider{
 		Client: cached, Reader: liveReader{s: s}, Status: reconcile.NewWorkloadStatus(cached),
@@ -185,6 +227,15 @@ func (s *variantSchedule) change(name string, change func(*kueue.Workload) bool)
 	return true
 }
 
+// setActive activates or deactivates a Workload, as a user does.
+func (s *variantSchedule) setActive(name string, active bool) {
+	s.change(name, func(w *kueue.Workload) bool {
+		was := lifecycle.IsActive(w)
+		w.Spec.Active = new(active)
+		return was != active
+	})
+}
+
 var requests = convert.Requests{Variants: true}
 
 // feed tells the engine the present version of a Workload.
@@ -214,7 +265,7 @@ func (s *variantSchedule) decide() {
 	for _, d := range s.engine.Step(workload.Instant(s.now.UnixNano()), 1000).Decisions {
 		uid := types.UID(d.Workload.UID)
 		if d.Admitted != nil {
-			s.grants[uid], s.contests[uid] = d, s.engine.Grant(&d)
+			s.grants[uid] = admission{s.engine.Grant(&d), s.engine.Generation(d.Workload.UID)}
 		}
 		for _, v := range d.Evict {
 			s.evicts[types.UID(v.Workload.UID)] = v.Reason
@@ -232,26 +283,27 @@ func (s *variantSchedule) of(uid types.UID) string {
 	return ""
 }
 
-// writeGrant writes an admission, as package admit does.
+// writeGrant writes an admission, as package admit does. It fails if the spec has changed since the decision: the engine may have granted the
+// quota to another Workload by then.
 func (s *variantSchedule) writeGrant(uid types.UID) {
-	d, grant, name := s.grants[uid], s.contests[uid], s.of(uid)
+	decided, name := s.grants[uid], s.of(uid)
 	delete(s.grants, uid)
 	written := name != "" && s.change(name, func(w *kueue.Workload) bool {
-		if lifecycle.IsReserved(w) || !lifecycle.MayQueue(w, false) || s.fed[name].Generation != w.Generation {
+		if lifecycle.IsReserved(w) || !lifecycle.MayQueue(w, false) || decided.generation != w.Generation {
 			return false
 		}
 		var checks []kueue.AdmissionCheckReference
 		if s.r.IntN(2) == 0 {
 			checks = append(checks, "check")
 		}
-		changed := s.machine.Reserve(w, convert.Admission(grant, requests), checks, metav1.NewTime(s.now))
-		if !grant.Contested {
+		changed := s.machine.Reserve(w, convert.Admission(decided.grant, requests), checks, metav1.NewTime(s.now))
+		if !decided.grant.Contested {
 			s.machine.AdmitVariant(w, metav1.NewTime(s.now))
 		}
 		return changed
 	})
 	if !written {
-		s.engine.Apply(state.AdmissionFailed(d.Workload.UID))
+		s.engine.Apply(state.AdmissionFailed(string(uid)))
 		return
 	}
 	s.engine.Apply(state.AdmissionWritten(convert.Workload(s.live[name], requests)))
@@ -322,7 +374,7 @@ func (s *variantSchedule) disturb(job, name string) string {
 	w := s.live[name]
 	switch s.r.IntN(3) {
 	case 0:
-		s.change(job, func(p *kueue.Workload) bool { p.Spec.Active = new(!lifecycle.IsActive(p)); return true })
+		s.setActive(job, !lifecycle.IsActive(s.live[job]))
 		return "activity of " + job
 	case 1:
 		if w != nil && lifecycle.VariantOf(w) != "" && lifecycle.IsReserved(w) {
@@ -342,13 +394,19 @@ func (s *variantSchedule) reconcile(job string) {
 		s.left = s.r.IntN(3)
 	}
 	s.inside = true
-	_, _ = s.divider.Reconcile(s.quiet(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: job}})
+	_ = s.reconcileAlone(job)
 	s.inside = false
 	if s.left == 0 {
 		s.log = append(s.log, "the manager ends")
 		s.restart()
 	}
 	s.left = -1
+}
+
+// reconcileAlone runs the controller.
+func (s *variantSchedule) reconcileAlone(job string) error {
+	_, err := s.divider.Reconcile(s.quiet(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: job}})
+	return err
 }
 
 // quiet is a context for reconciles, most of which end with a conflict.
@@ -462,9 +520,9 @@ func (s *variantSchedule) calm() {
 		s.now = s.now.Add(time.Minute)
 		for i := range divided {
 			job := fmt.Sprint("job", i)
-			s.change(job, func(p *kueue.Workload) bool { was := lifecycle.IsActive(p); p.Spec.Active = new(true); return !was })
+			s.setActive(job, true)
 			s.showAll()
-			_, err := s.divider.Reconcile(s.quiet(), ctrlreconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: job}})
+			err := s.reconcileAlone(job)
 			if err != nil && !apierrors.IsConflict(errors.Unwrap(err)) && !apierrors.IsConflict(err) {
 				s.fail("reconciling %s: %v", job, err)
 			}
