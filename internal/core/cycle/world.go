@@ -340,8 +340,7 @@ func (w *World) SetEvicting(wl *workload.Workload, evicting bool) {
 	q.holders.SetEvicting(wl, evicting)
 	if head := q.Pending.Head(); evicting && !was && head != nil && head.MayReplace {
 		if w.ReplacedSlice(head).Workload == wl {
-			q.evaluated = nil
-			w.activate(q)
+			w.EvaluateAgain(head)
 		}
 	}
 }

@@ -341,6 +341,25 @@ func TestEffects(t *testing.T) {
 }
 
 // TestWatch: the share of the work that is done grows to both ends of the futures. Watching changes no answer, and can end it at any moment.
+// TestShifted: what is preempted and starts again sooner, and waits as long, is different.
+func TestShifted(t *testing.T) {
+	before := course{started: never, preempted: second, again: 5 * second, preemptions: 1, waits: 4 * second, holds: true}
+	after := before
+	if got := effectOf(&before, &after, false); got != "" {
+		t.Errorf("equal courses: %s", got)
+	}
+	for what, change := range map[string]func(){ //berth:unordered each for itself
+		"starts":       func() { after.started = 0 },
+		"preempted":    func() { after.preempted = 0 },
+		"starts again": func() { after.again = 4 * second },
+	} {
+		after = before
+		if change(); effectOf(&before, &after, false) != Shifted {
+			t.Errorf("%s at another time: %q", what, effectOf(&before, &after, false))
+		}
+	}
+}
+
 func TestWatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
