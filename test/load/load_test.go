@@ -19,7 +19,7 @@ func TestSmoke(t *testing.T) {
 	drawing := filepath.Join(t.TempDir(), "use.svg")
 	figures := figuresOf(t, "-shape", "one-cohort", "-scale", "0.02", "-draw", drawing)
 	for _, name := range []string{
-		"wall_s", "limit_s", "wall_over_limit", "writes_per_workload", "events_per_workload", "manager_cpu_s", "manager_peak_rss_mb",
+		"wall_s", "limit_s", "wall_over_limit", "writes_per_workload", "events_per_workload", "webhook_calls_per_workload", "manager_cpu_s", "manager_peak_rss_mb",
 		"admission_p50_ms", "admission_p99_ms", "generator_cpu_s", "apiserver_cpu_s", "etcd_cpu_s",
 	} {
 		if figures[name] <= 0 {
@@ -77,18 +77,30 @@ func figuresOf(t *testing.T, args ...string) map[string]float64 {
 	return figures
 }
 
-// TestDeep: two Workloads for each place are there before the manager, which runs all of them without webhooks, and serves the dashboard meanwhile.
+// TestDeep: two Workloads for each place are there before the manager, which runs all of them, and serves the dashboard meanwhile.
 func TestDeep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a control plane")
 	}
 	t.Parallel()
-	figures := figuresOf(t, "-shape", "deep", "-scale", "0.002", "-plain", "-dashboard", "3s")
+	figures := figuresOf(t, "-shape", "deep", "-scale", "0.002", "-dashboard", "3s")
 	if figures["workloads"] != 200 || figures["dashboard_first_view_s"] <= 0 || figures["dashboard_closed_cores"] <= 0 || figures["writes_per_workload[workloads POST]"] != 0 {
 		t.Errorf("%v", figures)
 	}
 	if _, measured := figures["dashboard_cores"]; !measured {
 		t.Error("the cost of the dashboard is missing")
+	}
+}
+
+// TestPlain: with -plain no webhook is called, as one is for every new Workload otherwise (TestSmoke).
+func TestPlain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a control plane")
+	}
+	t.Parallel()
+	figures := figuresOf(t, "-shape", "one-cohort", "-scale", "0.005", "-plain")
+	if calls, counted := figures["webhook_calls_per_workload"]; !counted || calls != 0 {
+		t.Errorf("%v calls of webhooks for each Workload", calls)
 	}
 }
 

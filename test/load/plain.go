@@ -5,24 +5,17 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/install"
 )
 
 // withoutWebhooks removes what an installation adds to the cost of every write: webhooks and their configurations, and all versions of its
 // APIs but the newest, with their conversions. What is left is what two managers of the same API have in common.
 func withoutWebhooks(ctx context.Context, cfg *rest.Config) error {
-	all := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(all); err != nil {
-			return err
-		}
-	}
-	c, err := client.New(cfg, client.Options{Scheme: all})
+	c, err := client.New(cfg, client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		return err
 	}

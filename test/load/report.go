@@ -71,6 +71,7 @@ func (m *measurement) figures(line func(name string, value float64)) {
 	line("wall_over_limit", wall/limit)
 	line("writes_per_workload", sum(m.requests.accepted)/n)
 	line("events_per_workload", m.requests.events/n)
+	line("webhook_calls_per_workload", m.requests.webhooks/n)
 	line("manager_cpu_s", m.usage.manager.Seconds())
 	line("manager_peak_rss_mb", m.usage.peakRSS)
 	line("admission_p50_ms", percentile(waits, 50))

@@ -22,6 +22,8 @@ apiserver_request_total{code="200",component="apiserver",dry_run="",group="coord
 apiserver_request_total{code="201",component="apiserver",dry_run="",group="authentication.k8s.io",resource="tokenreviews",scope="resource",subresource="",verb="POST",version="v1"} 7
 apiserver_request_total{code="201",component="apiserver",dry_run="",group="events.k8s.io",resource="events",scope="resource",subresource="",verb="POST",version="v1"} 20
 apiserver_request_total{code="200",component="apiserver",dry_run="",group="events.k8s.io",resource="events",scope="resource",subresource="",verb="PATCH",version="v1"} 2
+apiserver_admission_webhook_request_total{code="200",name="vworkload.kb.io",operation="CREATE",rejected="false",type="validating"} 10
+apiserver_admission_webhook_request_total{code="200",name="mworkload.kb.io",operation="CREATE",rejected="false",type="admit"} 4
 apiserver_request_terminations_total{code="200",resource="workloads",verb="POST"} 1000
 `
 
@@ -30,7 +32,7 @@ func TestParseRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := requests{events: 22, refused: map[string]float64{"workloads/status APPLY 409": 3}, accepted: map[string]float64{
+	want := requests{events: 22, webhooks: 14, refused: map[string]float64{"workloads/status APPLY 409": 3}, accepted: map[string]float64{
 		"workloads POST": 10, "workloads/status APPLY": 12, "workloads/status PATCH": 6,
 	}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(requests{})); diff != "" {
@@ -40,11 +42,11 @@ func TestParseRequests(t *testing.T) {
 		t.Errorf("%v writes, want 28", n)
 	}
 	before := requests{
-		events: 20, refused: map[string]float64{"workloads/status APPLY 409": 1},
+		events: 20, webhooks: 4, refused: map[string]float64{"workloads/status APPLY 409": 1},
 		accepted: map[string]float64{"workloads POST": 10, "workloads/status APPLY": 2},
 	}
 	want = requests{
-		events: 2, refused: map[string]float64{"workloads/status APPLY 409": 2},
+		events: 2, webhooks: 10, refused: map[string]float64{"workloads/status APPLY 409": 2},
 		accepted: map[string]float64{"workloads/status APPLY": 10, "workloads/status PATCH": 6},
 	}
 	if diff := cmp.Diff(want, got.since(before), cmp.AllowUnexported(requests{})); diff != "" {

@@ -15,6 +15,7 @@ type requests struct {
 	accepted map[string]float64 // by resource, subresource and verb
 	refused  map[string]float64 // by these and the code: conflicts and the like
 	events   float64            // accepted or not
+	webhooks float64            // calls of admission webhooks
 }
 
 // countRequests reads the API server's own metrics.
@@ -34,14 +35,19 @@ var writing = []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECT
 func parseRequests(text string) (requests, error) {
 	out := requests{accepted: map[string]float64{}, refused: map[string]float64{}}
 	for line := range strings.Lines(text) {
-		rest, ours := strings.CutPrefix(line, "apiserver_request_total{")
-		if !ours {
+		rest, write := strings.CutPrefix(line, "apiserver_request_total{")
+		rest, call := strings.CutPrefix(rest, "apiserver_admission_webhook_request_total{")
+		if !write && !call {
 			continue
 		}
 		inside, value, ok := strings.Cut(strings.TrimSpace(rest), "} ")
 		n, err := strconv.ParseFloat(value, 64)
 		if !ok || err != nil {
 			return requests{}, fmt.Errorf("the API server's metrics: cannot read %q", strings.TrimSpace(line))
+		}
+		if call {
+			out.webhooks += n
+			continue
 		}
 		labels := map[string]string{}
 		for pair := range strings.SplitSeq(inside, ",") {
@@ -68,7 +74,7 @@ func parseRequests(text string) (requests, error) {
 
 // since returns the difference to an earlier count.
 func (r requests) since(before requests) requests {
-	return requests{added(r.accepted, before.accepted), added(r.refused, before.refused), r.events - before.events}
+	return requests{added(r.accepted, before.accepted), added(r.refused, before.refused), r.events - before.events, r.webhooks - before.webhooks}
 }
 
 func added(after, before map[string]float64) map[string]float64 {
