@@ -38,7 +38,6 @@ type Victim struct {
 // Decision is one decision in names, for the writers.
 type Decision struct {
 	Workload
-	Generation int64 // of the spec that was looked at
 	Queue      string
 	Path       string       // of the ClusterQueue: /root/…/cohort/queue
 	Gated      bool         // a preemption gate keeps it from being admitted
@@ -257,9 +256,9 @@ func (e *Engine) decide(start time.Time) cycle.Result {
 }
 
 func (e *Engine) dispatch(d *cycle.Decision) {
-	out := Decision{Workload: name(d.Workload), Generation: e.state.Generation(d.Workload.UID), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Attempt: d.Attempt}
+	out := Decision{Workload: name(d.Workload), Queue: d.Queue, Gated: d.Gated, Path: e.state.Path(d.Queue), Attempt: d.Attempt}
 	out.SecondPass, out.NodesFailed, out.Failed = d.SecondPass, d.NodesFailed, d.Failed
-	if d.Attempt.Verdict == trace.Admitted || d.Placed != nil {
+	if d.Admitted != nil || d.Placed != nil {
 		grant := e.state.Grant(d)
 		out.Grant = &grant
 	}

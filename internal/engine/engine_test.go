@@ -95,7 +95,7 @@ func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 	if len(got) != 1 || got[0].Attempt.Verdict != trace.Admitted || got[0].Grant == nil || got[0].Grant.Queue != "cq" {
 		t.Fatalf("after Open: %+v", got)
 	}
-	if got[0].Generation != 3 || got[0].Namespace != "ns" || got[0].Name != "a" {
+	if got[0].Grant.Generation != 3 || got[0].Namespace != "ns" || got[0].Name != "a" {
 		t.Errorf("the decision does not name its workload: %+v", got[0])
 	}
 }
@@ -106,7 +106,7 @@ func TestFailedAdmissionIsDecidedAgain(t *testing.T) {
 	e.Open()
 	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
-	e.Post(state.AdmissionFailed("a"))
+	e.Post(state.AdmissionFailed{UID: "a", Version: r.of("a")[0].Grant.Version})
 	waitForTurns(t, e)
 	if got := r.of("a"); len(got) != 2 || got[1].Grant == nil {
 		t.Fatalf("decisions %+v, want two admissions", got)

@@ -32,7 +32,7 @@ func TestInbox(t *testing.T) {
 		"as posted":                            {[]state.Event{state.DeleteQueue("q"), a, b}, []state.Event{state.DeleteQueue("q"), a, b}},
 		"updates of one workload":              {[]state.Event{a, b, a2}, []state.Event{a2, b}},
 		"an older version":                     {[]state.Event{a, stale}, []state.Event{a, stale}},
-		"updates with another event between":   {[]state.Event{a, state.AdmissionFailed("a"), a2}, []state.Event{a, state.AdmissionFailed("a"), a2}},
+		"updates with another event between":   {[]state.Event{a, state.AdmissionFailed{UID: "a"}, a2}, []state.Event{a, state.AdmissionFailed{UID: "a"}, a2}},
 		"releases first":                       {[]state.Event{b, state.SetWorkload(ended)}, []state.Event{state.SetWorkload(ended), b}},
 		"deletions first":                      {[]state.Event{b, state.DeleteWorkload("a")}, []state.Event{state.DeleteWorkload("a"), b}},
 		"a release after an update stays":      {[]state.Event{b, a, state.DeleteWorkload("a")}, []state.Event{b, a, state.DeleteWorkload("a")}},

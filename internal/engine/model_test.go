@@ -38,7 +38,7 @@ func TestModelIsReadWhileTheEngineTurns(t *testing.T) {
 			e.Post(state.DeleteWorkload(fmt.Sprint((i - 2) % 9)))
 		}
 		if i%16 == 15 {
-			e.Post(state.AdmissionFailed(w.UID))
+			e.Post(state.AdmissionFailed{UID: w.UID, Version: w.Version})
 		}
 		if i%10 == 0 {
 			waitForTurns(t, e)

@@ -96,6 +96,7 @@ func (d *dues) Pop() any {
 // New returns the future of a State from a time on; it changes the State. seen is told what happens.
 func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *Future {
 	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}}
+	unwritten := s.TakeUnwritten()
 	for _, uid := range s.ReservedOrResting() {
 		def, _ := s.Definition(uid)
 		switch {
@@ -112,6 +113,9 @@ func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *
 			def.Version++
 			s.Apply(state.SetWorkload(def))
 		}
+	}
+	for i := range unwritten {
+		f.start(&unwritten[i])
 	}
 	return f
 }
@@ -193,7 +197,8 @@ func (f *Future) carryOut(d *cycle.Decision) {
 	uid := d.Workload.UID
 	switch {
 	case d.Attempt.Verdict == trace.Admitted:
-		f.start(d)
+		g := f.s.Grant(d)
+		f.start(&g)
 	case d.Placed != nil:
 		if r := f.running[uid]; r != nil {
 			g := f.s.Grant(d)
@@ -213,13 +218,12 @@ func (f *Future) carryOut(d *cycle.Decision) {
 }
 
 // start writes an admission.
-func (f *Future) start(d *cycle.Decision) {
-	def, ok := f.s.Definition(d.Workload.UID)
+func (f *Future) start(g *state.Grant) {
+	def, ok := f.s.Definition(g.UID)
 	if !ok {
 		return
 	}
-	g := f.s.Grant(d)
-	def.TakeGrant(&g, d.Workload.ReservedAt, false)
+	def.TakeGrant(g, false)
 	def.Version++
 	f.s.Apply(state.AdmissionWritten(def))
 	until, replaced := f.ended(&def)

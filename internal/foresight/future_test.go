@@ -142,7 +142,7 @@ func (c *clockwork) write(now workload.Instant, d *cycle.Decision) {
 	if d.Attempt.Verdict == trace.Admitted {
 		def, _ := c.s.Definition(uid)
 		g := c.s.Grant(d)
-		def.TakeGrant(&g, d.Workload.ReservedAt, false)
+		def.TakeGrant(&g, false)
 		def.Version++
 		c.s.Apply(state.AdmissionWritten(def))
 		def.Ready = true
@@ -181,6 +181,17 @@ func TestExact(t *testing.T) {
 				now += second
 			}
 		}
+		var unwritten []cycle.Decision
+		if rapid.Bool().Draw(t, "decisions are being written") {
+			if uid := fmt.Sprintf("w%02d", len(runs)); rapid.Bool().Draw(t, "arrival") { // so that there is something to decide
+				runs[uid] = 5 * second
+				s.Apply(state.SetWorkload(state.Workload{
+					UID: uid, Namespace: "n", Name: uid, Generation: 1, Queueable: true, LocalQueue: "q0", Priority: 2, Created: now, Since: now,
+					PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpus(1), Constraints: &workload.Constraints{}}},
+				}))
+			}
+			unwritten = s.Step(now, 1<<20).Decisions
+		}
 		before := s.Dump()
 		fork, err := s.Checkpoint().Fork()
 		if err != nil {
@@ -204,6 +215,10 @@ func TestExact(t *testing.T) {
 			t.Fatalf("looking ahead changed the world:\n%s", cmp.Diff(before, after))
 		}
 		world.out = nil
+		for i := range unwritten {
+			world.write(now, &unwritten[i])
+		}
+		world.second(now)
 		for at := now + second; at <= now+horizon; at += second {
 			world.second(at)
 		}

@@ -15,19 +15,20 @@ import (
 type Latest[T any] struct {
 	workers int
 	do      func(context.Context, T) error
-	failed  func(order T, err error, pause time.Duration) (again bool)
+	failed  func(order T, err error, pause time.Duration) (again time.Duration)
 
 	mu     sync.Mutex
 	orders map[types.UID]T
+	busy   map[types.UID]bool // an order about it is being carried out
 	queue  workqueue.TypedDelayingInterface[types.UID]
 	pauses workqueue.TypedRateLimiter[types.UID]
 }
 
 // NewLatest carries orders out with do. failed is called for each order that fails, with a pause that grows with every failure of the
-// same object. If it returns true the order is retried after the pause, unless a newer one came.
-func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration) (again bool)) *Latest[T] {
+// same object. It returns after how long the order is retried, unless a newer one comes; 0 is never.
+func NewLatest[T any](workers int, do func(context.Context, T) error, failed func(order T, err error, pause time.Duration) (again time.Duration)) *Latest[T] {
 	return &Latest[T]{
-		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, queue: workqueue.NewTypedDelayingQueue[types.UID](),
+		workers: workers, do: do, failed: failed, orders: map[types.UID]T{}, busy: map[types.UID]bool{}, queue: workqueue.NewTypedDelayingQueue[types.UID](),
 		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](conflictDelay, 30*time.Second),
 	}
 }
@@ -35,8 +36,16 @@ func NewLatest[T any](workers int, do func(context.Context, T) error, failed fun
 // Put gives an order about an object. It returns at once.
 func (l *Latest[T]) Put(uid types.UID, order T) { l.PutLater(uid, order, 0) }
 
-// Offer gives an order unless there is one about the same object. It returns at once.
-func (l *Latest[T]) Offer(uid types.UID, order T) { l.offerLater(uid, order, 0) }
+// Offer gives an order unless there is one about the same object, or one is being carried out, which may have to be retried. It returns at
+// once.
+func (l *Latest[T]) Offer(uid types.UID, order T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, has := l.orders[uid]; !has && !l.busy[uid] {
+		l.orders[uid] = order
+		l.queue.Add(uid)
+	}
+}
 
 // Backlog returns how many orders are due and not begun.
 func (l *Latest[T]) Backlog() int { return l.queue.Len() }
@@ -50,16 +59,14 @@ func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
 	l.queue.AddAfter(uid, after)
 }
 
-// offerLater gives an order that is carried out after a while, unless there is one about the same object, or one comes before.
-func (l *Latest[T]) offerLater(uid types.UID, order T, after time.Duration) {
+// done notes that an order is not being carried out any more. It is retried after a while, unless that is 0 or a newer one came.
+func (l *Latest[T]) done(uid types.UID, order T, again time.Duration) {
 	l.mu.Lock()
-	_, has := l.orders[uid]
-	if !has {
+	defer l.mu.Unlock()
+	delete(l.busy, uid)
+	if _, has := l.orders[uid]; again > 0 && !has {
 		l.orders[uid] = order
-	}
-	l.mu.Unlock()
-	if !has {
-		l.queue.AddAfter(uid, after)
+		l.queue.AddAfter(uid, again)
 	}
 }
 
@@ -88,19 +95,22 @@ func (l *Latest[T]) next(ctx context.Context) bool {
 	l.mu.Lock()
 	order, ok := l.orders[uid]
 	delete(l.orders, uid)
+	if ok {
+		l.busy[uid] = true
+	}
 	l.mu.Unlock()
 	if !ok {
 		return true
 	}
+	again := time.Duration(0)
 	switch err := l.do(ctx, order); {
 	case err == nil:
 		l.pauses.Forget(uid)
 	case ctx.Err() == nil:
-		if pause := l.pauses.When(uid); l.failed(order, err, pause) {
-			l.offerLater(uid, order, pause)
-		} else if apierrors.IsNotFound(err) {
+		if again = l.failed(order, err, l.pauses.When(uid)); again == 0 && apierrors.IsNotFound(err) {
 			l.pauses.Forget(uid) // a deleted object has no later failure
 		}
 	}
+	l.done(uid, order, again)
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -44,9 +45,9 @@ func TestLatestOrderWins(t *testing.T) {
 			done <- o.uid
 		}
 		return nil
-	}, func(order, error, time.Duration) bool {
+	}, func(order, error, time.Duration) time.Duration {
 		t.Error("nothing failed")
-		return false
+		return 0
 	})
 	l.Put("o0", order{"o0", 1}) // before it starts
 	ctx, cancel := context.WithCancel(t.Context())
@@ -69,9 +70,9 @@ func TestLatestOrderWins(t *testing.T) {
 
 func TestLatestPausesGrow(t *testing.T) {
 	pauses := make(chan time.Duration, 1)
-	l := NewLatest(1, func(context.Context, int) error { return errors.New("no") }, func(_ int, _ error, pause time.Duration) bool {
+	l := NewLatest(1, func(context.Context, int) error { return errors.New("no") }, func(_ int, _ error, pause time.Duration) time.Duration {
 		pauses <- pause
-		return false
+		return 0
 	})
 	go func() { _ = l.Start(t.Context()) }() // it ends with the test
 	last := time.Duration(0)
@@ -96,9 +97,9 @@ func TestLaterOrders(t *testing.T) {
 	l := NewLatest(1, func(_ context.Context, order string) error {
 		got <- order
 		return nil
-	}, func(string, error, time.Duration) bool {
+	}, func(string, error, time.Duration) time.Duration {
 		t.Error("nothing failed")
-		return false
+		return 0
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
@@ -137,11 +138,11 @@ func TestLatestAgain(t *testing.T) {
 			return errors.New("no")
 		}
 		return nil
-	}, func(n int, _ error, _ time.Duration) bool {
+	}, func(n int, _ error, pause time.Duration) time.Duration {
 		if n == 1 {
 			<-newer
 		}
-		return true
+		return pause
 	})
 	go func() { _ = l.Start(t.Context()) }() // it ends with the test
 	l.Put("u", 0)
@@ -170,10 +171,33 @@ func TestLatestAgain(t *testing.T) {
 	}
 }
 
+// TestOfferDuringAnOrder: an offer does not take the place of an order that is being carried out, and then retried.
+func TestOfferDuringAnOrder(t *testing.T) {
+	var l *Latest[string]
+	var did []string
+	l = NewLatest(1, func(_ context.Context, order string) error {
+		did = append(did, order)
+		l.Offer("u", "offered")
+		if len(did) < 2 {
+			return errors.New("no")
+		}
+		return nil
+	}, func(_ string, _ error, pause time.Duration) time.Duration { return pause })
+	l.Put("u", "put")
+	for range 2 {
+		l.next(t.Context())
+	}
+	l.Offer("u", "offered later")
+	l.next(t.Context())
+	if want := []string{"put", "put", "offered later"}; !slices.Equal(did, want) {
+		t.Errorf("carried out: %q, want %q", did, want)
+	}
+}
+
 // TestLatestForgets: the pauses of deleted objects are dropped, and no others.
 func TestLatestForgets(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "workloads"}, "w")
-	l := NewLatest(1, func(_ context.Context, err error) error { return fmt.Errorf("writing: %w", err) }, func(error, error, time.Duration) bool { return false })
+	l := NewLatest(1, func(_ context.Context, err error) error { return fmt.Errorf("writing: %w", err) }, func(error, error, time.Duration) time.Duration { return 0 })
 	l.Put("gone", gone)
 	l.Put("failing", errors.New("no"))
 	for range 2 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -53,6 +54,7 @@ func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.
 		stored, err = s.apply(ctx, admissionManager, w, notNominated{wanted, []string{}})
 	case err == nil && len(stored.Status.NominatedClusterNames) > 0:
 		stored, err = s.apply(ctx, admissionManager, stored, notNominated{wanted, []string{}})
+		err = partly(err)
 	}
 	if apierrors.IsInvalid(err) {
 		stored = w.DeepCopy()
@@ -66,7 +68,16 @@ func (s *WorkloadStatus) Strict(ctx context.Context, w *kueue.Workload) (*kueue.
 		return stored, err
 	}
 	overwrite(stored, w)
-	return stored, s.update(ctx, stored)
+	return stored, partly(s.update(ctx, stored))
+}
+
+// partly makes the error of a write after another one that succeeded: its answer does not mean that nothing was written. A conflict
+// stays one, since the caller then reads the Workload again.
+func partly(err error) error {
+	if err == nil || apierrors.IsConflict(err) {
+		return err
+	}
+	return errors.New("after a first write: " + err.Error())
 }
 
 func (s *WorkloadStatus) update(ctx context.Context, w *kueue.Workload) error {

@@ -146,7 +146,7 @@ func (p *player) writePlaces(name string) (settled bool) {
 	grant, def := p.placings[name], p.workloads[name]
 	delete(p.placings, name)
 	if def == nil || !def.Reserved || def.Evicting {
-		p.s.Apply(state.AdmissionFailed(name))
+		p.s.Apply(state.AdmissionFailed{UID: name, Version: grant.Version})
 		return false
 	}
 	def.TakePlaces(&grant)

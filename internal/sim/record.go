@@ -52,7 +52,7 @@ var eventTypes = func() map[string]reflect.Type {
 		state.DeleteWorkload(""),
 		state.Written{},
 		state.AdmissionWritten{},
-		state.AdmissionFailed(""),
+		state.AdmissionFailed{},
 		state.EvictionFailed(""),
 		state.Step{},
 	} {

@@ -86,24 +86,17 @@ type player struct {
 	frs       map[string]bool            // flavor-resources so far
 
 	// Decided, and not written yet, by name.
-	admissions map[string]admission
+	admissions map[string]state.Grant
 	evictions  map[string]bool
 	placings   map[string]state.Grant    // new places of workloads that hold quota
 	machines   map[string]*state.SetNode // the nodes of the cluster, by name
 	checked    map[string]bool           // workloads with checks to pass once admitted, by name
 }
 
-// admission is an admission that is decided and not written yet.
-type admission struct {
-	grant      state.Grant
-	at         workload.Instant
-	generation int64 // of the workload that was evaluated
-}
-
 func newPlayer(most limits) *player {
 	p := &player{
 		most: most, workloads: map[string]*state.Workload{}, nodes: map[string]bool{}, frs: map[string]bool{},
-		admissions: map[string]admission{}, evictions: map[string]bool{}, placings: map[string]state.Grant{}, machines: map[string]*state.SetNode{}, checked: map[string]bool{},
+		admissions: map[string]state.Grant{}, evictions: map[string]bool{}, placings: map[string]state.Grant{}, machines: map[string]*state.SetNode{}, checked: map[string]bool{},
 	}
 	p.create(state.Options{Options: cycle.Defaults(), Topology: new(topology.DefaultGates()), FailFast: true})
 	return p

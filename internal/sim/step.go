@@ -74,8 +74,7 @@ func (p *player) step(a *args) string {
 // decided records the writes that a decision needs.
 func (p *player) decided(d cycle.Decision) {
 	if d.Attempt.Verdict == trace.Admitted {
-		w := admission{grant: p.s.Grant(&d), at: d.Workload.ReservedAt, generation: p.s.Generation(d.Workload.UID)}
-		p.admissions[d.Workload.UID] = w
+		p.admissions[d.Workload.UID] = p.s.Grant(&d)
 	}
 	for _, v := range d.Evict {
 		p.evictions[v.Workload.UID] = true
@@ -96,8 +95,7 @@ func (p *player) writeAll() bool {
 			settled = p.admit(name) && settled
 			continue
 		}
-		delete(p.admissions, name)
-		p.s.Apply(state.AdmissionFailed(name))
+		p.failAdmission(name)
 		settled = false
 	}
 	for _, name := range sortedKeys(p.placings) {
@@ -112,15 +110,15 @@ func (p *player) writeAll() bool {
 // current reports whether a workload is unchanged since its admission was decided; writing fails otherwise.
 func (p *player) current(name string) bool {
 	def := p.workloads[name]
-	return def != nil && def.Queueable && !def.Reserved && def.Generation == p.admissions[name].generation
+	return def != nil && def.Queueable && !def.Reserved && def.Generation == p.admissions[name].Generation
 }
 
 // admit writes an admission. Unless checks are pending, the slice that it replaces is finished, and settled is false: that may free more
 // quota.
 func (p *player) admit(name string) (settled bool) {
-	w, def := p.admissions[name], p.workloads[name]
+	grant, def := p.admissions[name], p.workloads[name]
 	delete(p.admissions, name)
-	def.TakeGrant(&w.grant, w.at, p.checked[name])
+	def.TakeGrant(&grant, p.checked[name])
 	def.Version++
 	p.s.Apply(state.AdmissionWritten(*def))
 	return !p.succeed(def)
@@ -132,7 +130,7 @@ func (p *player) succeed(def *state.Workload) bool {
 	if old == nil || old == def || !def.Admitted || !old.Queueable || old.Owner != def.Owner || old.Namespace != def.Namespace {
 		return false
 	}
-	if w, writing := p.admissions[old.UID]; (old.Reserved && old.Queue == def.Queue) || (writing && w.grant.Queue == def.Queue) {
+	if grant, writing := p.admissions[old.UID]; (old.Reserved && old.Queue == def.Queue) || (writing && grant.Queue == def.Queue) {
 		p.end(old)
 		return true
 	}
@@ -192,10 +190,16 @@ func (p *player) writeFails(a *args) string {
 		a.fail("no admission of %s is being written", quote(name))
 	}
 	if a.done() {
-		delete(p.admissions, name)
-		p.s.Apply(state.AdmissionFailed(name))
+		p.failAdmission(name)
 	}
 	return ""
+}
+
+// failAdmission takes an admission back.
+func (p *player) failAdmission(name string) {
+	failed := state.AdmissionFailed{UID: name, Version: p.admissions[name].Version}
+	delete(p.admissions, name)
+	p.s.Apply(failed)
 }
 
 func (p *player) evictFails(a *args) string {

@@ -6,12 +6,11 @@ import (
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/order"
-	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // TakeGrant changes w as a written grant of a time does: it is admitted, unless checks are pending or places are to be found later.
-func (w *Workload) TakeGrant(g *Grant, at workload.Instant, checks bool) {
-	w.Reserved, w.Admitted, w.Queue, w.ReservedAt = true, !checks, g.Queue, at
+func (w *Workload) TakeGrant(g *Grant, checks bool) {
+	w.Reserved, w.Admitted, w.Queue, w.ReservedAt = true, !checks, g.Queue, g.At
 	w.Held, w.Placed, w.Delayed = nil, nil, nil
 	for _, ps := range g.PodSets {
 		if ps.Delayed {
@@ -116,4 +115,34 @@ func (s *State) ReservedOrResting() []string {
 	}
 	slices.Sort(uids)
 	return uids
+}
+
+// TakeUnwritten returns the admissions that are not written yet, by UID, for a copy of a State, which has no writers. It takes back other
+// decisions that are not written, new places and evictions: the next step makes them again.
+func (s *State) TakeUnwritten() (admissions []Grant) {
+	var uids []string
+	for uid, r := range s.records { //berth:unordered sorted below
+		if r.assumed() || (r.wl.Evicting && !r.def.Evicting) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	for _, uid := range uids {
+		r := s.records[uid]
+		if r.wl.Evicting {
+			s.Apply(EvictionFailed(uid))
+		}
+		switch {
+		case !r.assumed():
+		case r.def.Reserved:
+			s.Apply(AdmissionFailed{uid, r.got.Version})
+		default:
+			queue := ""
+			if q := s.quotaOf(r); q != nil {
+				queue = q.Name
+			}
+			admissions = append(admissions, s.grantTo(r, r.wl, queue, r.got))
+		}
+	}
+	return admissions
 }

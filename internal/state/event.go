@@ -51,18 +51,22 @@ type (
 // The events of Workloads. Those with a string are about the workload of that UID.
 type (
 	// SetWorkload adds or changes a workload. Versions older than a known one are ignored; while an admission is being written, so
-	// are updates that do not contradict it.
+	// are updates without a reservation: only the writer knows whether it was written to a later version.
 	SetWorkload Workload
 	// DeleteWorkload forgets a workload and releases its quota.
 	DeleteWorkload string
 	// Written is SetWorkload for the outcome of an own write: it has no effect on a workload that was deleted meanwhile.
 	Written Workload
-	// AdmissionWritten is the outcome of writing an admission. If a later version is known already, which happens when a watch
-	// restarts and omits versions, that version counts, and the assumption ends here.
+	// AdmissionWritten is the outcome of writing an admission, or the reservation that its writer found. If a later version is known
+	// already, which happens when a watch restarts and omits versions, that version counts, and the assumption ends here, unless it is
+	// of a later admission.
 	AdmissionWritten Workload
-	// AdmissionFailed takes back an admission that could not be written: the workload returns to its place in line, and the slice
-	// that it replaced to its own.
-	AdmissionFailed string
+	// AdmissionFailed takes back an admission that was not written, and will not be: the workload returns to its place in line, and the
+	// slice that it replaced to its own. Version is that of the Grant: a later admission stays.
+	AdmissionFailed struct {
+		UID     string
+		Version uint64
+	}
 	// EvictionFailed takes back an eviction that could not be written.
 	EvictionFailed string
 )
@@ -102,9 +106,9 @@ func UID(e Event) string {
 		return e.UID
 	case AdmissionWritten:
 		return e.UID
-	case DeleteWorkload:
-		return string(e)
 	case AdmissionFailed:
+		return e.UID
+	case DeleteWorkload:
 		return string(e)
 	case EvictionFailed:
 		return string(e)

@@ -53,6 +53,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"evicted":          m.evicted,
 		"may stay":         m.mayStay,
 		"finish":           m.finish,
+		"queueable":        m.queueable,
 		"delete":           m.delete,
 		"reserved outside": m.reservedOutside,
 		"evicted outside":  m.evictedOutside,
@@ -353,7 +354,6 @@ func (m *machine) deleteQueue(t *rapid.T) {
 	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
 		if o := m.objects[uid]; o.admission != nil && o.grant.Queue == name { // the write bounces
 			m.fail(o)
-			m.s.Apply(AdmissionFailed(o.def.UID))
 		}
 	}
 }
@@ -431,100 +431,10 @@ func (m *machine) editNamespace(t *rapid.T) {
 	m.s.Apply(SetNamespace{Name: "n0", Labels: labels})
 }
 
-func (m *machine) written(t *rapid.T) {
-	_, o := pick(t, "admission", m.objects, func(o *object) bool { return o.admission != nil })
-	m.write(o)
-}
-
-func (m *machine) allWritten(*rapid.T) {
-	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
-		if m.objects[uid].admission != nil {
-			m.write(m.objects[uid])
-		}
-	}
-}
-
-func (m *machine) write(o *object) {
-	o.def = m.asAdmitted(o)
-	o.def.Admitted = !o.checked && !o.grant.Contested
-	o.admission = nil
-	m.set(o)
-}
-
-// passed: a workload with quota passes its checks.
-func (m *machine) passed(t *rapid.T) {
-	_, o := pick(t, "checked", m.objects, func(o *object) bool { return o.def.Reserved && !o.def.Admitted && !o.def.Evicting })
-	if m.mayAdmit(o) {
-		o.def.Admitted = true
-		m.set(o)
-	}
-}
-
-// asAdmitted is the object as it will be once its admission is written, if it has checks
-// to pass.
-func (m *machine) asAdmitted(o *object) Workload {
-	def := o.def
-	def.Reserved, def.Queue, def.Held = true, o.grant.Queue, nil
-	def.ReservedAt = o.admission.Workload.ReservedAt
-	for _, ps := range o.grant.PodSets {
-		def.Held = append(def.Held, ps.Held...)
-		if ps.Placement != nil {
-			def.Placed = append(def.Placed, PodSetPlacement{ps.Name, *ps.Placement})
-		}
-	}
-	return def
-}
-
-func (m *machine) writeFails(t *rapid.T) {
-	uid, o := pick(t, "admission", m.objects, func(o *object) bool { return o.admission != nil })
-	m.fail(o)
-	m.s.Apply(AdmissionFailed(uid))
-}
-
-// fail forgets an admission that is not going to be written.
-func (m *machine) fail(o *object) {
-	o.admission, o.evicting = nil, false
-}
-
-func (m *machine) evictWritten(t *rapid.T) {
-	_, o := pick(t, "eviction", m.objects, func(o *object) bool { return o.evicting && o.admission == nil })
-	o.evicting = false
-	o.def.Evicting = true
-	m.set(o)
-}
-
-func (m *machine) evictFails(t *rapid.T) {
-	uid, o := pick(t, "eviction", m.objects, func(o *object) bool { return o.evicting && o.admission == nil })
-	o.evicting = false
-	m.s.Apply(EvictionFailed(uid))
-}
-
-func (m *machine) evicted(t *rapid.T) {
-	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
-	o.def.Reserved, o.def.Admitted, o.def.Evicting, o.def.Held, o.def.Queue = false, false, false, nil, ""
-	o.def.Ready, o.def.Placed = false, nil
-	m.set(o)
-}
-
-func (m *machine) evictedOutside(t *rapid.T) {
-	_, o := pick(t, "running", m.objects, func(o *object) bool { return o.def.Reserved && !o.def.Evicting })
-	o.def.Evicting, o.evicting = true, false
-	m.set(o)
-}
-
-func (m *machine) mayStay(t *rapid.T) {
-	_, o := pick(t, "leaving", m.objects, func(o *object) bool { return o.def.Reserved && o.def.Evicting })
-	o.def.Evicting = false
-	m.set(o)
-}
-
 func (m *machine) finish(t *rapid.T) {
 	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
 	o.def.Queueable, o.def.Reserved, o.def.Admitted, o.def.Evicting = false, false, false, false
 	o.def.Held, o.def.Queue, o.def.Placed = nil, "", nil
-	if o.admission != nil {
-		m.fail(o)
-	}
 	o.evicting = false
 	m.set(o)
 }

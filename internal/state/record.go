@@ -46,6 +46,12 @@ func (r *record) name() Name {
 // assumed reports whether Step admitted it, and that is not written yet.
 func (r *record) assumed() bool { return r.got != nil }
 
+// assume notes an admission, or new places, that the decision about the present definition gives.
+func (r *record) assume(got *flavor.Holding) {
+	r.got = got
+	got.Version, got.Generation = r.def.Version, r.def.Generation
+}
+
 // said is the last decision about a workload, without figures, which are computed on demand.
 type said struct {
 	verdict trace.Verdict
@@ -104,8 +110,8 @@ func (s *State) setWorkload(def *Workload) {
 // stays reports whether a record keeps its place after a new definition.
 func (s *State) stays(r *record, def *Workload, before *definition) bool {
 	switch {
-	case r.assumed() && !def.Reserved:
-		return def.Queueable // it does not contain the admission yet
+	case r.assumed() && !def.Reserved: // it does not contain the admission yet, if that is being written
+		return !r.wl.Tentative || r.samePlace(before)
 	case r.assumed() && keepsPlaces(r.def, before):
 		return true // it does not contain the new places yet
 	case r.assumed():
@@ -204,7 +210,7 @@ func (e AdmissionWritten) apply(s *State) {
 	case r == nil: // deleted meanwhile
 	case def.Version >= r.def.Version:
 		s.setWorkload(&def)
-	case r.assumed():
+	case r.assumed() && def.Version > r.got.Version:
 		defer s.requeueBarred(r, r.barring())
 		s.place(r, s.quotaOf(r))
 	}
@@ -253,7 +259,7 @@ func (e DeleteWorkload) apply(s *State) {
 }
 
 func (e AdmissionFailed) apply(s *State) {
-	if r := s.records[string(e)]; r != nil && r.assumed() {
+	if r := s.records[e.UID]; r != nil && r.assumed() && e.Version == r.got.Version {
 		defer s.requeueBarred(r, r.barring())
 		s.dropPenalty(r)
 		s.place(r, s.quotaOf(r))

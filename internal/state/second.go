@@ -124,7 +124,8 @@ func (s *State) placeLater(r *record) cycle.Decision {
 	}
 	held.Usage = s.placedUsage(r.def.shape, s.amounts(r.def.Held), placed)
 	attempt.Verdict, attempt.Reason, attempt.PodSets = trace.Placed, "", held.PodSets
-	d.Placed, r.got = held, held
+	d.Placed = held
+	r.assume(held)
 	s.charge(r)
 	s.touch(r)
 	return d

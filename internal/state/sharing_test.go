@@ -178,7 +178,7 @@ func (w *usageWorld) change(event string, pick func(func(*Workload) bool) *Workl
 	case "fail":
 		w.drop(def.UID)
 		def.Held = nil
-		w.s.Apply(AdmissionFailed(def.UID))
+		w.s.Apply(AdmissionFailed{def.UID, def.Version})
 	case "evict":
 		def.Evicting = true
 		w.apply(def)

@@ -86,7 +86,7 @@ func (m *machine) interrupted(t *rapid.T) {
 				pending = append(pending, o)
 			}
 		}
-		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "delete", "finish", "priority", "usage"}).Draw(t, "event"); {
+		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "delete", "finish", "priority", "shape", "usage"}).Draw(t, "event"); {
 		case event == "submit":
 			m.submit(t)
 		case event == "queue":
@@ -102,6 +102,10 @@ func (m *machine) interrupted(t *rapid.T) {
 				m.s.Apply(DeleteWorkload(o.def.UID))
 			case "finish":
 				o.def.Queueable = false
+				m.set(o)
+			case "shape":
+				m.shape(t, &o.def)
+				m.restrict(&o.def)
 				m.set(o)
 			case "priority":
 				o.def.Priority = rapid.Int64Range(0, 3).Draw(t, "priority")

@@ -234,7 +234,7 @@ func (s *State) decided(decisions []cycle.Decision) (more bool) {
 		rec := s.byNumber.record(d.Workload.Record)
 		s.say(rec, said{d.Attempt.Verdict, d.Attempt.Reason, d.Attempt.Note, d.Attempt.Victims, d.Attempt.Start})
 		if d.Attempt.Verdict == trace.Admitted {
-			rec.got = d.Admitted
+			rec.assume(d.Admitted)
 		}
 		if rec.in != nil && rec.said.waits() {
 			s.read.noteAttempt(s.byIndex[rec.in.Index], d.Attempt)
@@ -318,10 +318,15 @@ func (s *State) see(t *seen) {
 
 // Grant is an admission in names.
 type Grant struct {
+	UID     string // of the workload
 	Queue   string
+	At      workload.Instant // the time of the reservation
 	PodSets []PodSetGrant
 	// Contested: another variant of the job holds quota too, so the controller of variants decides which one is admitted.
 	Contested bool
+	// Version and Generation are what the Workload had that was decided about.
+	Version    uint64
+	Generation int64
 }
 
 // PodSetGrant is the assignment of one pod set.
@@ -336,13 +341,18 @@ type PodSetGrant struct {
 
 // Grant returns the admission of a decision in names.
 func (s *State) Grant(d *cycle.Decision) Grant {
-	g := s.grant(d.Queue, cmp.Or(d.Admitted, d.Placed))
-	g.Contested = s.isContested(s.records[d.Workload.UID])
+	return s.grantTo(s.records[d.Workload.UID], d.Workload, d.Queue, cmp.Or(d.Admitted, d.Placed))
+}
+
+// grantTo is Grant for a record, which may be nil for a workload that was deleted.
+func (s *State) grantTo(r *record, wl *workload.Workload, queue string, a *flavor.Holding) Grant {
+	g := s.grant(queue, a)
+	g.UID, g.At, g.Contested = wl.UID, wl.ReservedAt, s.isContested(r)
 	return g
 }
 
 func (s *State) grant(queue string, a *flavor.Holding) Grant {
-	g := Grant{Queue: queue, PodSets: make([]PodSetGrant, 0, len(a.PodSets))}
+	g := Grant{Queue: queue, PodSets: make([]PodSetGrant, 0, len(a.PodSets)), Version: a.Version, Generation: a.Generation}
 	for _, ps := range a.PodSets {
 		out := PodSetGrant{Name: ps.Name, Count: ps.Count, Placement: ps.Placement, Delayed: ps.Delayed, Held: make([]Held, 0, len(ps.Resources))}
 		for _, r := range ps.Resources {

@@ -82,7 +82,7 @@ func TestFailedAdmissionTouches(t *testing.T) {
 		t.Fatalf("view %+v", view)
 	}
 	s.Touched()
-	s.Apply(AdmissionFailed("u"))
+	s.Apply(AdmissionFailed{"u", 1})
 	if got, _ := s.Touched(); !slices.Equal(got, []Name{{Name: "q"}, {"ns", "l"}}) {
 		t.Errorf("touched %v", got)
 	}

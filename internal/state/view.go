@@ -72,14 +72,6 @@ func (s *State) Path(queue string) string {
 	return path
 }
 
-// Generation returns the latest known generation of a workload's spec.
-func (s *State) Generation(uid string) int64 {
-	if r := s.records[uid]; r != nil {
-		return r.def.Generation
-	}
-	return 0
-}
-
 // Line returns the keys of the pending workloads of a ClusterQueue, in order.
 func (s *State) Line(queue string) []string {
 	q := s.queues[queue]

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/berth-project/berth/internal/core/flavor"
@@ -13,20 +14,7 @@ import (
 // that the workload lost it again. The report of the write is older than that, and
 // still ends the assumption: the workload is back in line and admitted anew.
 func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
-	s := New(Options{Options: immediately()})
-	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
-	s.Apply(SetNamespace{Name: "ns", Labels: nil})
-	s.Apply(SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{
-		Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
-			{Resource: "cpu", Nominal: 1, Borrow: quota.NoLimit, Lend: quota.NoLimit},
-		}}},
-	}}}))
-	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
-	w := Workload{
-		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "lq", Queueable: true,
-		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
-	}
-	s.Apply(SetWorkload(w))
+	s, w := writtenWorld()
 	if r := s.Step(1, 10); len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted {
 		t.Fatalf("decisions %+v", r.Decisions)
 	}
@@ -47,4 +35,58 @@ func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
 	if v, _ := s.Publish().Queue("cq"); v.Reserved != 0 {
 		t.Errorf("a report brought back a deleted workload: %+v", v)
 	}
+}
+
+// writtenWorld is a queue with quota for one of its workloads, and a first one.
+func writtenWorld() (*State, Workload) {
+	s := New(Options{Options: immediately()})
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns", Labels: nil})
+	s.Apply(SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{{
+		Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
+			{Resource: "cpu", Nominal: 1, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+		}}},
+	}}}))
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
+	w := Workload{
+		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "lq", Queueable: true,
+		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
+	}
+	s.Apply(SetWorkload(w))
+	return s, w
+}
+
+// TestQuotaUntilTheReport: what a watch shows does not end an admission that is being written. Its writer may know a later version than the watch,
+// and only its report ends it.
+func TestQuotaUntilTheReport(t *testing.T) {
+	s, w := writtenWorld()
+	second := w
+	second.UID, second.Name, second.Since = "v", "v", 1
+	s.Apply(SetWorkload(second))
+	admitted := func(now workload.Instant) (uids []string) {
+		for _, d := range s.Step(now, 10).Decisions {
+			if d.Admitted != nil {
+				uids = append(uids, d.Workload.UID)
+			}
+		}
+		return uids
+	}
+	expect := func(now workload.Instant, want ...string) {
+		t.Helper()
+		if got := admitted(now); !slices.Equal(got, want) {
+			t.Fatalf("admitted %v, want %v", got, want)
+		}
+	}
+	expect(1, "w")
+	w.Queueable, w.Version = false, 2 // it is deactivated
+	s.Apply(SetWorkload(w))
+	expect(2)
+	w.Queueable, w.Version = true, 3
+	s.Apply(SetWorkload(w))
+	s.Apply(AdmissionFailed{"w", 0}) // the report about an earlier one
+	expect(3)
+	w.Queueable, w.Version = false, 4
+	s.Apply(SetWorkload(w))
+	s.Apply(AdmissionFailed{"w", 1})
+	expect(4, "v")
 }

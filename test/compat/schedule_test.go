@@ -81,9 +81,23 @@ func newSchedule(w *world, seed uint64) *schedule {
 func (s *schedule) fits(usage map[string]int64, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	err := s.fitsSince(usage, name, 5*time.Second)
+	if err == nil {
+		return nil
+	}
+	for i := range s.quotas {
+		q := s.quotas[len(s.quotas)-1-i]
+		if !q.until.IsZero() && s.fitsSince(usage, name, time.Since(q.until)) == nil {
+			return fmt.Errorf("%w; it would have fit the quotas %s ago", err, time.Since(q.until))
+		}
+	}
+	return err
+}
+
+func (s *schedule) fitsSince(usage map[string]int64, name string, window time.Duration) error {
 	most := quotas{}
 	for _, q := range s.quotas {
-		if !q.until.IsZero() && time.Since(q.until) > 5*time.Second {
+		if !q.until.IsZero() && time.Since(q.until) > window {
 			continue
 		}
 		most.cohort = max(most.cohort, q.cohort)
@@ -130,7 +144,7 @@ func (s *schedule) settled() {
 
 func (s *schedule) setNominal(i int, cpus int64) {
 	s.enact(func(q *quotas) { q.nominal[i] = cpus })
-	s.insist(func() error {
+	s.surely(func() error {
 		return tryEdit(s.world, s.queues[i], func(q *kueue.ClusterQueue) {
 			q.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = *resource.NewQuantity(cpus, resource.DecimalSI)
 		})
@@ -142,16 +156,16 @@ func (s *schedule) setCohort(cpus int64) {
 	s.enact(func(q *quotas) { q.cohort = cpus })
 	c := s.cohort.DeepCopy()
 	if cpus == 0 {
-		s.insist(func() error { return client.IgnoreNotFound(s.c.Delete(s.ctx(), c)) })
+		s.surely(func() error { return client.IgnoreNotFound(s.c.Delete(s.ctx(), c)) })
 	} else {
 		group := kueue.ResourceGroup{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
 			Name:      kueue.ResourceFlavorReference(s.own("f")),
 			Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *resource.NewQuantity(cpus, resource.DecimalSI)}},
 		}}}
-		s.insist(func() error {
+		s.surely(func() error {
 			return client.IgnoreAlreadyExists(s.c.Create(s.ctx(), withGroup(c.DeepCopy(), group)))
 		})
-		s.insist(func() error {
+		s.surely(func() error {
 			return tryEdit(s.world, c, func(c *kueue.Cohort) { withGroup(c, group) })
 		})
 	}
@@ -161,6 +175,12 @@ func (s *schedule) setCohort(cpus int64) {
 func withGroup(c *kueue.Cohort, g kueue.ResourceGroup) *kueue.Cohort {
 	c.Spec.ResourceGroups = []kueue.ResourceGroup{g}
 	return c
+}
+
+// surely retries until it succeeds. Just after its start the API server forbids everything.
+func (s *schedule) surely(do func() error) {
+	s.t.Helper()
+	wait.Until(s.t, "an edit by an administrator", do)
 }
 
 // insist retries while the API server cannot be reached.
@@ -216,12 +236,12 @@ func (s *schedule) peace() {
 	close(s.peaceful)
 	for i, n := range [3]int64{6, 4, 6} {
 		s.setNominal(i, n)
-		s.insist(func() error {
+		s.surely(func() error {
 			return tryEdit(s.world, s.queues[i], func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyNone })
 		})
 		lq := s.localQueue([]string{"a", "b", "c"}[i], s.queues[i].Name)
-		s.insist(func() error { return client.IgnoreAlreadyExists(s.c.Create(s.ctx(), lq.DeepCopy())) })
-		s.insist(func() error {
+		s.surely(func() error { return client.IgnoreAlreadyExists(s.c.Create(s.ctx(), lq.DeepCopy())) })
+		s.surely(func() error {
 			return tryEdit(s.world, lq, func(q *kueue.LocalQueue) { q.Spec.StopPolicy = kueue.StopPolicyNone })
 		})
 	}

@@ -54,6 +54,9 @@ func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 type Holding struct {
 	PodSets []trace.PodSet
 	ledger.Usage
+	// Version and Generation are what the workload had that was decided about. The core does not read them.
+	Version    uint64 `json:",omitempty"`
+	Generation int64  `json:",omitempty"`
 }
 
 // Holding returns a copy of the charge of a. Short lists are allocated with the copy: up to

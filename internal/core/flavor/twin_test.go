@@ -57,7 +57,7 @@ func TestAssignTwin(t *testing.T) {
 		w.Assign(podSets, &a)
 		w.agree(rt, podSets, &a)
 		first := a.Holding()
-		if diff := cmp.Diff(Holding{a.PodSets, a.Usage}, *first, cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(Holding{PodSets: a.PodSets, Usage: a.Usage}, *first, cmpopts.EquateEmpty()); diff != "" {
 			rt.Fatalf("a copy differs (-original +copy):\n%s", diff)
 		}
 		for range 2 {

@@ -1,11 +1,13 @@
 // Package admit writes the engine's verdicts into the status of Workloads: admissions, and
-// why pending Workloads wait. One write admits a workload; a failed write gives the quota
-// back. spec: 10 §4.9.
+// why pending Workloads wait. One write admits a workload. Its quota is given back once it is certain that the write
+// did not succeed, and will not. spec: 10 §4.9.
 package admit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,6 +37,9 @@ const (
 	// sameReason is the age of a condition before a new message with the same reason is written:
 	// the missing amounts change with every admission, and are no news.
 	sameReason = 10 * time.Second
+	// unansweredPause is the longest pause after a write without an answer. It is short because the decision gets older, and quota may be
+	// edited.
+	unansweredPause = time.Second
 )
 
 // Writer is an engine.Writer. Add it to the manager as a runnable as well.
@@ -56,7 +61,46 @@ type Writer struct {
 	// Took, unless nil, gets the duration of each write of a verdict.
 	Took func(time.Duration)
 
-	verdicts *reconcile.Latest[engine.Decision]
+	verdicts *reconcile.Latest[*order]
+}
+
+// order is a decision to write.
+type order struct {
+	engine.Decision
+	// tried is the version of the Workload on which the admission was written without a clear answer, "" for none. Such a write can have
+	// succeeded, and can still succeed while the Workload has this version, unless it has ended.
+	tried string
+	ended bool
+}
+
+// answered notes the outcome of a write on a version of the Workload, which is the tried one if there is one.
+func (o *order) answered(on *kueue.Workload, err error) error {
+	var status apierrors.APIStatus // no error itself, so AsType does not find it
+	code := int32(0)
+	if errors.As(err, &status) {
+		code = status.Status().Code
+	}
+	refused := code/100 == 4 // nothing was written
+	switch {
+	case err == nil, apierrors.IsConflict(err):
+	case o.tried != "":
+		o.ended = o.ended || refused
+	case !refused:
+		o.tried, o.ended = on.ResourceVersion, code == http.StatusInternalServerError && apierrors.IsInternalError(err)
+	}
+	return err
+}
+
+// stale is the error for an order that a Workload, as it is now, does not match: the order was not carried out, and will not be.
+func (o *order) stale(why string) error {
+	o.tried, o.ended = "", false
+	return errStale(why)
+}
+
+// lost reports whether there was a write without an answer, which has not succeeded, and will not, if a Workload without the admission is
+// the newest.
+func (o *order) lost(wl *kueue.Workload) bool {
+	return o.tried != "" && (o.ended || wl.ResourceVersion != o.tried)
 }
 
 // Init prepares the writer for verdicts, which may come before Start.
@@ -65,9 +109,9 @@ func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.f
 // Write queues a verdict, and drops an older one about the same workload that is not written yet.
 func (w *Writer) Write(d engine.Decision) {
 	if d.Grant != nil || d.SecondPass {
-		w.verdicts.Put(types.UID(d.UID), d)
+		w.verdicts.Put(types.UID(d.UID), &order{Decision: d})
 	} else {
-		w.verdicts.PutLater(types.UID(d.UID), d, patience)
+		w.verdicts.PutLater(types.UID(d.UID), &order{Decision: d}, patience)
 	}
 }
 
@@ -78,21 +122,26 @@ func (w *Writer) Write(d engine.Decision) {
 // Start writes until ctx ends.
 func (w *Writer) Start(ctx context.Context) error { return w.verdicts.Start(ctx) }
 
-// failed returns an admission to the engine after the pause. The reason of a pending workload is
-// retried instead: there may be no other attempt that reports it, for example in a stopped queue.
-func (w *Writer) failed(d engine.Decision, err error, pause time.Duration) (again bool) {
+// failed returns an admission to the engine after the pause. It is retried if it may have been written, or may still be: until that is
+// known, the engine must not give its quota to another workload. The reason of a pending workload is retried as well: there may be
+// no other attempt that reports it, for example in a stopped queue.
+func (w *Writer) failed(o *order, err error, pause time.Duration) (again time.Duration) {
 	gone := apierrors.IsNotFound(err)
 	if !gone {
 		w.Log.Info("Writing a verdict failed, it is tried again",
-			"workload", d.Namespace+"/"+d.Name, "verdict", d.Attempt.Verdict, "error", err.Error())
+			"workload", o.Namespace+"/"+o.Name, "verdict", o.Attempt.Verdict, "error", err.Error())
 	}
-	if d.Grant == nil {
-		return !gone
+	switch {
+	case !gone && o.tried != "":
+		return min(pause, unansweredPause)
+	case !gone && o.Grant == nil:
+		return pause
+	case o.Grant != nil:
+		time.AfterFunc(pause, func() {
+			w.Engine.Post(state.AdmissionFailed{UID: o.UID, Version: o.Grant.Version})
+		})
 	}
-	time.AfterFunc(pause, func() {
-		w.Engine.Post(state.AdmissionFailed(d.UID))
-	})
-	return false
+	return 0
 }
 
 // errStale reports that the object has changed since the verdict.
@@ -100,32 +149,45 @@ type errStale string
 
 func (e errStale) Error() string { return string(e) }
 
-func (w *Writer) write(ctx context.Context, d engine.Decision) error {
+func (w *Writer) write(ctx context.Context, o *order) error {
 	if w.Took != nil {
 		defer func(start time.Time) { w.Took(w.Now().Sub(start)) }(w.Now())
 	}
-	key := types.NamespacedName{Namespace: d.Namespace, Name: d.Name}
-	return reconcile.OnNewest(ctx, w.Client, w.Reader, key, types.UID(d.UID), func(wl *kueue.Workload) error {
-		if d.SecondPass {
-			return w.secondPass(ctx, wl, d)
+	var cache client.Reader = w.Client
+	if o.tried != "" {
+		cache = w.Reader
+	}
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	return reconcile.OnNewest(ctx, cache, w.Reader, key, types.UID(o.UID), func(wl *kueue.Workload) error {
+		switch {
+		case o.SecondPass:
+			return w.secondPass(ctx, wl, o)
+		case o.Grant != nil:
+			return w.admit(ctx, wl, o)
 		}
-		if d.Grant != nil {
-			return w.admit(ctx, wl, d)
-		}
-		return w.wait(ctx, wl, d)
+		return w.wait(ctx, wl, o.Decision)
 	})
 }
 
-// admit writes the admission, if the workload still is what the engine admitted.
-func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if lifecycle.IsReserved(wl) || !lifecycle.MayQueue(wl, w.Requests.Gated) {
-		return errStale("it changed its state meanwhile")
+// admit writes the admission, if the workload still is what the engine admitted. A reservation that is there already is reported to the
+// engine: it is that of a write whose answer is lost, or of another client.
+func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error {
+	now, reserved := metav1.NewTime(w.Now()), lifecycle.IsReserved(wl)
+	switch {
+	case reserved && o.tried == "":
+		w.Engine.Post(state.AdmissionWritten(convert.Workload(wl, w.Requests)))
+		return nil
+	case reserved:
+		w.admitted(wl, o, now)
+		return nil
+	case !lifecycle.MayQueue(wl, w.Requests.Gated):
+		return o.stale("it changed its state meanwhile")
+	case wl.Generation != o.Grant.Generation:
+		return o.stale("its spec changed meanwhile")
+	case o.lost(wl):
+		return o.stale("an earlier write had no answer, and did not succeed")
 	}
-	if wl.Generation != d.Generation {
-		return errStale("its spec changed meanwhile")
-	}
-	now := metav1.NewTime(w.Now())
-	admission := convert.Admission(*d.Grant, w.Requests)
+	admission := convert.Admission(*o.Grant, w.Requests)
 	required, err := w.checks(ctx, admission)
 	if err != nil {
 		return err
@@ -143,22 +205,26 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, d engine.Decisio
 			}
 		}
 		changed := w.Machine.Reserve(next, admission, required, now)
-		if !d.Grant.Contested {
+		if !o.Grant.Contested {
 			w.Machine.AdmitVariant(next, now)
 		}
 		return changed
 	})
 	if err != nil || !wrote {
-		return err
+		return o.answered(wl, err)
 	}
-	def := convert.Workload(stored, w.Requests)
-	w.Engine.Post(state.AdmissionWritten(def))
-	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, d, now))
+	w.admitted(stored, o, now)
+	return nil
+}
+
+// admitted reports an admission as it is stored to the engine and, by events, to the user.
+func (w *Writer) admitted(stored *kueue.Workload, o *order, now metav1.Time) {
+	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
+	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, o.Decision, now))
 	if lifecycle.IsAdmitted(stored) {
 		e := lifecycle.AdmittedNow(stored, now)
 		w.Events.Normal(stored, e.Reason, e.Note)
 	}
-	return nil
 }
 
 // reservedNote names the queue, the whole seconds of waiting, and the other flavors that were tried. spec: 70 §5.2.

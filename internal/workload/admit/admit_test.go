@@ -85,9 +85,9 @@ func create(t *testing.T, c client.Client, name string) *kueue.Workload {
 
 func admission(w *kueue.Workload) engine.Decision {
 	return engine.Decision{
-		Workload:   engine.Workload{UID: string(w.UID), Namespace: w.Namespace, Name: w.Name},
-		Generation: w.Generation, Queue: "cq", Attempt: &trace.Attempt{Verdict: trace.Admitted, Queue: "cq"},
-		Grant: &state.Grant{Queue: "cq", PodSets: []state.PodSetGrant{{
+		Workload: engine.Workload{UID: string(w.UID), Namespace: w.Namespace, Name: w.Name},
+		Queue:    "cq", Attempt: &trace.Attempt{Verdict: trace.Admitted, Queue: "cq"},
+		Grant: &state.Grant{Queue: "cq", Generation: w.Generation, PodSets: []state.PodSetGrant{{
 			Name: "main", Count: 2, Held: []state.Held{{Flavor: "f", Resource: "cpu", Amount: 2000}},
 		}}},
 	}
@@ -112,7 +112,7 @@ func live(t *testing.T, c client.Client, w *kueue.Workload) *kueue.Workload {
 func TestAdmissionIsOneWrite(t *testing.T) {
 	c := connect(t)
 	w := create(t, c, "one-write")
-	if err := newWriter(c, c).write(t.Context(), admission(w)); err != nil {
+	if err := newWriter(c, c).write(t.Context(), &order{Decision: admission(w)}); err != nil {
 		t.Fatal(err)
 	}
 	got := live(t, c, w)
@@ -143,7 +143,7 @@ func TestReservationWithChecks(t *testing.T) {
 	writer.Nominated = func(_ *kueue.Workload, required []kueue.AdmissionCheckReference) []string {
 		return []string{"worker-for-" + string(required[0])}
 	}
-	if err := writer.write(t.Context(), d); err != nil {
+	if err := writer.write(t.Context(), &order{Decision: d}); err != nil {
 		t.Fatal(err)
 	}
 	got := live(t, c, w)
@@ -168,7 +168,7 @@ func TestAdmissionOnANewerObject(t *testing.T) {
 	if err := c.Update(t.Context(), changed); err != nil {
 		t.Fatal(err)
 	}
-	if err := newWriter(c, frozen(c, w)).write(t.Context(), admission(w)); err != nil {
+	if err := newWriter(c, frozen(c, w)).write(t.Context(), &order{Decision: admission(w)}); err != nil {
 		t.Fatal(err)
 	}
 	if got := live(t, c, w); got.Status.Admission == nil || got.Labels["new"] != "label" {
@@ -221,7 +221,7 @@ func TestAdmissionThatCameTooLate(t *testing.T) {
 			w := create(t, c, "late")
 			d, cache := admission(w), frozen(c, w.DeepCopy())
 			change(t, c, w)
-			if err := newWriter(c, cache).write(t.Context(), d); err == nil {
+			if err := newWriter(c, cache).write(t.Context(), &order{Decision: d}); err == nil {
 				t.Error("the admission was written without an error")
 			}
 			if got := live(t, c, w); got.Status.Admission != nil {
@@ -262,7 +262,7 @@ func TestWaiting(t *testing.T) {
 	version := live(t, c, w).ResourceVersion
 	for _, s := range steps {
 		later = later.Add(s.after)
-		if err := writer.write(t.Context(), s.d); err != nil {
+		if err := writer.write(t.Context(), &order{Decision: s.d}); err != nil {
 			t.Fatal(err)
 		}
 		got := live(t, c, w)
@@ -285,10 +285,10 @@ func TestNoWaitingOnAReservation(t *testing.T) {
 	c := connect(t)
 	w := create(t, c, "reserved")
 	writer := newWriter(c, c)
-	if err := writer.write(t.Context(), admission(w)); err != nil {
+	if err := writer.write(t.Context(), &order{Decision: admission(w)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := writer.write(t.Context(), waiting(w, trace.WaitingForQuota, "late news")); err != nil {
+	if err := writer.write(t.Context(), &order{Decision: waiting(w, trace.WaitingForQuota, "late news")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := live(t, c, w); got.Status.Admission == nil {

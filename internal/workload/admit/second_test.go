@@ -36,7 +36,7 @@ func TestReplacement(t *testing.T) {
 			writer := newWriter(c, c)
 			first := admission(w)
 			first.Grant.PodSets[0].Placement = on("n1")
-			if err := writer.write(t.Context(), first); err != nil {
+			if err := writer.write(t.Context(), &order{Decision: first}); err != nil {
 				t.Fatal(err)
 			}
 			w = live(t, c, w)
@@ -51,7 +51,7 @@ func TestReplacement(t *testing.T) {
 			if tc.evicts {
 				d.Grant, d.NodesFailed = nil, true
 			}
-			if err := writer.write(t.Context(), d); (err != nil) != tc.late {
+			if err := writer.write(t.Context(), &order{Decision: d}); (err != nil) != tc.late {
 				t.Errorf("error %v", err)
 			}
 			now := live(t, c, w)

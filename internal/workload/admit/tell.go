@@ -189,7 +189,7 @@ func (t *Teller) published(model *state.Model, wl *kueue.Workload) *trace.Attemp
 
 func (t *Teller) offer(attempt *trace.Attempt) {
 	namespace, name, _ := strings.Cut(attempt.Workload, "/")
-	t.Writer.verdicts.Offer(types.UID(attempt.UID), engine.Decision{
+	t.Writer.verdicts.Offer(types.UID(attempt.UID), &order{Decision: engine.Decision{
 		Workload: engine.Workload{UID: attempt.UID, Namespace: namespace, Name: name}, Queue: attempt.Queue, Attempt: attempt, PassedOver: true,
-	})
+	}})
 }

@@ -77,16 +77,16 @@ func (p *Preemptor) Start(ctx context.Context) error { return p.orders.Start(ctx
 var errNotWritten = errors.New("its admission is still being written")
 
 // failed returns the victim to the engine, which decides anew.
-func (p *Preemptor) failed(o order, err error, pause time.Duration) (again bool) {
+func (p *Preemptor) failed(o order, err error, pause time.Duration) (again time.Duration) {
 	if apierrors.IsNotFound(err) {
-		return false // gone, and its quota with it
+		return 0 // gone, and its quota with it
 	}
 	p.Log.Info("Preempting failed, the preemptor is requeued",
 		"victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
 	time.AfterFunc(pause, func() {
 		p.Engine.Post(state.EvictionFailed(o.victim.UID))
 	})
-	return false
+	return 0
 }
 
 func (p *Preemptor) preempt(ctx context.Context, o order) error {

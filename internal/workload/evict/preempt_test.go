@@ -307,14 +307,14 @@ func TestFailedPreemption(t *testing.T) {
 	}
 	p := &Preemptor{Engine: e, Log: logr.Discard()}
 	o := order{d.Evict[0], &preemption{Decision: d}}
-	if p.failed(o, apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), "victim"), 0) {
+	if p.failed(o, apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), "victim"), time.Second) > 0 {
 		t.Error("a victim that is gone is told again")
 	}
 	settle()
 	if _, n := got.last("urgent"); n != before {
 		t.Errorf("%d decisions after the victim was found to be gone, %d before", n, before)
 	}
-	if p.failed(o, errNotWritten, 0) {
+	if p.failed(o, errNotWritten, time.Millisecond) > 0 {
 		t.Error("an order that failed is repeated as it is")
 	}
 	wait.Until(t, "the victim is named again", func() error {

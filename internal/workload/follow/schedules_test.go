@@ -64,8 +64,8 @@ func TestSchedulesOfVariants(t *testing.T) {
 	}
 }
 
-// TestScheduleOfAnOutdatedAdmission deactivates a variant and activates it again before its admission is written. Meanwhile the engine grants the
-// quota to a variant of the other job, so the first admission must not be written any more.
+// TestScheduleOfAnOutdatedAdmission deactivates a variant and activates it again before its admission is written. The engine, which knows of
+// both, keeps the quota until the writer reports that it did not write; then it decides about the new spec.
 func TestScheduleOfAnOutdatedAdmission(t *testing.T) {
 	s := newVariantSchedule(t, 1, kueue.TryPreferredFlavors)
 	ofA := map[string]string{}
@@ -91,13 +91,24 @@ func TestScheduleOfAnOutdatedAdmission(t *testing.T) {
 		s.setActive(first.Name, active)
 		s.feed(first.Name)
 		s.decide()
+		if len(s.grants) > 1 {
+			s.fail("%s gets the quota of %s, whose admission is being written", second.Name, first.Name)
+		}
 	}
 	for len(s.grants) > 0 {
 		s.writeGrant(smallest(s.grants))
 		s.check()
 	}
-	if lifecycle.IsReserved(s.live[first.Name]) || !lifecycle.IsReserved(s.live[second.Name]) {
-		s.fail("%s does not hold the quota that %s lost", second.Name, first.Name)
+	if lifecycle.IsReserved(s.live[first.Name]) {
+		s.fail("an admission was written for another spec than was decided about")
+	}
+	s.decide()
+	for len(s.grants) > 0 {
+		s.writeGrant(smallest(s.grants))
+		s.check()
+	}
+	if !lifecycle.IsReserved(s.live[first.Name]) || lifecycle.IsReserved(s.live[second.Name]) {
+		s.fail("%s does not hold the quota", first.Name)
 	}
 }
 
@@ -125,16 +136,16 @@ type variantSchedule struct {
 
 	engine *state.State
 	fed    map[string]*kueue.Workload // what the engine knows
-	grants map[types.UID]admission    // not written yet
+	grants map[types.UID]grant        // not written yet
 	evicts map[types.UID]string       // the reasons of evictions that are not written
 
 	pods map[string]kueue.ResourceFlavorReference // on which the pods of a job run
 }
 
-// admission is a grant of the engine, and the generation of the Workload that it decided about.
-type admission struct {
-	grant      state.Grant
-	generation int64
+// grant is an admission, and the version of the Workload on which it was written without an answer, "" for none.
+type grant struct {
+	state.Grant
+	tried string
 }
 
 func newVariantSchedule(t *testing.T, seed uint64, mode kueue.ConcurrentAdmissionMode) *variantSchedule {
@@ -169,7 +180,7 @@ func newVariantSchedule(t *testing.T, seed uint64, mode kueue.ConcurrentAdmissio
 func (s *variantSchedule) restart() {
 	s.left = -1
 	s.shown, s.fed = maps.Clone(s.live), map[string]*kueue.Workload{}
-	s.grants, s.evicts = map[types.UID]admission{}, map[types.UID]string{}
+	s.grants, s.evicts = map[types.UID]grant{}, map[types.UID]string{}
 	cached := &cachedClient{s: s}
 	s.divider = &Divider{
 		Client: cached, Reader: liveReader{s: s}, Status: reconcile.NewWorkloadStatus(cached),
@@ -265,7 +276,7 @@ func (s *variantSchedule) decide() {
 	for _, d := range s.engine.Step(workload.Instant(s.now.UnixNano()), 1000).Decisions {
 		uid := types.UID(d.Workload.UID)
 		if d.Admitted != nil {
-			s.grants[uid] = admission{s.engine.Grant(&d), s.engine.Generation(d.Workload.UID)}
+			s.grants[uid] = grant{Grant: s.engine.Grant(&d)}
 		}
 		for _, v := range d.Evict {
 			s.evicts[types.UID(v.Workload.UID)] = v.Reason
@@ -283,28 +294,43 @@ func (s *variantSchedule) of(uid types.UID) string {
 	return ""
 }
 
-// writeGrant writes an admission, as package admit does. It fails if the spec has changed since the decision: the engine may have granted the
-// quota to another Workload by then.
+// writeGrant writes an admission, as package admit does: it fails if the spec has changed since the decision. If the answer is lost it is
+// written again, while the Workload has the same version, until it is known what came of it.
 func (s *variantSchedule) writeGrant(uid types.UID) {
 	decided, name := s.grants[uid], s.of(uid)
 	delete(s.grants, uid)
-	written := name != "" && s.change(name, func(w *kueue.Workload) bool {
-		if lifecycle.IsReserved(w) || !lifecycle.MayQueue(w, false) || decided.generation != w.Generation {
-			return false
-		}
-		var checks []kueue.AdmissionCheckReference
-		if s.r.IntN(2) == 0 {
-			checks = append(checks, "check")
-		}
-		changed := s.machine.Reserve(w, convert.Admission(decided.grant, requests), checks, metav1.NewTime(s.now))
-		if !decided.grant.Contested {
-			s.machine.AdmitVariant(w, metav1.NewTime(s.now))
-		}
-		return changed
-	})
-	if !written {
-		s.engine.Apply(state.AdmissionFailed(string(uid)))
+	failed := state.AdmissionFailed{UID: string(uid), Version: decided.Version}
+	w := s.live[name]
+	switch {
+	case w == nil:
+		s.engine.Apply(failed)
 		return
+	case lifecycle.IsReserved(w):
+	case !lifecycle.MayQueue(w, false), decided.Generation != w.Generation, decided.tried != "" && decided.tried != w.ResourceVersion:
+		s.engine.Apply(failed)
+		return
+	default:
+		if lost := s.r.IntN(8); lost < 2 {
+			decided.tried = w.ResourceVersion
+			s.grants[uid] = decided
+			if lost == 0 {
+				return
+			}
+		}
+		s.change(name, func(w *kueue.Workload) bool {
+			var checks []kueue.AdmissionCheckReference
+			if s.r.IntN(2) == 0 {
+				checks = append(checks, "check")
+			}
+			changed := s.machine.Reserve(w, convert.Admission(decided.Grant, requests), checks, metav1.NewTime(s.now))
+			if !decided.Contested {
+				s.machine.AdmitVariant(w, metav1.NewTime(s.now))
+			}
+			return changed
+		})
+		if decided.tried != "" {
+			return
+		}
 	}
 	s.engine.Apply(state.AdmissionWritten(convert.Workload(s.live[name], requests)))
 }
