@@ -367,31 +367,35 @@ func (c *round) reserve(e *entry) {
 	if !e.q.Strict {
 		c.passing = true
 	}
+	c.keep(e.q, e.got.Level, e.got.Usage, e.replaces)
+}
+
+// keep books what a waiting head of a queue, which borrows up to a level, keeps from later heads of this cycle.
+func (c *round) keep(q *Queue, level int, held ledger.Usage, replaces *workload.Workload) {
 	var usage resource.Vector
-	for _, u := range e.got.Usage.Quota {
-		if e.replaces != nil && e.replaces.Reserved {
-			u.Amount = u.Amount.Sub(e.replaces.Usage.Quota.Of(u.FR))
+	for _, u := range held.Quota {
+		if replaces != nil && replaces.Reserved {
+			u.Amount = u.Amount.Sub(replaces.Usage.Quota.Of(u.FR))
 		}
-		if amount := c.reservable(e, u); amount > 0 {
+		if amount := c.reservable(q, level, u); amount > 0 {
 			usage = usage.Plus(u.FR, amount)
 		}
 	}
-	held := e.got.Usage
-	if e.replaces != nil && e.replaces.Reserved {
-		held = held.Beyond(e.replaces.Usage)
+	if replaces != nil && replaces.Reserved {
+		held = held.Beyond(replaces.Usage)
 	}
-	c.book(e.q, held.WithQuota(usage), nil)
+	c.book(q, held.WithQuota(usage), nil)
 	c.booked[len(c.booked)-1].waits = true
 }
 
 // reservable is how much of u a waiting head may keep: its own quota or, if it borrows, all
 // up to the borrowing limit.
-func (c *round) reservable(e *entry, u resource.Entry) resource.Amount {
-	f, n := c.w.Quota, e.q.Node
+func (c *round) reservable(q *Queue, level int, u resource.Entry) resource.Amount {
+	f, n := c.w.Quota, q.Node
 	own := f.Nominal(n, u.FR).Sub(f.Usage(n, u.FR))
 	limit := f.BorrowLimit(n, u.FR)
 	switch {
-	case e.got.Level == 0:
+	case level == 0:
 		return min(u.Amount, own)
 	case limit == quota.NoLimit:
 		return u.Amount

@@ -364,8 +364,8 @@ func (e *entry) shortage() trace.Reason {
 
 // searchContinues reports whether a refused head has flavors left to try: then it stays
 // active and is evaluated again at once. Its head reservation stays as it was until it has
-// tried all: else two heads that try their flavors in turn would cause evaluations of each
-// other for ever. spec: 10 §4.4, §4.6.5.
+// tried all, and keeps quota from later heads meanwhile: else two heads would cause evaluations
+// of each other for ever. spec: 10 §4.4, §4.6.5.
 func (c *round) searchContinues(e *entry) bool {
 	rounds := int32(1)
 	if c.w.mayResume(e) {
@@ -379,6 +379,9 @@ func (c *round) searchContinues(e *entry) bool {
 	e.wl.Scan.Rounds = rounds
 	e.q.evaluated, e.keepsStart = nil, true
 	c.w.setHeld(e.q, e.q.nomination, e.hadHeadReservation)
+	if had := e.hadHeadReservation; had != nil && had.wl == e.wl {
+		c.keep(e.q, had.level, had.usage, had.replaces)
+	}
 	return true
 }
 
