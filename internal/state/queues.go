@@ -344,9 +344,7 @@ func (e DeleteQueue) apply(s *State) {
 		r := s.records[w.UID]
 		s.touch(r)
 		r.in = nil
-		if r.def.Reserved {
-			s.addOrphan(r)
-		}
+		s.addOrphans(r, name)
 	}
 	delete(s.queues, name)
 	s.countBackfilling(have.q.Backfill != cycle.NoBackfill, false)

@@ -305,6 +305,15 @@ func (s *State) addOrphan(r *record) {
 	s.orphans[r.def.Queue][r.uid()] = r
 }
 
+// addOrphans is addOrphan for a record that may have a reservation in a queue, which is being deleted, and for the slices that it has replaced
+// there: they are charged nowhere.
+func (s *State) addOrphans(r *record, queue string) {
+	for r != nil && r.def.Reserved && r.def.Queue == queue && s.orphans[queue][r.uid()] == nil {
+		s.addOrphan(r)
+		r = s.replacedSlice(r)
+	}
+}
+
 // adoptOrphans counts the existing reservations of a new queue.
 func (s *State) adoptOrphans(queue string) {
 	orphans := s.orphans[queue]

@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/berth-project/berth/internal/core/flavor"
@@ -89,4 +90,28 @@ func TestQuotaUntilTheReport(t *testing.T) {
 	s.Apply(SetWorkload(w))
 	s.Apply(AdmissionFailed{"w", 1})
 	expect(4, "v")
+}
+
+// TestReplacedSliceOfADeletedQueue: a queue is deleted after a slice has replaced another one in it. The first one holds its quota again once the
+// second has ended, also if the queue comes back only then. Their LocalQueue leads to another queue by now.
+func TestReplacedSliceOfADeletedQueue(t *testing.T) {
+	s, w := writtenWorld()
+	cq := s.queues["cq"].def
+	s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "other"}))
+	hold := func(w Workload, version uint64) {
+		w.Version, w.Reserved, w.Admitted, w.Queue = version, true, true, "cq"
+		w.Held = []Held{{Flavor: "f", Resource: "cpu", Amount: 1}}
+		s.Apply(SetWorkload(w))
+	}
+	second := w
+	second.UID, second.Name, second.Replaces = "v", "v", "w"
+	hold(w, 2)
+	hold(second, 2)
+	s.Apply(DeleteQueue("cq"))
+	second.Version, second.Queueable = 3, false // it has finished
+	s.Apply(SetWorkload(second))
+	s.Apply(SetQueue(cq))
+	if dump := s.Dump(); !strings.Contains(dump, "holds ns/w: f/cpu=") {
+		t.Errorf("the first slice holds nothing:\n%s", dump)
+	}
 }

@@ -367,11 +367,11 @@ func (c *round) reserve(e *entry) {
 	if !e.q.Strict {
 		c.passing = true
 	}
-	c.keep(e.q, e.got.Level, e.got.Usage, e.replaces)
+	c.keepQuota(e.q, e.got.Level, e.got.Usage, e.replaces)
 }
 
-// keep books what a waiting head of a queue, which borrows up to a level, keeps from later heads of this cycle.
-func (c *round) keep(q *Queue, level int, held ledger.Usage, replaces *workload.Workload) {
+// keepQuota books what a waiting head of a queue, which borrows up to a level, keeps from later heads of this cycle.
+func (c *round) keepQuota(q *Queue, level int, held ledger.Usage, replaces *workload.Workload) {
 	var usage resource.Vector
 	for _, u := range held.Quota {
 		if replaces != nil && replaces.Reserved {

@@ -380,7 +380,7 @@ func (c *round) searchContinues(e *entry) bool {
 	e.q.evaluated, e.keepsStart = nil, true
 	c.w.setHeld(e.q, e.q.nomination, e.hadHeadReservation)
 	if had := e.hadHeadReservation; had != nil && had.wl == e.wl {
-		c.keep(e.q, had.level, had.usage, had.replaces)
+		c.keepQuota(e.q, had.level, had.usage, had.replaces)
 	}
 	return true
 }
