@@ -184,6 +184,16 @@ func (c *round) unbook(b booking) {
 	}
 }
 
+// endBookings has the ledger as after the cycle, within a speculation: with the victims, and without the bookings.
+func (c *round) endBookings() {
+	for _, b := range c.booked {
+		c.w.Ledger.Release(b.q.Node, b.usage)
+	}
+	for _, v := range c.victims {
+		c.w.Ledger.Charge(v.Node, v.Workload.Usage)
+	}
+}
+
 // undo removes nominations and reservations from the forest.
 func (c *round) undo() {
 	for _, b := range c.booked {

@@ -168,11 +168,14 @@ func (w *World) setStart(q *Queue, s *start) {
 	}
 }
 
-// wakeHeldBack evaluates the classes of a queue again that wait for a start.
+// wakeHeldBack evaluates the classes of a queue again that wait for a start. Their conditions are about what is free after the cycle at work.
 func (w *World) wakeHeldBack(q *Queue) {
 	if q.Pending.Inadmissible() == 0 {
 		return
 	}
+	mark := w.Ledger.Mark()
+	defer w.Ledger.Rollback(mark)
+	w.round.endBookings()
 	for i := range q.Groups {
 		for j := range q.Groups[i].Offers {
 			for _, fr := range q.Groups[i].Offers[j].FRs {

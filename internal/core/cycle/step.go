@@ -585,14 +585,8 @@ func (c *round) fitsForReal(e *entry, usage ledger.Usage) bool {
 	if len(c.victims) == 0 {
 		return true
 	}
-	l := c.w.Ledger
-	mark := l.Mark()
-	defer l.Rollback(mark)
-	for _, b := range c.booked {
-		l.Release(b.q.Node, b.usage)
-	}
-	for _, v := range c.victims {
-		l.Charge(v.Node, v.Workload.Usage)
-	}
+	mark := c.w.Ledger.Mark()
+	defer c.w.Ledger.Rollback(mark)
+	c.endBookings()
 	return c.fits(e.q, usage, e.replaces)
 }
