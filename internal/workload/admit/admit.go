@@ -5,9 +5,7 @@ package admit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -37,9 +35,6 @@ const (
 	// sameReason is the age of a condition before a new message with the same reason is written:
 	// the missing amounts change with every admission, and are no news.
 	sameReason = 10 * time.Second
-	// unansweredPause is the longest pause after a write without an answer. It is short because the decision gets older, and quota may be
-	// edited.
-	unansweredPause = time.Second
 )
 
 // Writer is an engine.Writer. Add it to the manager as a runnable as well.
@@ -67,40 +62,13 @@ type Writer struct {
 // order is a decision to write.
 type order struct {
 	engine.Decision
-	// tried is the version of the Workload on which the admission was written without a clear answer, "" for none. Such a write can have
-	// succeeded, and can still succeed while the Workload has this version, unless it has ended.
-	tried string
-	ended bool
-}
-
-// answered notes the outcome of a write on a version of the Workload, which is the tried one if there is one.
-func (o *order) answered(on *kueue.Workload, err error) error {
-	var status apierrors.APIStatus // no error itself, so AsType does not find it
-	code := int32(0)
-	if errors.As(err, &status) {
-		code = status.Status().Code
-	}
-	refused := code/100 == 4 // nothing was written
-	switch {
-	case err == nil, apierrors.IsConflict(err):
-	case o.tried != "":
-		o.ended = o.ended || refused
-	case !refused:
-		o.tried, o.ended = on.ResourceVersion, code == http.StatusInternalServerError && apierrors.IsInternalError(err)
-	}
-	return err
+	unanswered reconcile.Unanswered
 }
 
 // stale is the error for an order that a Workload, as it is now, does not match: the order was not carried out, and will not be.
 func (o *order) stale(why string) error {
-	o.tried, o.ended = "", false
+	o.unanswered = reconcile.Unanswered{}
 	return errStale(why)
-}
-
-// lost reports whether there was a write without an answer, which has not succeeded, and will not, if a Workload without the admission is
-// the newest.
-func (o *order) lost(wl *kueue.Workload) bool {
-	return o.tried != "" && (o.ended || wl.ResourceVersion != o.tried)
 }
 
 // Init prepares the writer for verdicts, which may come before Start.
@@ -132,8 +100,8 @@ func (w *Writer) failed(o *order, err error, pause time.Duration) (again time.Du
 			"workload", o.Namespace+"/"+o.Name, "verdict", o.Attempt.Verdict, "error", err.Error())
 	}
 	switch {
-	case !gone && o.tried != "":
-		return min(pause, unansweredPause)
+	case !gone && o.unanswered.Exists():
+		return min(pause, reconcile.UnansweredPause)
 	case !gone && o.Grant == nil:
 		return pause
 	case o.Grant != nil:
@@ -154,7 +122,7 @@ func (w *Writer) write(ctx context.Context, o *order) error {
 		defer func(start time.Time) { w.Took(w.Now().Sub(start)) }(w.Now())
 	}
 	var cache client.Reader = w.Client
-	if o.tried != "" {
+	if o.unanswered.Exists() {
 		cache = w.Reader
 	}
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
@@ -174,7 +142,7 @@ func (w *Writer) write(ctx context.Context, o *order) error {
 func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error {
 	now, reserved := metav1.NewTime(w.Now()), lifecycle.IsReserved(wl)
 	switch {
-	case reserved && o.tried == "":
+	case reserved && !o.unanswered.Exists():
 		w.Engine.Post(state.AdmissionWritten(convert.Workload(wl, w.Requests)))
 		return nil
 	case reserved:
@@ -184,7 +152,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error 
 		return o.stale("it changed its state meanwhile")
 	case wl.Generation != o.Grant.Generation:
 		return o.stale("its spec changed meanwhile")
-	case o.lost(wl):
+	case o.unanswered.Failed(wl):
 		return o.stale("an earlier write had no answer, and did not succeed")
 	}
 	admission := convert.Admission(*o.Grant, w.Requests)
@@ -211,7 +179,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error 
 		return changed
 	})
 	if err != nil || !wrote {
-		return o.answered(wl, err)
+		return o.unanswered.Note(wl, err)
 	}
 	w.admitted(stored, o, now)
 	return nil

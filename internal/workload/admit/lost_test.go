@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -73,7 +74,7 @@ func TestLostAnswer(t *testing.T) {
 			writer, o := newWriter(api, frozen(api, w.DeepCopy())), &order{Decision: admission(w)} // the cache lags behind until the end
 			if err := writer.write(t.Context(), o); err == nil {
 				t.Fatal("the first write had no error")
-			} else if again := writer.failed(o, err, time.Hour); (again > 0) != tc.kept || again > unansweredPause {
+			} else if again := writer.failed(o, err, time.Hour); (again > 0) != tc.kept || again > reconcile.UnansweredPause {
 				t.Fatalf("it is tried again after %s, want %v", again, tc.kept)
 			}
 			if got := live(t, c, w); lifecycle.IsReserved(got) != tc.written {

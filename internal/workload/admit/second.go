@@ -35,14 +35,14 @@ func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, o *order) e
 	lost := false
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		changed := w.Machine.Placed(next, admission, now)
-		lost = changed && o.lost(wl)
+		lost = changed && o.unanswered.Failed(wl)
 		return changed && !lost
 	})
 	if lost {
 		return o.stale("an earlier write had no answer, and did not succeed")
 	}
 	if err != nil {
-		return o.answered(wl, err)
+		return o.unanswered.Note(wl, err)
 	}
 	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
 	if wrote && !was && lifecycle.IsAdmitted(stored) {

@@ -43,12 +43,13 @@ type Preemptor struct {
 	// preemptor, the ClusterQueue of the victim and the reason.
 	Preempted func(by, of, reason string)
 
-	orders *reconcile.Latest[order]
+	orders *reconcile.Latest[*order]
 }
 
 type order struct {
-	victim engine.Victim
-	by     *preemption
+	victim     engine.Victim
+	by         *preemption
+	unanswered reconcile.Unanswered
 }
 
 // preemption is a decision with victims, and its preemptor as of the eviction of the first one: events
@@ -66,20 +67,27 @@ func (p *Preemptor) Init() { p.orders = reconcile.NewLatest(workers, p.preempt, 
 func (p *Preemptor) Write(d engine.Decision) {
 	by := &preemption{Decision: d}
 	for _, v := range d.Evict {
-		p.orders.Put(types.UID(v.UID), order{v, by})
+		p.orders.Put(types.UID(v.UID), &order{victim: v, by: by})
 	}
 }
 
 // Start evicts victims until ctx ends.
 func (p *Preemptor) Start(ctx context.Context) error { return p.orders.Start(ctx) }
 
-// errNotWritten reports a victim whose own admission is not written yet.
-var errNotWritten = errors.New("its admission is still being written")
+// errNotWritten reports a victim whose own admission is not written yet, and errLost one that was not evicted by a write without an answer.
+var (
+	errNotWritten = errors.New("its admission is still being written")
+	errLost       = errors.New("an earlier write had no answer, and did not succeed")
+)
 
-// failed returns the victim to the engine, which decides anew.
-func (p *Preemptor) failed(o order, err error, pause time.Duration) (again time.Duration) {
-	if apierrors.IsNotFound(err) {
+// failed returns the victim to the engine, which decides anew. The write is retried while it may have succeeded, or may still: else the engine would
+// choose another victim as well.
+func (p *Preemptor) failed(o *order, err error, pause time.Duration) (again time.Duration) {
+	switch {
+	case apierrors.IsNotFound(err):
 		return 0 // gone, and its quota with it
+	case o.unanswered.Exists():
+		return min(pause, reconcile.UnansweredPause)
 	}
 	p.Log.Info("Preempting failed, the preemptor is requeued",
 		"victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
@@ -89,52 +97,65 @@ func (p *Preemptor) failed(o order, err error, pause time.Duration) (again time.
 	return 0
 }
 
-func (p *Preemptor) preempt(ctx context.Context, o order) error {
+func (p *Preemptor) preempt(ctx context.Context, o *order) error {
+	var cache client.Reader = p.Client
+	if o.unanswered.Exists() {
+		cache = p.Reader
+	}
 	key := types.NamespacedName{Namespace: o.victim.Namespace, Name: o.victim.Name}
-	return reconcile.OnNewest(ctx, p.Client, p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
-		if lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl) {
-			p.post(wl) // already evicted or finished
+	err := reconcile.OnNewest(ctx, cache, p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
+		switch {
+		case lifecycle.IsEvicted(wl) && o.unanswered.Exists():
+			p.evicted(ctx, o, wl)
 			return nil
-		}
-		if !lifecycle.IsReserved(wl) {
+		case lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl):
+			p.post(wl)
+			return nil
+		case o.unanswered.Failed(wl):
+			return errLost
+		case !lifecycle.IsReserved(wl):
 			return errNotWritten // the engine names the victim again if it still has to be evicted
 		}
-		if o.victim.Reason == preempt.Migration {
-			return p.migrate(ctx, wl, o)
-		}
-		by := p.preemptor(ctx, o)
-		message, now := message(o, by), metav1.NewTime(p.Now())
-		stored, wrote, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
-			return p.Machine.Preempt(next, o.victim.Reason, message, now)
+		now := metav1.NewTime(p.Now())
+		stored, _, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
+			if o.victim.Reason == preempt.Migration {
+				return p.Machine.Evict(next, kueue.ReasonFlavorMigration, "", migrationNote(o), now)
+			}
+			return p.Machine.Preempt(next, o.victim.Reason, message(o, p.preemptor(ctx, o)), now)
 		})
 		if err != nil {
-			return err
+			return o.unanswered.Note(wl, err)
 		}
-		if wrote && p.Preempted != nil {
-			p.Preempted(o.by.Queue, string(wl.Status.Admission.ClusterQueue), o.victim.Reason)
-		}
-		p.post(stored)
-		p.Events.Normal(stored, kueue.ReasonPreempted, message+p.ranks(by, stored))
-		p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message)
-		if by != nil {
-			p.Events.Normal(by, "PreemptedWorkload", preemptedNote(o))
-		}
+		p.evicted(ctx, o, stored)
 		return nil
 	})
+	if errors.Is(err, errLost) || errors.Is(err, errNotWritten) {
+		o.unanswered = reconcile.Unanswered{}
+	}
+	return err
 }
 
-// migrate evicts the variant that a job runs on, for a preferred one that fits. spec: 20 §4.13.
-func (p *Preemptor) migrate(ctx context.Context, wl *kueue.Workload, o order) error {
-	note := "Variant " + o.by.Name + " fits, with a flavor that is preferred to that of this one"
-	stored, _, err := p.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
-		return p.Machine.Evict(next, kueue.ReasonFlavorMigration, "", note, metav1.NewTime(p.Now()))
-	})
-	if err != nil {
-		return err
-	}
+// evicted reports an eviction as it is stored to the engine and, by events and metrics, to the users.
+func (p *Preemptor) evicted(ctx context.Context, o *order, stored *kueue.Workload) {
 	p.post(stored)
-	p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonFlavorMigration, note)
-	return nil
+	if o.victim.Reason == preempt.Migration {
+		p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonFlavorMigration, migrationNote(o))
+		return
+	}
+	if a := stored.Status.Admission; a != nil && p.Preempted != nil {
+		p.Preempted(o.by.Queue, string(a.ClusterQueue), o.victim.Reason)
+	}
+	by := p.preemptor(ctx, o)
+	p.Events.Normal(stored, kueue.ReasonPreempted, message(o, by)+p.ranks(by, stored))
+	p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message(o, by))
+	if by != nil {
+		p.Events.Normal(by, "PreemptedWorkload", preemptedNote(o))
+	}
+}
+
+// migrationNote is the message about a variant that is evicted for a preferred one that fits. spec: 20 §4.13.
+func migrationNote(o *order) string {
+	return "Variant " + o.by.Name + " fits, with a flavor that is preferred to that of this one"
 }
 
 // ranks returns the effective priorities of both, with base and boost; "" without a preemptor. spec: 10 §5.2.
@@ -154,7 +175,7 @@ func (p *Preemptor) post(wl *kueue.Workload) {
 	p.Engine.Post(state.Written(def))
 }
 
-func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
+func (p *Preemptor) preemptor(ctx context.Context, o *order) *kueue.Workload {
 	o.by.once.Do(func() {
 		by := &kueue.Workload{}
 		err := p.Client.Get(ctx, types.NamespacedName{Namespace: o.by.Namespace, Name: o.by.Name}, by)
@@ -168,7 +189,7 @@ func (p *Preemptor) preemptor(ctx context.Context, o order) *kueue.Workload {
 // preemptedNote names one victim and the others of the preemption: the events about them fold into one, of which
 // clients see the first note. Victims of other namespaces are counted, and a single one is named by its UID:
 // readers of the preemptor's events may have no access there.
-func preemptedNote(o order) string {
+func preemptedNote(o *order) string {
 	victim := fmt.Sprintf("%s/%s (UID: %s)", o.victim.Namespace, o.victim.Name, o.victim.UID)
 	if o.victim.Namespace != o.by.Namespace {
 		victim = fmt.Sprintf("of another namespace (UID: %s)", o.victim.UID)
@@ -196,7 +217,7 @@ func preemptedNote(o order) string {
 }
 
 // message returns the text whose beginning tools match. spec: 10 §4.7.6.
-func message(o order, by *kueue.Workload) string {
+func message(o *order, by *kueue.Workload) string {
 	job := "UNKNOWN"
 	if by != nil && by.Labels[kueue.JobUIDLabel] != "" {
 		job = by.Labels[kueue.JobUIDLabel]

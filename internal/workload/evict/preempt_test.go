@@ -3,6 +3,7 @@ package evict
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -59,12 +61,18 @@ func newWorld(t *testing.T) *world {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "evict-"}}
 	w.must(c.Create(t.Context(), ns))
 	w.victim, w.by = w.create(ns.Name, "victim"), w.create(ns.Name, "preemptor")
+	w.reserve()
+	return w
+}
+
+// reserve gives the victim quota.
+func (w *world) reserve() {
+	w.t.Helper()
 	w.change(func(x *kueue.Workload) bool {
 		return lifecycle.Machine{}.Reserve(x, &kueue.Admission{
 			ClusterQueue: "of", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}},
 		}, nil, metav1.Now())
 	})
-	return w
 }
 
 func (w *world) must(err error) {
@@ -101,11 +109,11 @@ func (w *world) live() *kueue.Workload {
 	return out
 }
 
-func (w *world) order() order {
+func (w *world) order() *order {
 	name := func(wl *kueue.Workload) engine.Workload {
 		return engine.Workload{UID: string(wl.UID), Namespace: wl.Namespace, Name: wl.Name}
 	}
-	return order{
+	return &order{
 		victim: engine.Victim{Workload: name(w.victim), Path: "/root/of", Reason: preempt.InCohortReclamation},
 		by:     &preemption{Decision: engine.Decision{Workload: name(w.by), Queue: "by", Path: "/root/by"}},
 	}
@@ -196,6 +204,56 @@ func TestVictimEvictedAlready(t *testing.T) {
 			}
 			if e := w.events(); len(e) > 0 || len(w.told) > 0 {
 				t.Errorf("events %q, told %q", e, w.told)
+			}
+		})
+	}
+}
+
+// TestEvictionWithoutAnswer: until it is known what came of an eviction, no other victim is named. It is reported once, and a victim that
+// has got quota anew is not evicted again.
+func TestEvictionWithoutAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		written, again bool // the first write was carried out; the victim got quota anew afterwards
+		err            error
+	}{
+		"written":                     {written: true},
+		"written, and admitted again": {written: true, again: true, err: errLost},
+		"not written":                 {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			answers := []error{io.EOF, nil}
+			w.p.Status = reconcile.NewWorkloadStatus(interceptor.NewClient(w.c, interceptor.Funcs{SubResourceApply: func(
+				ctx context.Context, to client.Client, sub string, of runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
+			) error {
+				answer := answers[0]
+				if answers = answers[1:]; answer == nil || tc.written {
+					if err := to.SubResource(sub).Apply(ctx, of, opts...); err != nil {
+						return err
+					}
+				}
+				return answer
+			}}))
+			o := w.order()
+			err := w.p.preempt(t.Context(), o)
+			if pause := w.p.failed(o, err, time.Hour); err == nil || pause != reconcile.UnansweredPause || len(w.events())+len(w.told) > 0 {
+				t.Fatalf("error %v, retried after %s, told %q", err, pause, w.told)
+			}
+			if tc.again {
+				w.change(func(x *kueue.Workload) bool {
+					return lifecycle.Machine{}.Release(x, true, metav1.Now())
+				})
+				w.reserve()
+			}
+			err = w.p.preempt(t.Context(), o)
+			if !errors.Is(err, tc.err) {
+				t.Errorf("error %v, want %v", err, tc.err)
+			}
+			if evicted := lifecycle.IsEvicted(w.live()); evicted == tc.again || len(w.told) > 1 || evicted != (len(w.told) == 1) {
+				t.Errorf("evicted: %v, told %q", evicted, w.told)
+			}
+			if err != nil && w.p.failed(o, err, time.Millisecond) > 0 {
+				t.Error("it is tried once more")
 			}
 		})
 	}
@@ -306,7 +364,7 @@ func TestFailedPreemption(t *testing.T) {
 		t.Fatalf("decided %+v", d)
 	}
 	p := &Preemptor{Engine: e, Log: logr.Discard()}
-	o := order{d.Evict[0], &preemption{Decision: d}}
+	o := &order{victim: d.Evict[0], by: &preemption{Decision: d}}
 	if p.failed(o, apierrors.NewNotFound(kueue.GroupVersion.WithResource("workloads").GroupResource(), "victim"), time.Second) > 0 {
 		t.Error("a victim that is gone is told again")
 	}
@@ -367,12 +425,12 @@ func TestPreemptedNote(t *testing.T) {
 			begins + "; other victims of this preemption: ns/c, 2 of other namespaces",
 		},
 	} {
-		o := order{victim("a"), &preemption{Decision: engine.Decision{Workload: engine.Workload{Namespace: "ns", Name: "by"}, Path: "/root/by", Evict: tc.all}}}
+		o := &order{victim: victim("a"), by: &preemption{Decision: engine.Decision{Workload: engine.Workload{Namespace: "ns", Name: "by"}, Path: "/root/by", Evict: tc.all}}}
 		if got := preemptedNote(o); got != tc.want {
 			t.Errorf("%s:\n%s, want\n%s", name, got, tc.want)
 		}
 	}
-	o := order{in("other", "a"), &preemption{Decision: engine.Decision{Workload: engine.Workload{Namespace: "ns", Name: "by"}, Path: "/root/by", Evict: []engine.Victim{in("other", "a")}}}}
+	o := &order{victim: in("other", "a"), by: &preemption{Decision: engine.Decision{Workload: engine.Workload{Namespace: "ns", Name: "by"}, Path: "/root/by", Evict: []engine.Victim{in("other", "a")}}}}
 	want := "Preempted workload of another namespace (UID: a-uid) due to prioritization in the ClusterQueue; preemptor path: /root/by; preemptee path: /root/of"
 	if got := preemptedNote(o); got != want {
 		t.Errorf("of another tenant:\n%s, want\n%s", got, want)
