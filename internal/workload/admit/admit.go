@@ -178,8 +178,11 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error 
 		}
 		return changed
 	})
-	if err != nil || !wrote {
+	switch {
+	case err != nil:
 		return o.unanswered.Note(wl, err)
+	case !wrote:
+		return o.stale("it has finished meanwhile")
 	}
 	w.admitted(stored, o, now)
 	return nil

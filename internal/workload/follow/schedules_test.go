@@ -310,12 +310,13 @@ func (s *variantSchedule) writeGrant(uid types.UID) {
 		s.engine.Apply(failed)
 		return
 	default:
-		if lost := s.r.IntN(8); lost < 2 {
+		answer := s.r.IntN(8) // 0: the write is lost, 1: its answer
+		if answer < 2 {
 			decided.tried = w.ResourceVersion
 			s.grants[uid] = decided
-			if lost == 0 {
-				return
-			}
+		}
+		if answer == 0 {
+			return
 		}
 		s.change(name, func(w *kueue.Workload) bool {
 			var checks []kueue.AdmissionCheckReference
@@ -328,7 +329,7 @@ func (s *variantSchedule) writeGrant(uid types.UID) {
 			}
 			return changed
 		})
-		if decided.tried != "" {
+		if answer == 1 {
 			return
 		}
 	}
