@@ -38,6 +38,20 @@ func (u *Unanswered) Note(on client.Object, err error) error {
 	return err
 }
 
+// Newest returns where to read the object before the write: past the cache after a write without an answer.
+func (u *Unanswered) Newest(cache, live client.Reader) client.Reader {
+	if u.Exists() {
+		return live
+	}
+	return cache
+}
+
+// Settled forgets the write, whose outcome is known, and returns an error.
+func (u *Unanswered) Settled(err error) error {
+	*u = Unanswered{}
+	return err
+}
+
 // Exists reports whether there is a write whose outcome is not known.
 func (u *Unanswered) Exists() bool { return u.version != "" }
 

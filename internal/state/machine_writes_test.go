@@ -47,7 +47,7 @@ func (m *machine) passed(t *rapid.T) {
 func (m *machine) asAdmitted(o *object) Workload {
 	def := o.def
 	def.Reserved, def.Queue, def.Held = true, o.grant.Queue, nil
-	def.ReservedAt = o.admission.Workload.ReservedAt
+	def.ReservedAt = o.grant.At
 	for _, ps := range o.grant.PodSets {
 		def.Held = append(def.Held, ps.Held...)
 		if ps.Placement != nil {

@@ -305,8 +305,8 @@ func (s *State) addOrphan(r *record) {
 	s.orphans[r.def.Queue][r.uid()] = r
 }
 
-// addOrphans is addOrphan for a record that may have a reservation in a queue, which is being deleted, and for the slices that it has replaced
-// there: they are charged nowhere.
+// addOrphans notes the reservation of a record in a queue that is being deleted, and the reservations there of the slices that it has replaced,
+// which are charged nowhere.
 func (s *State) addOrphans(r *record, queue string) {
 	for r != nil && r.def.Reserved && r.def.Queue == queue && s.orphans[queue][r.uid()] == nil {
 		s.addOrphan(r)

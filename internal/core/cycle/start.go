@@ -159,8 +159,8 @@ func (w *World) setStart(q *Queue, s *start) {
 		w.changedSharing()
 	}
 	for _, t := range trees {
+		w.wakeHeldBack(t.queues...)
 		for _, o := range t.queues {
-			w.wakeHeldBack(o)
 			if o != q && o.start != nil {
 				w.wakeStart(o)
 			}
@@ -168,19 +168,21 @@ func (w *World) setStart(q *Queue, s *start) {
 	}
 }
 
-// wakeHeldBack evaluates the classes of a queue again that wait for a start. Their conditions are about what is free after the cycle at work.
-func (w *World) wakeHeldBack(q *Queue) {
-	if q.Pending.Inadmissible() == 0 {
-		return
-	}
+// wakeHeldBack evaluates the classes of queues again that wait for a start. Their conditions are about what is free after the cycle at work.
+func (w *World) wakeHeldBack(queues ...*Queue) {
 	mark := w.Ledger.Mark()
 	defer w.Ledger.Rollback(mark)
 	w.round.endBookings()
-	for i := range q.Groups {
-		for j := range q.Groups[i].Offers {
-			for _, fr := range q.Groups[i].Offers[j].FRs {
-				if q.Pending.Release(fr, &q.now) {
-					w.activate(q)
+	for _, q := range queues {
+		if q.Pending.Inadmissible() == 0 {
+			continue
+		}
+		for i := range q.Groups {
+			for j := range q.Groups[i].Offers {
+				for _, fr := range q.Groups[i].Offers[j].FRs {
+					if q.Pending.Release(fr, &q.now) {
+						w.activate(q)
+					}
 				}
 			}
 		}

@@ -66,10 +66,7 @@ type order struct {
 }
 
 // stale is the error for an order that a Workload, as it is now, does not match: the order was not carried out, and will not be.
-func (o *order) stale(why string) error {
-	o.unanswered = reconcile.Unanswered{}
-	return errStale(why)
-}
+func (o *order) stale(why string) error { return o.unanswered.Settled(errStale(why)) }
 
 // Init prepares the writer for verdicts, which may come before Start.
 func (w *Writer) Init() { w.verdicts = reconcile.NewLatest(workers, w.write, w.failed) }
@@ -95,7 +92,7 @@ func (w *Writer) Start(ctx context.Context) error { return w.verdicts.Start(ctx)
 // no other attempt that reports it, for example in a stopped queue.
 func (w *Writer) failed(o *order, err error, pause time.Duration) (again time.Duration) {
 	gone := apierrors.IsNotFound(err)
-	if !gone {
+	if outage := o.unanswered.Exists() && pause > reconcile.UnansweredPause; !gone && !outage { // a long one is logged no more
 		w.Log.Info("Writing a verdict failed, it is tried again",
 			"workload", o.Namespace+"/"+o.Name, "verdict", o.Attempt.Verdict, "error", err.Error())
 	}
@@ -121,12 +118,8 @@ func (w *Writer) write(ctx context.Context, o *order) error {
 	if w.Took != nil {
 		defer func(start time.Time) { w.Took(w.Now().Sub(start)) }(w.Now())
 	}
-	var cache client.Reader = w.Client
-	if o.unanswered.Exists() {
-		cache = w.Reader
-	}
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	return reconcile.OnNewest(ctx, cache, w.Reader, key, types.UID(o.UID), func(wl *kueue.Workload) error {
+	return reconcile.OnNewest(ctx, o.unanswered.Newest(w.Client, w.Reader), w.Reader, key, types.UID(o.UID), func(wl *kueue.Workload) error {
 		switch {
 		case o.SecondPass:
 			return w.secondPass(ctx, wl, o)

@@ -87,6 +87,9 @@ func (p *Preemptor) failed(o *order, err error, pause time.Duration) (again time
 	case apierrors.IsNotFound(err):
 		return 0 // gone, and its quota with it
 	case o.unanswered.Exists():
+		if pause <= reconcile.UnansweredPause { // a long outage is logged no more
+			p.Log.Info("Preempting had no answer, it is tried again", "victim", o.victim.Namespace+"/"+o.victim.Name, "error", err.Error())
+		}
 		return min(pause, reconcile.UnansweredPause)
 	}
 	p.Log.Info("Preempting failed, the preemptor is requeued",
@@ -98,12 +101,8 @@ func (p *Preemptor) failed(o *order, err error, pause time.Duration) (again time
 }
 
 func (p *Preemptor) preempt(ctx context.Context, o *order) error {
-	var cache client.Reader = p.Client
-	if o.unanswered.Exists() {
-		cache = p.Reader
-	}
 	key := types.NamespacedName{Namespace: o.victim.Namespace, Name: o.victim.Name}
-	err := reconcile.OnNewest(ctx, cache, p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
+	return reconcile.OnNewest(ctx, o.unanswered.Newest(p.Client, p.Reader), p.Reader, key, types.UID(o.victim.UID), func(wl *kueue.Workload) error {
 		switch {
 		case lifecycle.IsEvicted(wl) && o.unanswered.Exists():
 			p.evicted(ctx, o, wl)
@@ -112,7 +111,7 @@ func (p *Preemptor) preempt(ctx context.Context, o *order) error {
 			p.post(wl)
 			return nil
 		case o.unanswered.Failed(wl):
-			return errLost
+			return o.unanswered.Settled(errLost)
 		case !lifecycle.IsReserved(wl):
 			return errNotWritten // the engine names the victim again if it still has to be evicted
 		}
@@ -129,10 +128,6 @@ func (p *Preemptor) preempt(ctx context.Context, o *order) error {
 		p.evicted(ctx, o, stored)
 		return nil
 	})
-	if errors.Is(err, errLost) || errors.Is(err, errNotWritten) {
-		o.unanswered = reconcile.Unanswered{}
-	}
-	return err
 }
 
 // evicted reports an eviction as it is stored to the engine and, by events and metrics, to the users.
@@ -146,8 +141,9 @@ func (p *Preemptor) evicted(ctx context.Context, o *order, stored *kueue.Workloa
 		p.Preempted(o.by.Queue, string(a.ClusterQueue), o.victim.Reason)
 	}
 	by := p.preemptor(ctx, o)
-	p.Events.Normal(stored, kueue.ReasonPreempted, message(o, by)+p.ranks(by, stored))
-	p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, message(o, by))
+	note := message(o, by)
+	p.Events.Normal(stored, kueue.ReasonPreempted, note+p.ranks(by, stored))
+	p.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonPreempted, note)
 	if by != nil {
 		p.Events.Normal(by, "PreemptedWorkload", preemptedNote(o))
 	}
