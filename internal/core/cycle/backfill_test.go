@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -85,6 +86,31 @@ func TestStartsOfOneShare(t *testing.T) {
 	}
 	s.Release(next)
 	s.step(t, 25, "last")
+}
+
+// TestFollowersUnderFairSharing: the follower of the head whose turn came first is admitted, in whatever order the queues were made.
+func TestFollowersUnderFairSharing(t *testing.T) {
+	for _, names := range [][]string{{"a", "b"}, {"b", "a"}} {
+		o := Defaults()
+		o.Fair = &preempt.Fair{Strategies: []preempt.Strategy{preempt.LessThanOrEqualToFinalShare}}
+		s := &twoStarts{World: NewWorld(o)}
+		cohort := s.Quota.Add("all", true)
+		s.Quota.SetQuota(cohort, []quota.Cell{{FR: s.Table.FR("f", "gpu"), Nominal: 5, Borrow: quota.NoLimit, Lend: quota.NoLimit}})
+		queues := map[string]*Queue{}
+		for _, name := range names {
+			queues[name] = addQueue(s.World, name, cohort, 0)
+			queues[name].Strict, queues[name].Backfill = true, Easy
+		}
+		s.a, s.b = queues["a"], queues["b"]
+		s.submit(s.a, "a runs", 3, 50)
+		s.submit(s.b, "b runs", 1, 50)
+		s.step(t, 1, "b runs", "a runs")
+		for _, name := range names {
+			s.submit(queues[name], name+" head", 3, 50)
+			s.submit(queues[name], name+" follows", 1, 5)
+		}
+		s.step(t, 2, "b follows")
+	}
 }
 
 // TestCandidateBesideBothStarts: a candidate that leaves room for each of two starts, and not for both, is refused.

@@ -157,6 +157,30 @@ func TestRemovedQueue(t *testing.T) {
 	}
 }
 
+// TestQueueOfVictimRemoved: a preemptor keeps its nomination when the queue of a victim that has left is removed.
+func TestQueueOfVictimRemoved(t *testing.T) {
+	w := NewWorld(Defaults())
+	c := w.Quota.Add("c", true)
+	owner, borrower, other := addQueue(w, "owner", c, 4), addQueue(w, "borrower", c, 0), addQueue(w, "other", c, 0)
+	owner.Preemption = preempt.Policy{Reclaim: preempt.Any}
+	left := enqueue(w, borrower, "left", 1, 2)
+	enqueue(w, other, "leaving", 1, 2)
+	w.Step(1, 10)
+	w.SettleAdmissions(1, false)
+	enqueue(w, owner, "preemptor", 2, 4)
+	if diff := cmp.Diff([]string{"preemptor preempts"}, verdicts(w.Step(2, 10))); diff != "" {
+		t.Fatalf("decisions (-want +got):\n%s", diff)
+	}
+	w.Release(left)
+	w.RemoveQueue(borrower)
+	w.Quota.Remove(borrower.Node)
+	w.Edited(borrower.Node)
+	w.Step(3, 10)
+	if n := owner.nomination; n == nil || n.since != 2 {
+		t.Errorf("the nomination is %+v, want that of time 2", n)
+	}
+}
+
 // TestSearches: victims are looked for once for each flavor that is worth it, and not
 // again for all that was picked, unless something came to it.
 func TestSearches(t *testing.T) {

@@ -38,10 +38,14 @@ func (w *World) setLate(q *Queue, wl *workload.Workload, wants []workload.Want) 
 	s.Node, s.Policy = q.Node, q.Policy
 	s.Policy.Off = w.FungibilityOff
 	level, fits := s.Foresee(wants)
-	if fits {
-		q.late, q.lateLevel = wl, level
+	if !fits {
+		return false
 	}
-	return fits
+	if misfit, _, _ := w.findMisfit(q, wl); misfit != "" { // an evaluation takes it out of its class, and another one is its head
+		return false
+	}
+	q.late, q.lateLevel = wl, level
+	return true
 }
 
 // nominateEarly nominates the heads that are not late, and all heads if one of those may reserve quota in its turn, or free some.

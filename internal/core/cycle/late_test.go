@@ -72,6 +72,36 @@ func TestLateHeadBesideMigration(t *testing.T) {
 	}
 }
 
+// TestMisfitIsNotLate: of a class whose first workload the queue does not take, the next one gets what is released, whether or not another head took the
+// quota of an earlier release.
+func TestMisfitIsNotLate(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		o := Defaults()
+		o.LateHeads = late
+		w := NewWorld(o)
+		cohort := w.Quota.Add("all", true)
+		owner := addQueue(w, "owner", cohort, 4)
+		holder := enqueue(w, owner, "holder", 1, 4)
+		w.Step(1, math.MaxInt)
+		first, behind := addQueue(w, "a", cohort, 0), addQueue(w, "b", cohort, 0)
+		early := enqueue(w, first, "early", 1, 4)
+		misfit := enqueue(w, behind, "misfit", 1, 4)
+		misfit.Since = 1
+		w.Step(2e9, math.MaxInt)
+		misfit.Problem = &workload.Problem{Reason: string(trace.Misconfigured)}
+		enqueue(w, behind, "next", 1, 4).Since = 2
+		w.Release(holder)
+		w.Step(3e9, math.MaxInt)
+		w.Release(early)
+		w.Dequeue(early)
+		later := enqueue(w, first, "later", 2, 4)
+		later.Since = 3
+		if diff := cmp.Diff([]string{"next admitted", "later waits"}, verdicts(w.Step(4e9, math.MaxInt))); diff != "" {
+			t.Errorf("with late heads %v: decisions after the second release (-want +got):\n%s", late, diff)
+		}
+	}
+}
+
 // TestLateHeads: a world decides as one whose heads are never late. Package state has the same test with slices, variants and places.
 func TestLateHeads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

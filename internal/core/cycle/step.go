@@ -149,8 +149,9 @@ type round struct {
 	w         *World
 	now       workload.Instant
 	decisions []Decision // of this cycle: one for each queue, and of followers
-	entries   []*entry
-	trees     []*tree // whose nominations are booked
+	entries   []*entry   // in the end, in the order of their turns
+	turns     []*entry   // of a tournament, so far
+	trees     []*tree    // whose nominations are booked
 	victims   []removedVictim
 	retracted []preempt.Victim // their admissions are retracted when the cycle ends
 	booked    []booking
@@ -272,8 +273,10 @@ func (c *round) tournament() {
 		c.contest(i)
 	}
 	c.beginForecasts()
+	c.turns = c.turns[:0]
 	for next, ok := t.Next(); ok; next, ok = t.Next() {
 		e := c.entries[next.Entry]
+		c.turns = append(c.turns, e)
 		if e.forecast {
 			c.foresee(e)
 			continue
@@ -282,6 +285,7 @@ func (c *round) tournament() {
 		c.followHead(e)
 	}
 	c.endForecasts()
+	c.entries, c.turns = c.turns, c.entries
 }
 
 // process decides about one head. spec: 10 §4.5 step 5.

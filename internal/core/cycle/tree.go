@@ -229,12 +229,12 @@ func (w *World) checkNominations() {
 }
 
 // checkNomination drops a nomination with a victim in a tree that the queue no longer belongs
-// to: its eviction frees nothing here, and preemptors there count on it.
+// to: its eviction frees nothing here, and preemptors there count on it. Of victims that have left nothing is remembered.
 func (w *World) checkNomination(q *Queue) {
 	if q.nomination == nil {
 		return
 	}
-	for _, v := range q.nomination.victims {
+	for _, v := range q.nomination.remaining() {
 		if from := w.byNode[v.Node]; from == nil || w.treeRoot(v.Node) != w.treeRoot(q.Node) {
 			w.setHeld(q, nil, q.headReservation)
 			return
