@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // TestOrderOfSetup: however the same objects arrive, the same is decided.
@@ -31,26 +32,33 @@ func TestOrderOfSetup(t *testing.T) {
 		if diff := gocmp.Diff(a.Dump(), b.Dump()); diff != "" {
 			rt.Fatalf("the worlds differ:\n%s", diff)
 		}
-		for range 3 {
-			if diff := gocmp.Diff(decisions(a), decisions(b)); diff != "" {
+		for now := workload.Instant(100); now < 104; now++ {
+			if diff := gocmp.Diff(decisions(a, now), decisions(b, now)); diff != "" {
 				rt.Fatalf("the decisions differ:\n%s", diff)
 			}
 			if diff := gocmp.Diff(a.Dump(), b.Dump()); diff != "" {
 				rt.Fatalf("the worlds differ after a step:\n%s", diff)
 			}
 			for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
-				if o := m.objects[uid]; a.records[uid].wl.Evicting {
-					def := o.def
-					def.Version, def.Reserved, def.Held, def.Placed = def.Version+5, false, nil, nil
-					a.Apply(SetWorkload(def))
-					b.Apply(SetWorkload(def))
+				wl, def := a.records[uid].wl, m.objects[uid].def
+				def.Version, def.Reserved, def.Held, def.Placed = def.Version+uint64(now), false, nil, nil
+				switch {
+				case wl.Evicting:
+				case wl.Reserved && rapid.IntRange(0, 2).Draw(rt, "ends") == 0:
+					def.Queueable = false
+				default:
+					continue
 				}
+				a.Apply(SetWorkload(def))
+				b.Apply(SetWorkload(def))
 			}
 		}
 	})
 }
 
-func decisions(s *State) []string { return texts(s.Step(100, math.MaxInt).Decisions) }
+func decisions(s *State, now workload.Instant) []string {
+	return texts(s.Step(now, math.MaxInt).Decisions)
+}
 
 func texts(decisions []cycle.Decision) []string {
 	var out []string

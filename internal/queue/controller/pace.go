@@ -17,10 +17,12 @@ import (
 
 // The figures of an object are written at most once in every interval. The first change after a pause
 // is written after delay, so that one write shows all that changes together; later changes wait for the
-// rest of the interval.
+// rest of the interval. After as many changes as many in a second the interval doubles, up to longest: in a burst every write is old soon.
 const (
 	interval = time.Second
+	longest  = 4 * interval
 	delay    = interval / 2
+	many     = 5
 )
 
 // catchUp is how soon a cache that lags behind a write is read again: no other event is certain to come.
@@ -40,25 +42,47 @@ type pace struct {
 	written *reconcile.Overlay[client.Object] // by their metadata
 
 	mu   sync.Mutex
-	last map[types.NamespacedName]time.Time // when an object was written
+	last map[types.NamespacedName]*lastWrite
+}
+
+// lastWrite is that of an object, and what followed.
+type lastWrite struct {
+	at       time.Time
+	interval time.Duration // that begins with it
+	changes  int           // of figures since
 }
 
 func newTurns() chan struct{} { return make(chan struct{}, figureWriters) }
 
 func newPace(turns chan struct{}, known func() bool) *pace {
-	p := &pace{now: time.Now, known: known, turns: turns, last: map[types.NamespacedName]time.Time{}}
+	p := &pace{now: time.Now, known: known, turns: turns, last: map[types.NamespacedName]*lastWrite{}}
 	p.written = reconcile.NewOverlay[client.Object](func() time.Time { return p.now() })
 	return p
 }
 
-// after returns how long a change of an object's figures waits before it is written.
-func (p *pace) after(name types.NamespacedName) time.Duration { return max(delay, p.rest(name)) }
+// changed notes a change of an object's figures, and returns how long it waits before it is written.
+func (p *pace) changed(name types.NamespacedName) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.last[name]; l != nil {
+		l.changes++
+	}
+	return max(delay, p.remaining(name))
+}
 
 // rest returns how long the figures of an object must not be written yet.
 func (p *pace) rest(name types.NamespacedName) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(0, interval-p.now().Sub(p.last[name]))
+	return p.remaining(name)
+}
+
+func (p *pace) remaining(name types.NamespacedName) time.Duration {
+	l := p.last[name]
+	if l == nil {
+		return 0
+	}
+	return max(0, l.interval-p.now().Sub(l.at))
 }
 
 // turn is the right to write the status of one object. Read the figures after acquiring it, so that the
@@ -109,7 +133,18 @@ func (t turn) write(ctx context.Context, c client.Client, object client.Object, 
 func (p *pace) writes(name types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last[name] = p.now()
+	now := p.now()
+	l := p.last[name]
+	switch {
+	case l == nil:
+		l = &lastWrite{interval: interval}
+		p.last[name] = l
+	case float64(l.changes) >= many*max(l.interval, now.Sub(l.at)).Seconds():
+		l.interval = min(2*l.interval, longest)
+	default:
+		l.interval = interval
+	}
+	l.at, l.changes = now, 0
 }
 
 // isBehind reports whether the cache lags behind the last write of an object, or the engine does not know

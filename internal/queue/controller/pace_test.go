@@ -61,12 +61,46 @@ func TestPace(t *testing.T) {
 			t.Errorf("%s: wait %s, want %s; %v", s.what, got, s.want, err)
 		}
 	}
-	if got := p.after(a); got != interval {
+	if got := p.changed(a); got != interval {
 		t.Errorf("a change waits %s, want the whole interval", got)
 	}
 	p.forget(a)
-	if got := p.after(a); got != delay {
+	if got := p.changed(a); got != delay {
 		t.Errorf("a change of a forgotten object waits %s", got)
+	}
+}
+
+// While many changes come, an object is written less and less often; after fewer of them once a second again.
+func TestPaceOfManyChanges(t *testing.T) {
+	now := time.Unix(1000, 0)
+	p := newPace(newTurns(), always)
+	p.now = func() time.Time { return now }
+	a := types.NamespacedName{Name: "a"}
+	p.writes(a)
+	steps := []struct {
+		changes int
+		after   time.Duration // the next write; only that of a condition may come before the last interval has passed
+		want    time.Duration
+	}{
+		{4, interval, interval},
+		{5, interval, 2 * interval},
+		{9, 2 * interval, interval},
+		{5, interval, 2 * interval},
+		{10, 2 * interval, 4 * interval},
+		{50, 4 * interval, longest},
+		{30, 8 * interval, interval},
+		{4, interval / 100, interval},
+		{5, interval / 100, 2 * interval},
+	}
+	for i, s := range steps {
+		for range s.changes {
+			p.changed(a)
+		}
+		now = now.Add(s.after)
+		p.writes(a)
+		if got := p.rest(a); got != s.want {
+			t.Errorf("step %d: %d changes within %s: the next interval is %s, want %s", i, s.changes, s.after, got, s.want)
+		}
 	}
 }
 
@@ -94,15 +128,20 @@ func TestTurnsAreFew(t *testing.T) {
 	}
 }
 
-// A hundred ClusterQueues change ten times a second, for ten seconds, and a write takes the API server three milliseconds. No status is older
-// than a second plus the duration of a write of all, none is written more than once in a second, and the last figures stay.
+// A hundred ClusterQueues change again and again, for ten seconds, and a write takes the API server three milliseconds. No status is older
+// than a second plus the duration of a write of all, or four seconds where it changes ten times a second; none is written more than once in
+// a second, and the last figures stay.
 func TestFiguresAreFresh(t *testing.T) {
+	t.Run("three changes a second", func(t *testing.T) { testFreshness(t, interval/3, interval) })
+	t.Run("ten changes a second", func(t *testing.T) { testFreshness(t, interval/10, longest) })
+}
+
+func testFreshness(t *testing.T, step, oldest time.Duration) {
 	const (
 		queues = 100
-		step   = 100 * time.Millisecond
-		steps  = 100
 		slack  = 200 * time.Millisecond
 	)
+	steps := int(10 * interval / step)
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		written := map[string][]time.Time{}
@@ -154,14 +193,14 @@ func TestFiguresAreFresh(t *testing.T) {
 			}
 			time.Sleep(step)
 			for i := range queues {
-				if got, least := shown(i), n+1-int((interval+slack)/step); int(got) < least {
+				if got, least := shown(i), n+1-int((oldest+slack+step-1)/step); int(got) < least {
 					t.Fatalf("after %s the status of queue %d shows step %d, want at least %d of %d", time.Duration(n+1)*step, i, got, least, n+1)
 				}
 			}
 		}
-		time.Sleep(interval + slack)
+		time.Sleep(oldest + slack)
 		for i := range queues {
-			if got := shown(i); got != steps {
+			if got := shown(i); int(got) != steps {
 				t.Errorf("in the end the status of queue %d shows step %d of %d", i, got, steps)
 			}
 		}
@@ -170,6 +209,9 @@ func TestFiguresAreFresh(t *testing.T) {
 				if since := times[i+1].Sub(times[i]); since < interval {
 					t.Errorf("%s is written again after %s", name, since)
 				}
+			}
+			if most := 2 + int(10*interval/oldest) + 2; len(times) > most {
+				t.Errorf("%s is written %d times in ten seconds, want at most %d", name, len(times), most)
 			}
 		}
 	})

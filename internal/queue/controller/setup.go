@@ -109,7 +109,7 @@ func (t *touched) add(name types.NamespacedName) {
 	if q == nil {
 		return
 	}
-	request, after := reconcile.Request{NamespacedName: name}, t.pace.after(name)
+	request, after := reconcile.Request{NamespacedName: name}, t.pace.changed(name)
 	if ranked, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		ranked.AddWithOpts(priorityqueue.AddOpts{After: after, Priority: new(handler.LowPriority)}, request)
 		return
