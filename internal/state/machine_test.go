@@ -435,7 +435,7 @@ func (m *machine) finish(t *rapid.T) {
 	_, o := pick(t, "workload", m.objects, func(o *object) bool { return o.def.Queueable })
 	o.def.Queueable, o.def.Reserved, o.def.Admitted, o.def.Evicting = false, false, false, false
 	o.def.Held, o.def.Queue, o.def.Placed = nil, "", nil
-	o.evicting = false
+	o.evicting = o.evicting && o.admission != nil // what is being written keeps its quota until the writer's report
 	m.set(o)
 }
 
