@@ -17,7 +17,8 @@ import (
 
 // The figures of an object are written at most once in every interval. The first change after a pause
 // is written after delay, so that one write shows all that changes together; later changes wait for the
-// rest of the interval. After as many changes as many in a second the interval doubles, up to longest: in a burst every write is old soon.
+// rest of the interval. While five changes come in a second (many) the interval doubles with every write, up to longest: in a burst each of
+// them is old soon.
 const (
 	interval = time.Second
 	longest  = 4 * interval
