@@ -425,6 +425,16 @@ func (m *machine) editLocalQueue(t *rapid.T) {
 	m.s.Apply(SetLocalQueue(lq))
 }
 
+// turnLocalQueue has a LocalQueue lead to another ClusterQueue, or closes or opens it.
+func (m *machine) turnLocalQueue(t *rapid.T) {
+	key := rapid.SampledFrom(slices.Sorted(maps.Keys(m.lqs))).Draw(t, "localqueue")
+	lq := m.lqs[key]
+	lq.Stopped = rapid.IntRange(0, 3).Draw(t, "stopped") == 0
+	lq.Queue = rapid.SampledFrom([]string{lq.Name, "q0", "q1"}).Draw(t, "queue")
+	m.lqs[key] = lq
+	m.s.Apply(SetLocalQueue(lq))
+}
+
 func (m *machine) editNamespace(t *rapid.T) {
 	labels := map[string]string{"team": rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "team")}
 	m.namespaces["n0"] = labels

@@ -407,6 +407,12 @@ func (s *State) route(r *record) (q *queue, reason trace.Reason, note string) {
 	return q, "", ""
 }
 
+// belongs reports whether a pending record is in the line of its queue.
+func (s *State) belongs(r *record) bool {
+	q, _, _ := s.route(r)
+	return q != nil && q.q == r.in && !r.isDivided(q)
+}
+
 // notice adds a decision that is known without an evaluation.
 func (s *State) notice(r *record, q *queue, attempt trace.Attempt) {
 	attempt.Workload, attempt.UID, attempt.Queue = r.first.Key, r.uid(), ""

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +11,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
+	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/core/workload"
 )
 
 // checkStarts: none of these decisions evicts a workload that another one admits.
@@ -86,11 +92,13 @@ func (m *machine) interrupted(t *rapid.T) {
 				pending = append(pending, o)
 			}
 		}
-		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "delete", "finish", "priority", "shape", "usage"}).Draw(t, "event"); {
+		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "localqueue", "delete", "finish", "priority", "shape", "usage"}).Draw(t, "event"); {
 		case event == "submit":
 			m.submit(t)
 		case event == "queue":
 			m.editedBetween = append(m.editedBetween, m.editQueue(t))
+		case event == "localqueue":
+			m.turnLocalQueue(t)
 		case event == "usage" && m.usageBased:
 			m.setUsage(t)
 		case event == "" || event == "usage" || len(pending) == 0:
@@ -115,6 +123,40 @@ func (m *machine) interrupted(t *rapid.T) {
 	}
 	m.editedBetween = nil
 	m.checkSettled(t)
+}
+
+// TestRetractedElsewhere: a workload whose admission is retracted waits where its LocalQueue leads by then.
+func TestRetractedElsewhere(t *testing.T) {
+	s := New(Options{Options: immediately()})
+	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(SetNamespace{Name: "ns"})
+	for name, nominal := range map[string]resource.Amount{"owner": 2, "borrower": 0, "other": 0} {
+		s.Apply(SetQueue{
+			Name: name, Cohort: "all", Namespaces: []workload.Term{{}}, Preemption: preempt.Policy{Reclaim: preempt.Any}, Groups: []Group{{
+				Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{
+					{Resource: "cpu", Nominal: nominal, Borrow: quota.NoLimit, Lend: quota.NoLimit},
+				}}},
+			}},
+		})
+		s.Apply(SetLocalQueue{Namespace: "ns", Name: name, Queue: name})
+	}
+	for i, lq := range []string{"owner", "borrower", "owner"} {
+		s.Apply(SetWorkload{
+			UID: fmt.Sprint(i), Namespace: "ns", Name: fmt.Sprint(i), Version: 1, LocalQueue: lq, Queueable: true, Created: workload.Instant(i), Since: workload.Instant(i),
+			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
+		})
+	}
+	r := s.Step(1, 2)
+	if wl := s.records["1"].wl; !r.More || !wl.Tentative {
+		t.Fatalf("more: %v; the borrower's admission is tentative: %v", r.More, wl.Tentative)
+	}
+	s.Apply(SetLocalQueue{Namespace: "ns", Name: "borrower", Queue: "other"})
+	if r := s.Step(2, 100); r.More || len(r.Decisions) < 2 {
+		t.Fatalf("decided %v, more: %v", texts(r.Decisions), r.More)
+	}
+	if r := s.records["1"]; r.wl.Reserved || r.in == nil || r.in.Name != "other" {
+		t.Errorf("the borrower has quota: %v, and is in %+v; want it to wait in other", r.wl.Reserved, r.in)
+	}
 }
 
 // TestBudget: a step that is interrupted and taken up again decides what an

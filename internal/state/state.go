@@ -203,7 +203,7 @@ func (s *State) retracted(workloads []*workload.Workload) {
 		s.touch(r)
 		switch {
 		case r.assumed():
-		case s.classKeyOf(r) != r.class.classKey: // an event has changed its class since it was admitted
+		case s.classKeyOf(r) != r.class.classKey, !s.belongs(r): // an event has changed its class or its queue since it was admitted
 			s.place(r, r.in)
 		default:
 			s.updateRelated(r, r.in)
