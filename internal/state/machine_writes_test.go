@@ -11,20 +11,29 @@ import (
 
 func (m *machine) written(t *rapid.T) {
 	_, o := pick(t, "admission", m.objects, func(o *object) bool { return o.admission != nil })
-	m.write(o)
+	m.write(t, o)
 }
 
-func (m *machine) allWritten(*rapid.T) {
+func (m *machine) allWritten(t *rapid.T) {
 	for _, uid := range slices.Sorted(maps.Keys(m.objects)) {
 		if m.objects[uid].admission != nil {
-			m.write(m.objects[uid])
+			m.write(t, m.objects[uid])
 		}
 	}
 }
 
-func (m *machine) write(o *object) {
-	if !o.def.Queueable { // it finished meanwhile, or may not be queued
+// write reports that an admission is written. If the workload has finished meanwhile, or may not be queued, that was refused, or came before, and
+// the Workload as reported holds nothing.
+func (m *machine) write(t *rapid.T, o *object) {
+	switch {
+	case o.def.Queueable:
+	case rapid.Bool().Draw(t, "refused"):
 		m.fail(o)
+		return
+	default:
+		o.admission, o.evicting = nil, false
+		o.def.Version++
+		m.s.Apply(AdmissionWritten(o.def))
 		return
 	}
 	o.def = m.asAdmitted(o)

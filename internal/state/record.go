@@ -203,14 +203,17 @@ func (e Written) apply(s *State) {
 	}
 }
 
+// apply ends the assumption in any case: the Workload as written may be deactivated, or finished, and hold nothing.
 func (e AdmissionWritten) apply(s *State) {
 	def := Workload(e)
 	r := s.records[def.UID]
-	switch {
-	case r == nil: // deleted meanwhile
-	case def.Version >= r.def.Version:
+	if r == nil { // deleted meanwhile
+		return
+	}
+	if def.Version >= r.def.Version {
 		s.setWorkload(&def)
-	case r.assumed() && def.Version > r.got.Version:
+	}
+	if r.assumed() && def.Version > r.got.Version {
 		defer s.requeueBarred(r, r.barring())
 		s.place(r, s.quotaOf(r))
 	}

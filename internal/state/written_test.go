@@ -92,6 +92,21 @@ func TestQuotaUntilTheReport(t *testing.T) {
 	expect(4, "v")
 }
 
+// TestWrittenAndDeactivated: the admission was written, and when its writer gets to know that, the Workload is deactivated and holds nothing any more.
+func TestWrittenAndDeactivated(t *testing.T) {
+	s, w := writtenWorld()
+	if r := s.Step(1, 10); len(r.Decisions) != 1 || r.Decisions[0].Admitted == nil {
+		t.Fatalf("decisions %+v", r.Decisions)
+	}
+	w.Version, w.Queueable = 3, false
+	s.Apply(AdmissionWritten(w))
+	w.UID, w.Name, w.Queueable = "v", "v", true
+	s.Apply(SetWorkload(w))
+	if r := s.Step(2, 10); len(r.Decisions) != 1 || r.Decisions[0].Admitted == nil {
+		t.Errorf("decisions %+v, want the admission of another workload", r.Decisions)
+	}
+}
+
 // TestReplacedSliceOfADeletedQueue: a queue is deleted after a slice has replaced another one in it. The first one holds its quota again once the
 // second has ended, also if the queue comes back only then. Their LocalQueue leads to another queue by now.
 func TestReplacedSliceOfADeletedQueue(t *testing.T) {
