@@ -214,6 +214,7 @@ func (e AdmissionWritten) apply(s *State) {
 		s.setWorkload(&def)
 	}
 	if r.assumed() && def.Version > r.got.Version {
+		s.applied = nil // SetWorkload would not do this
 		defer s.requeueBarred(r, r.barring())
 		s.place(r, s.quotaOf(r))
 	}

@@ -95,6 +95,7 @@ func TestQuotaUntilTheReport(t *testing.T) {
 // TestWrittenAndDeactivated: the admission was written, and when its writer gets to know that, the Workload is deactivated and holds nothing any more.
 func TestWrittenAndDeactivated(t *testing.T) {
 	s, w := writtenWorld()
+	s.Record(100)
 	if r := s.Step(1, 10); len(r.Decisions) != 1 || r.Decisions[0].Admitted == nil {
 		t.Fatalf("decisions %+v", r.Decisions)
 	}
@@ -104,6 +105,10 @@ func TestWrittenAndDeactivated(t *testing.T) {
 	s.Apply(SetWorkload(w))
 	if r := s.Step(2, 10); len(r.Decisions) != 1 || r.Decisions[0].Admitted == nil {
 		t.Errorf("decisions %+v, want the admission of another workload", r.Decisions)
+	}
+	_, events := s.Publish().Record().Contents()
+	if !slices.ContainsFunc(events, func(e Event) bool { _, is := e.(AdmissionWritten); return is }) {
+		t.Errorf("the report is recorded as an event that keeps the quota: %v", events)
 	}
 }
 
