@@ -44,10 +44,10 @@ type different struct {
 	at     time.Time
 }
 
-// NewTeller returns a Teller that takes at most 10 seconds, unless more than 200 Workloads get another reason at once: then it writes five a second.
+// NewTeller returns a Teller that takes at most 10 seconds, unless more than 200 Workloads get another reason at once: then it writes two a second.
 func NewTeller(w *Writer, all *reconcile.Workloads) *Teller {
 	return &Teller{
-		Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Budget: rate.NewLimiter(5, 200),
+		Writer: w, Workloads: all, Interval: time.Second, Patience: 6 * time.Second, Budget: rate.NewLimiter(2, 200),
 		since: map[types.UID]different{}, found: map[types.UID]different{}, reasons: map[types.UID]trace.Reason{},
 	}
 }
@@ -116,8 +116,8 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 	return c.Reason != t.Writer.Machine.PendingReason(string(reason))
 }
 
-// batch is how much Budget has to have left before Workloads are told: four seconds' worth.
-const batch = 20
+// batch is how much Budget has to have left before Workloads are told: five seconds' worth.
+const batch = 10
 
 // due returns the Workloads with another reason for at least Patience, as many as Budget has left: of each namespace in turn, the longest first, of
 // equal ones the last created, which wait longest.

@@ -36,15 +36,15 @@ func TestReasonsOfABurst(t *testing.T) {
 		{teller.Patience - time.Millisecond, 1, "early", "early"},
 		{teller.Patience, 199, "299", "101"},
 		{teller.Patience + time.Second, 0, "", ""},
-		{teller.Patience + 5*time.Second, 25, "100", "077"},
+		{teller.Patience + 5*time.Second, 10, "100", "092"},
 		{teller.Patience + 6*time.Second, 0, "", ""},
-		{time.Hour, 77, "076", "000"},
+		{time.Hour, 92, "091", "000"},
 	} {
 		due := teller.due(began.Add(round.after))
 		if len(due) != round.count || round.count > 0 && (due[0] != round.first || due[len(due)-1] != round.last) {
 			t.Errorf("after %s: %d, %v", round.after, len(due), due)
 		}
-		if at := slices.Index(due, "other"); at >= 0 && (at != 1 || round.count != 25) {
+		if at := slices.Index(due, "other"); at >= 0 && (at != 1 || round.count != 10) {
 			t.Errorf("after %s: the other namespace has place %d", round.after, at)
 		}
 		for _, uid := range due {
