@@ -21,7 +21,7 @@ func (e SetLocalQueue) apply(s *State) {
 	keepDefinition(&s.defined.localQueues, &def, true, compareQueuesOf)
 	s.lead(l, true)
 	s.weigh(l)
-	s.read.define(l)
+	s.read.define(l, s.recordsOf(l))
 	s.reroute([]*localQueue{l})
 }
 
@@ -36,7 +36,7 @@ func (e DeleteLocalQueue) apply(s *State) {
 	s.forgetUsage(l)
 	s.rank(l)
 	s.see(&l.seen)
-	s.read.define(l)
+	s.read.define(l, s.recordsOf(l))
 	s.reroute([]*localQueue{l})
 	s.dropLocalQueue(l)
 }
@@ -114,7 +114,7 @@ func (e DeleteNamespace) apply(s *State) {
 func (s *State) reevaluateNamespace(namespace string) {
 	nodes := map[quota.Node]bool{}
 	for _, l := range s.matchingLocalQueues(func(l *localQueue) bool { return l.name.Namespace == namespace }) {
-		for r := l.records; r != nil; r = r.next {
+		for r := range s.recordsOf(l) {
 			if r.in != nil && !r.wl.Reserved {
 				nodes[r.in.Node] = true
 			}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/quota"
@@ -52,12 +53,12 @@ func (p *publisher) touch(r *record) {
 }
 
 // define notes that the definition of a LocalQueue has changed, and so may what its workloads count for.
-func (p *publisher) define(l *localQueue) {
+func (p *publisher) define(l *localQueue, records iter.Seq[*record]) {
 	if p == nil {
 		return
 	}
 	p.see(&l.seen)
-	for r := l.records; r != nil; r = r.next {
+	for r := range records {
 		p.touch(r)
 	}
 }

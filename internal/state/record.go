@@ -1,6 +1,7 @@
 package state
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -33,7 +34,8 @@ type record struct {
 	noted      bool        // it is in publisher.touched
 	unrecorded bool        // it is in recorder.touched
 	lq         *localQueue // the LocalQueue that it names
-	prev, next *record     // in lq.records
+	// prev and next are its neighbors in lq.records, their numbers and one; 0 for none. Numbers make it one of 256 bytes.
+	prev, next int32
 }
 
 func (r *record) uid() string { return r.first.UID }
@@ -145,10 +147,26 @@ func (s *State) joinLocalQueue(r *record, l *localQueue) {
 	}
 	s.leaveLocalQueue(r)
 	r.lq = l
-	if r.next = l.records; r.next != nil {
-		r.next.prev = r
+	if first := l.records; first != nil {
+		r.next, first.prev = first.first.Record+1, r.first.Record+1
 	}
 	l.records = r
+}
+
+// recordsOf returns the records that name a LocalQueue.
+func (s *State) recordsOf(l *localQueue) iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		for r := l.records; r != nil && yield(r); r = s.neighbor(r.next) {
+		}
+	}
+}
+
+// neighbor returns a neighbor of a record in the list of its LocalQueue, nil for none.
+func (s *State) neighbor(link int32) *record {
+	if link == 0 {
+		return nil
+	}
+	return s.byNumber.record(link - 1)
 }
 
 // setDefinition is define for a stored definition of a record that is in its LocalQueue.
@@ -184,17 +202,17 @@ func (s *State) leaveLocalQueue(r *record) {
 	if r.def.rests() {
 		r.lq.resting--
 	}
-	switch {
-	case r.prev != nil:
-		r.prev.next = r.next
-	default:
-		r.lq.records = r.next
+	prev, next := s.neighbor(r.prev), s.neighbor(r.next)
+	if prev != nil {
+		prev.next = r.next
+	} else {
+		r.lq.records = next
 	}
-	if r.next != nil {
-		r.next.prev = r.prev
+	if next != nil {
+		next.prev = r.prev
 	}
 	s.dropLocalQueue(r.lq)
-	r.lq, r.prev, r.next = nil, nil, nil
+	r.lq, r.prev, r.next = nil, 0, 0
 }
 
 func (e Written) apply(s *State) {
@@ -288,7 +306,7 @@ func (e EvictionFailed) apply(s *State) {
 func (s *State) reroute(localQueues []*localQueue) {
 	var waiting []*record
 	for _, l := range localQueues {
-		for r := l.records; r != nil; r = r.next {
+		for r := range s.recordsOf(l) {
 			if !r.assumed() && !r.wl.Reserved {
 				waiting = append(waiting, r)
 			}

@@ -106,7 +106,7 @@ func (s *State) begin(l *localQueue) {
 	now := s.accounts.clock
 	l.account.At = now
 	if s.usageBased(l) != nil {
-		for r := l.records; r != nil; r = r.next {
+		for r := range s.recordsOf(l) {
 			if r.in == nil || !r.def.Reserved || r.def.Evicting || l.account.Owes(r.uid()) {
 				continue
 			}

@@ -61,7 +61,7 @@ func (s *State) slowLocalQueue(namespace, name string) View {
 	}
 	q := s.queues[lq.def.Queue].q
 	var reserved []*workload.Workload
-	for r := lq.records; r != nil; r = r.next {
+	for r := range s.recordsOf(lq) {
 		switch {
 		case r.in != q:
 		case r.wl.Reserved:
@@ -387,7 +387,7 @@ func (s *State) waiting(q *queue) (out []*record) {
 // eachWaiting visits the pending workloads of a ClusterQueue, in no particular order.
 func (s *State) eachWaiting(q *queue, visit func(*record)) {
 	for _, l := range s.leadingTo(q.def.Name) {
-		for r := l.records; r != nil; r = r.next {
+		for r := range s.recordsOf(l) {
 			if (r.def.rests() && !l.def.Stopped) || r.in == q.q && (!r.wl.Reserved || (r.assumed() && !r.def.Reserved)) {
 				visit(r)
 			}

@@ -55,7 +55,7 @@ func (s *State) showStanding(l *localQueue, q *queue) {
 func (s *State) rankAll(queue string) {
 	for _, l := range s.leadingTo(queue) {
 		s.rank(l)
-		s.read.define(l)
+		s.read.define(l, s.recordsOf(l))
 	}
 }
 

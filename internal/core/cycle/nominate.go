@@ -87,13 +87,22 @@ var noPreemption = new(preempt.Policy).Reach()
 func (w *World) prepare(e *entry) {
 	w.at = e
 	w.aimSearch(e)
-	e.replaces, e.wl.Replaces, e.targets, e.podSets = nil, nil, nil, e.wl.PodSets
-	if e.wl.MayReplace {
-		if r := w.ReplacedSlice(e.wl); r.Workload != nil && r.Workload.Reserved && r.Workload.Queue == e.wl.Queue {
-			e.replaces, e.wl.Replaces, w.flavors.Pins, e.second = r.Workload, r.Workload, r.Pins, r.Waits
-			e.podSets = Keeping(e.podSets, r.Placed)
-		}
+	e.replaces, e.targets, e.podSets = nil, nil, e.wl.PodSets
+	if r := w.replaced(e.wl); r.Workload != nil {
+		e.replaces, w.flavors.Pins, e.second = r.Workload, r.Pins, r.Waits
+		e.podSets = Keeping(e.podSets, r.Placed)
 	}
+}
+
+// replaced returns the slice with quota in its queue that a workload may replace, none for most.
+func (w *World) replaced(wl *workload.Workload) (r Replaced) {
+	if wl.MayReplace {
+		r = w.ReplacedSlice(wl)
+	}
+	if r.Workload == nil || !r.Workload.Reserved || r.Workload.Queue != wl.Queue {
+		return Replaced{}
+	}
+	return r
 }
 
 // Keeping returns pod sets with the places, by pod set, that the elastic ones keep. spec: 20 §4.11.
@@ -266,7 +275,7 @@ func (w *World) preemption(e *entry, requests ledger.Usage, need []resource.FR, 
 // aimVictims sets the search for victims to a question.
 func (w *World) aimVictims(e *entry, a *answer, placed []flavor.PlaceGroup) {
 	s := &w.victims
-	s.Node, s.Policy, s.Preemptor, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, a.requests, a.need
+	s.Node, s.Policy, s.Preemptor, s.Replaces, s.Requests, s.Need = e.q.Node, e.q.Preemption, e.wl, e.replaces, a.requests, a.need
 	if s.Standing = nil; e.q.UsageBased {
 		s.Standing = w.StandingOf
 	}

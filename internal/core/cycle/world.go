@@ -190,7 +190,7 @@ func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource
 		return true
 	}
 	s := &f.w.victims
-	s.Node, s.Policy, s.Preemptor = f.q.Node, f.q.Preemption, wl
+	s.Node, s.Policy, s.Preemptor, s.Replaces = f.q.Node, f.q.Preemption, wl, f.w.replaced(wl).Workload
 	return s.Could(fr, least)
 }
 

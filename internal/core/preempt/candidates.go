@@ -94,9 +94,8 @@ func (s *Search) seek(c *cursor, of *Candidates) *workload.Workload {
 
 // candidate reports whether the policy allows w, and its eviction could help. spec: 10 §4.7.2.
 func (s *Search) candidate(w *workload.Workload, of *Candidates) bool {
-	p := s.Preemptor
-	return of.Has(w) && s.holdsNeeded(w) && w.UID != p.UID &&
-		(p.Replaces == nil || w.UID != p.Replaces.UID) && (s.Gone == nil || !s.Gone(w))
+	return of.Has(w) && s.holdsNeeded(w) && w.UID != s.Preemptor.UID &&
+		(s.Replaces == nil || w.UID != s.Replaces.UID) && (s.Gone == nil || !s.Gone(w))
 }
 
 // candidatesOf returns the candidates among the workloads of a queue.

@@ -198,7 +198,7 @@ func TestNoCandidates(t *testing.T) {
 	a := w.holders[w.nodes["q"]][0]
 	tests := map[string]func(*Search){
 		"itself":           func(s *Search) { s.Preemptor.UID = "a" },
-		"what it replaces": func(s *Search) { s.Preemptor.Replaces = a },
+		"what it replaces": func(s *Search) { s.Replaces = a },
 		"gone already":     func(s *Search) { s.Gone = func(w *workload.Workload) bool { return w == a } },
 		"another rule":     func(s *Search) { s.Policy.Within = Never },
 	}

@@ -64,8 +64,9 @@ type Search struct {
 	// is never.
 	Gone func(*workload.Workload) bool
 
-	Preemptor *workload.Workload // neither it nor the slice that it Replaces is a candidate
-	Requests  ledger.Usage       // all its requests, less the usage of the slice that it Replaces
+	Preemptor *workload.Workload
+	Replaces  *workload.Workload // the slice that Preemptor may replace, nil for none: neither is a candidate. spec: 20 §4.11
+	Requests  ledger.Usage       // all requests of Preemptor, less the usage of Replaces
 	Need      []resource.FR      // the FRs of it that are short
 
 	// Places reports whether the preemptor, which fits in quota now, has places for its pods as

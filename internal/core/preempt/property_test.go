@@ -62,7 +62,7 @@ func drawSearch(t *rapid.T) (*world, *Search) {
 		s.Standing = func(w *workload.Workload) order.Standing { return order.Standing(w.UID[len(w.UID)-1] % 3) }
 	}
 	if len(replaced) > 0 {
-		s.Preemptor.Replaces = replaced[0]
+		s.Replaces = replaced[0]
 	}
 	if s.Policy.Reclaim != Never && rapid.Bool().Draw(t, "borrow within") {
 		s.Policy.BorrowWithin = true

@@ -32,7 +32,7 @@ func (t *twin) spares(c *workload.Workload) int64 {
 
 func (t *twin) passes(c *workload.Workload, n quota.Node) bool {
 	p := t.Preemptor
-	if c.UID == p.UID || (p.Replaces != nil && c.UID == p.Replaces.UID) {
+	if c.UID == p.UID || (t.Replaces != nil && c.UID == t.Replaces.UID) {
 		return false
 	}
 	if !slices.ContainsFunc(t.Need, func(fr resource.FR) bool { return c.Usage.Quota.Of(fr) > 0 }) {

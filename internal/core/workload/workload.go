@@ -40,10 +40,6 @@ type Workload struct {
 	MayReplace bool
 	// Variant: it is one of the variants of a job, of which one is admitted. spec: 20 §4.13.
 	Variant bool
-	// Replaces is the slice that it may replace, during an evaluation: its usage counts as the workload's
-	// own. spec: 20 §4.11.
-	Replaces *Workload
-
 	// Problem is why it cannot be admitted whatever quota is free, nil for none.
 	Problem *Problem
 
