@@ -25,12 +25,11 @@ func (m *machine) allWritten(t *rapid.T) {
 // write reports that an admission is written. If the workload has finished meanwhile, or may not be queued, that was refused, or came before, and
 // the Workload as reported holds nothing.
 func (m *machine) write(t *rapid.T, o *object) {
-	switch {
-	case o.def.Queueable:
-	case rapid.Bool().Draw(t, "refused"):
-		m.fail(o)
-		return
-	default:
+	if !o.def.Queueable {
+		if rapid.Bool().Draw(t, "refused") {
+			m.fail(o)
+			return
+		}
 		o.admission, o.evicting = nil, false
 		o.def.Version++
 		m.s.Apply(AdmissionWritten(o.def))

@@ -34,7 +34,7 @@ type record struct {
 	noted      bool        // it is in publisher.touched
 	unrecorded bool        // it is in recorder.touched
 	lq         *localQueue // the LocalQueue that it names
-	// prev and next are its neighbors in lq.records, their numbers and one; 0 for none. Numbers make it one of 256 bytes.
+	// prev and next are the numbers of its neighbors in lq.records plus one, 0 for none. With pointers a record would not fit in 256 bytes.
 	prev, next int32
 }
 

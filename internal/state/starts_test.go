@@ -130,7 +130,8 @@ func TestRetractedElsewhere(t *testing.T) {
 	s := New(Options{Options: immediately()})
 	s.Apply(SetFlavor(flavor.Flavor{Name: "f"}))
 	s.Apply(SetNamespace{Name: "ns"})
-	for name, nominal := range map[string]resource.Amount{"owner": 2, "borrower": 0, "other": 0} {
+	for i, name := range []string{"owner", "borrower", "other"} {
+		nominal := []resource.Amount{2, 0, 0}[i]
 		s.Apply(SetQueue{
 			Name: name, Cohort: "all", Namespaces: []workload.Term{{}}, Preemption: preempt.Policy{Reclaim: preempt.Any}, Groups: []Group{{
 				Resources: []string{"cpu"}, Flavors: []FlavorQuota{{Flavor: "f", Resources: []Quota{

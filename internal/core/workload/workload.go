@@ -40,6 +40,7 @@ type Workload struct {
 	MayReplace bool
 	// Variant: it is one of the variants of a job, of which one is admitted. spec: 20 §4.13.
 	Variant bool
+
 	// Problem is why it cannot be admitted whatever quota is free, nil for none.
 	Problem *Problem
 

@@ -46,10 +46,10 @@ type pace struct {
 	last map[types.NamespacedName]*lastWrite
 }
 
-// lastWrite is that of an object, and what followed.
+// lastWrite is the last write of an object's status.
 type lastWrite struct {
 	at       time.Time
-	interval time.Duration // that begins with it
+	interval time.Duration // until figures may be written again
 	changes  int           // of figures since
 }
 

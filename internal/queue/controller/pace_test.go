@@ -210,7 +210,7 @@ func testFreshness(t *testing.T, step, oldest time.Duration) {
 					t.Errorf("%s is written again after %s", name, since)
 				}
 			}
-			if most := 2 + int(10*interval/oldest) + 2; len(times) > most {
+			if most := 4 + int(10*interval/oldest); len(times) > most {
 				t.Errorf("%s is written %d times in ten seconds, want at most %d", name, len(times), most)
 			}
 		}
