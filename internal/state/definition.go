@@ -10,7 +10,6 @@ import (
 // contains, and with its pod sets as a shape.
 type definition struct {
 	Version        uint64
-	Generation     int64
 	Priority       int64
 	Created, Since workload.Instant
 	Bound          workload.Instant
@@ -20,8 +19,8 @@ type definition struct {
 	shape          *shape
 	*rare          // never nil
 
-	Gated, Resting, Queueable, Told     bool
-	Reserved, Admitted, Evicting, Ready bool
+	Generation                         int32 // no object is changed 2³¹ times
+	Resting, Queueable, Told, Reserved bool
 }
 
 // rare is what most definitions lack: the reservation of a Workload, and more.
@@ -39,6 +38,10 @@ type rare struct {
 	Placed     []PodSetPlacement
 	Delayed    []string
 	PlaceNow   bool
+	Gated      bool
+	Admitted   bool
+	Evicting   bool
+	Ready      bool
 	Unhealthy  []string
 	Updates    []PodSetUpdate
 }
@@ -54,19 +57,20 @@ var (
 // former shape, the same or nil.
 func (s *State) definition(r *record, def *Workload, before *shape) *definition {
 	d := &definition{
-		Version: def.Version, Generation: def.Generation, Priority: def.Priority, Created: def.Created, Since: def.Since,
+		Version: def.Version, Generation: int32(def.Generation), Priority: def.Priority, Created: def.Created, Since: def.Since,
 		Bound: def.Bound, Owner: def.Owner, r: r, localQueue: &r.lq.name, shape: s.joinShape(def.PodSets, before), rare: &nothing,
-		Gated: def.Gated, Resting: def.Resting, Queueable: def.Queueable, Told: def.Told,
-		Reserved: def.Reserved, Admitted: def.Admitted, Evicting: def.Evicting, Ready: def.Ready,
+		Resting: def.Resting, Queueable: def.Queueable, Told: def.Told, Reserved: def.Reserved,
 	}
 	switch {
 	case def.Reserved:
 		d.rare = &rare{
-			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow, def.Unhealthy, def.Updates,
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow,
+			def.Gated, def.Admitted, def.Evicting, def.Ready, def.Unhealthy, def.Updates,
 		}
-	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil || def.MinRun != 0:
+	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil || def.MinRun != 0 || def.Gated || def.Admitted || def.Evicting || def.Ready:
 		d.rare = &rare{
 			Replaces: def.Replaces, VariantOf: def.VariantOf, Rank: def.Rank, Holds: def.Holds, Divisible: def.Divisible, Problem: def.Problem, MinRun: def.MinRun,
+			Gated: def.Gated, Admitted: def.Admitted, Evicting: def.Evicting, Ready: def.Ready,
 		}
 	case def.Divisible:
 		d.rare = &divisible
@@ -82,7 +86,7 @@ func (d *definition) rests() bool { return d.Resting && d.Queueable && !d.Reserv
 func (d *definition) workload(resources []string) Workload {
 	name := d.r.name()
 	return Workload{
-		UID: d.r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: d.Generation,
+		UID: d.r.uid(), Namespace: name.Namespace, Name: name.Name, Version: d.Version, Generation: int64(d.Generation),
 		LocalQueue: d.localQueue.Name, Priority: d.Priority, Created: d.Created, Since: d.Since, PodSets: d.shape.definition(resources),
 		Owner: d.Owner, Replaces: d.Replaces, VariantOf: d.VariantOf, Rank: d.Rank, Holds: d.Holds, Divisible: d.Divisible,
 		Gated: d.Gated, Problem: d.Problem, MinRun: d.MinRun, Bound: d.Bound, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,

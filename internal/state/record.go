@@ -51,7 +51,7 @@ func (r *record) assumed() bool { return r.got != nil }
 // assume notes an admission, or new places, that the decision about the present definition gives.
 func (r *record) assume(got *flavor.Holding) {
 	r.got = got
-	got.Version, got.Generation = r.def.Version, r.def.Generation
+	got.Version, got.Generation = r.def.Version, int64(r.def.Generation)
 }
 
 // said is the last decision about a workload, without figures, which are computed on demand.
