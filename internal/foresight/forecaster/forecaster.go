@@ -21,10 +21,10 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// The first refresh makes runs until it has made mostRuns or runTime has passed, at least one. The next ones make newRuns: earlier runs count
-// as well until there are mostRuns, or bigRuns for more than big pending Workloads, and for oldest at most. A refresh is followed by a gap of
-// resting times the time that it took, so that all take at most a twentieth of a core; leastGap is the shortest one, and unaskedGap if no reader
-// asks.
+// A refresh makes runs until mostRuns count, or bigRuns for more than big pending Workloads, or runTime has passed, and newRuns at least if
+// there is time, one in any case. Earlier runs count as well, for oldest at most. If no reader asks for the forecast, it makes newRuns. A refresh
+// is followed by a gap of resting times the time that it took, so that all take at most a twentieth of a core; leastGap is the shortest one, and
+// unaskedGap if no reader asks.
 const (
 	mostRuns = 32
 	newRuns  = 4
@@ -149,37 +149,43 @@ func (f *Forecaster) Start(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), followed.HasSynced) {
 		return nil // ctx ended
 	}
-	f.rest(ctx, 0, unaskedGap) // a manager that has just started has more urgent work
+	asked := f.rest(ctx, 0, unaskedGap) // a manager that has just started has more urgent work
 	for ctx.Err() == nil {
 		began, idle := f.Now(), leastGap
 		if f.Ready() == nil {
 			idle = unaskedGap
-			if err := f.Refresh(ctx); err != nil && ctx.Err() == nil {
+			if err := f.refresh(ctx, asked); err != nil && ctx.Err() == nil {
 				f.Log.Error(err, "The starts of pending Workloads could not be forecast")
 			}
+			asked = false
 		}
-		f.rest(ctx, max(leastGap, resting*f.Now().Sub(began)), idle)
+		asked = f.rest(ctx, max(leastGap, resting*f.Now().Sub(began)), idle) || asked
 	}
 	return nil
 }
 
-// rest waits for the gap, and then until a reader asks, or for idle in all.
-func (f *Forecaster) rest(ctx context.Context, gap, idle time.Duration) {
+// rest waits for the gap, and then until a reader asks, which it reports, or for idle in all.
+func (f *Forecaster) rest(ctx context.Context, gap, idle time.Duration) (asked bool) {
 	later := time.After(max(gap, idle))
 	select {
 	case <-ctx.Done():
-		return
+		return false
 	case <-time.After(gap):
 	}
 	select {
 	case <-ctx.Done():
 	case <-f.asked:
+		return true
 	case <-later:
 	}
+	return false
 }
 
 // Refresh publishes a new forecast. If nothing is pending it is an empty one, which costs nothing.
-func (f *Forecaster) Refresh(ctx context.Context) error {
+func (f *Forecaster) Refresh(ctx context.Context) error { return f.refresh(ctx, true) }
+
+// refresh is Refresh; whole reports whether it makes all the runs that a reader would want.
+func (f *Forecaster) refresh(ctx context.Context, whole bool) error {
 	began := f.Now()
 	f.mu.Lock()
 	pending := f.pending
@@ -196,10 +202,18 @@ func (f *Forecaster) Refresh(ctx context.Context) error {
 	began = f.Now() // waiting for the checkpoint costs nothing
 	defer func() { f.spent.Add(int64(f.Now().Sub(began))) }()
 	scope := f.scope(began, pending)
-	var runs []*foresight.Run
-	most := mostRuns
-	if len(f.runs) > 0 {
-		most = newRuns
+	var earlier, runs []*foresight.Run
+	for _, r := range f.runs {
+		if r.Now >= instant(began.Add(-oldest)) {
+			earlier = append(earlier, r)
+		}
+	}
+	keep, most := mostRuns, newRuns
+	if pending > big {
+		keep = bigRuns
+	}
+	if whole {
+		most = max(newRuns, keep-len(earlier))
 	}
 	parts := foresight.Parts(at, nil)
 	for n := 0; n < most && (n == 0 || f.Now().Sub(began) < runTime); n++ {
@@ -212,17 +226,8 @@ func (f *Forecaster) Refresh(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	keep := mostRuns
-	if pending > big {
-		keep = bigRuns
-	}
-	for _, r := range f.runs {
-		if len(runs) < keep && r.Now >= instant(began.Add(-oldest)) {
-			runs = append(runs, r)
-		}
-	}
-	f.runs = runs
-	f.published.Store(foresight.Summarize(runs))
+	f.runs = append(runs, earlier[:min(len(earlier), max(0, keep-len(runs)))]...)
+	f.published.Store(foresight.Summarize(f.runs))
 	return nil
 }
 

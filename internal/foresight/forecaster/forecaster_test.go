@@ -150,8 +150,7 @@ func TestRefresh(t *testing.T) {
 	if err := f.Refresh(t.Context()); err != nil || f.Forecast() == nil || f.Spent() != 0 {
 		t.Fatalf("with nothing pending: %v", err)
 	}
-	s := state.New(state.Options{})
-	f.Checkpoint = func(context.Context) (*state.Checkpoint, error) { return s.Checkpoint(), nil }
+	f.Checkpoint = emptyCheckpoint
 	f.observe(nil, workloadWith("w", nil))
 	if err := f.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
@@ -159,21 +158,45 @@ func TestRefresh(t *testing.T) {
 	if got := f.Forecast(); got.Runs != mostRuns || got.At != instant(start.Add(time.Hour)) {
 		t.Errorf("%d runs at %d", got.Runs, got.At)
 	}
-	f.Now = func() time.Time { return start.Add(2 * time.Hour) }
-	if err := f.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	made := 0
-	for _, r := range f.runs {
-		if r.Now == instant(f.Now()) {
-			made++
-		}
-	}
-	if made != newRuns || f.Forecast().Runs != newRuns {
-		t.Errorf("the next one made %d runs and counts %d; all others are too old", made, f.Forecast().Runs)
-	}
 	if _, why, known := f.Forecast().Of("w", "cq"); known || !strings.Contains(why, "not in line") {
 		t.Errorf("of a Workload that the engine does not know: %v %q", known, why)
+	}
+}
+
+func emptyCheckpoint(context.Context) (*state.Checkpoint, error) {
+	return state.New(state.Options{}).Checkpoint(), nil
+}
+
+// A refresh for which no reader asked makes a few runs. One that a reader wants makes as many as are missing, and replaces a few.
+func TestRuns(t *testing.T) {
+	f := forecaster()
+	f.Checkpoint = emptyCheckpoint
+	f.observe(nil, workloadWith("w", nil))
+	for i, step := range []struct {
+		after        time.Duration
+		whole        bool
+		made, counts int
+	}{
+		{0, false, newRuns, newRuns},
+		{time.Minute, false, newRuns, 2 * newRuns},
+		{2 * time.Minute, true, mostRuns - 2*newRuns, mostRuns},
+		{3 * time.Minute, true, newRuns, mostRuns},
+		{time.Hour, false, newRuns, newRuns}, // all others are too old
+		{2 * time.Hour, true, mostRuns, mostRuns},
+	} {
+		f.Now = func() time.Time { return start.Add(step.after) }
+		if err := f.refresh(t.Context(), step.whole); err != nil {
+			t.Fatal(err)
+		}
+		made := 0
+		for _, r := range f.runs {
+			if r.Now == instant(f.Now()) {
+				made++
+			}
+		}
+		if got := f.Last().Runs; made != step.made || got != step.counts {
+			t.Errorf("refresh %d made %d runs of %d, not %d of %d", i, made, got, step.made, step.counts)
+		}
 	}
 }
 
@@ -185,7 +208,7 @@ func TestRest(t *testing.T) {
 	}{
 		"asked in the gap":    {time.Second, leastGap, leastGap},
 		"asked after the gap": {30 * time.Second, leastGap, 30 * time.Second},
-		"asked too late":      {2 * unaskedGap, leastGap, unaskedGap},
+		"too late":            {2 * unaskedGap, leastGap, unaskedGap},
 		"not asked":           {0, leastGap, unaskedGap},
 		"a long gap":          {0, 2 * unaskedGap, 2 * unaskedGap},
 	} {
@@ -196,9 +219,9 @@ func TestRest(t *testing.T) {
 					defer time.AfterFunc(tc.asks, func() { f.Forecast() }).Stop()
 				}
 				f.Last()
-				f.rest(t.Context(), tc.gap, unaskedGap)
-				if rested := time.Since(began); rested != tc.want {
-					t.Errorf("after %s", rested)
+				asked := f.rest(t.Context(), tc.gap, unaskedGap)
+				if rested := time.Since(began); rested != tc.want || asked != strings.HasPrefix(name, "asked") {
+					t.Errorf("after %s, asked %v", rested, asked)
 				}
 			})
 		})
@@ -246,6 +269,13 @@ func TestPace(t *testing.T) {
 			return state.New(state.Options{}).Checkpoint(), nil
 		}
 		f.observe(nil, workloadWith("w", nil))
+		counts := func(want int) func() {
+			return func() {
+				if got := f.Last().Runs; got != want {
+					t.Errorf("%d runs after %s, not %d", got, time.Since(began), want)
+				}
+			}
+		}
 		ctx, end := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- f.Start(ctx) }()
@@ -254,9 +284,11 @@ func TestPace(t *testing.T) {
 			do    func()
 		}{
 			{65 * time.Second, func() { ready.Store(true) }}, // it tried after 60 s, and does so every 10 s: at 70 s
-			{100 * time.Second, func() { f.Forecast() }},     // so it makes one at once
-			{105 * time.Second, func() { f.Forecast() }},     // and this one 10 s after the last
-			{200 * time.Second, func() { f.Last() }},         // after those at 170 s, and before those at 230 and 290 s
+			{71 * time.Second, counts(newRuns)},
+			{100 * time.Second, func() { f.Forecast() }}, // so it makes one at once
+			{101 * time.Second, counts(mostRuns)},
+			{105 * time.Second, func() { f.Forecast() }}, // and this one 10 s after the last
+			{200 * time.Second, func() { f.Last() }},     // after those at 170 s, and before those at 230 and 290 s
 			{305 * time.Second, func() { f.Forecast() }},
 			{306 * time.Second, end},
 		} {
