@@ -70,6 +70,9 @@ func (s *State) followSecondPass(r *record) {
 
 // runSecondPass tries the workloads that are due, and returns the decisions and when the next one is due, 0 for none.
 func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision, next workload.Instant) {
+	if len(s.second) == 0 { // sorting nothing allocates as well
+		return nil, 0
+	}
 	for _, uid := range slices.SortedFunc(maps.Keys(s.second), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.second[a].due, s.second[b].due), strings.Compare(a, b))
 	}) {
