@@ -339,7 +339,7 @@ func (c *round) waitWithoutFlavors(e *entry) {
 func (c *round) waitWithoutVictims(e *entry) {
 	c.w.placeEmpty(e)
 	if c.searchContinues(e) {
-		if !e.q.Strict {
+		if !e.q.Strict && e.q.nomination == nil {
 			c.reserve(e)
 		}
 		c.wait(e, e.shortage(), e.note)
@@ -367,9 +367,9 @@ func (e *entry) shortage() trace.Reason {
 }
 
 // searchContinues reports whether a refused head has flavors left to try: then it stays
-// active and is evaluated again at once. Its head reservation stays as it was until it has
-// tried all, and keeps quota from later heads meanwhile: else two heads would cause evaluations
-// of each other for ever. spec: 10 §4.4, §4.6.5.
+// active and is evaluated again at once. Its nomination and its head reservation stay as they
+// were until it has tried all, and keep quota from later heads meanwhile: else two heads would
+// cause evaluations of each other for ever. spec: 10 §4.4, §4.6.5.
 func (c *round) searchContinues(e *entry) bool {
 	rounds := int32(1)
 	if c.w.mayResume(e) {
@@ -382,7 +382,8 @@ func (c *round) searchContinues(e *entry) bool {
 	}
 	e.wl.Scan.Rounds = rounds
 	e.q.evaluated, e.keepsStart = nil, true
-	c.w.setHeld(e.q, e.q.nomination, e.hadHeadReservation)
+	c.w.setHeld(e.q, nil, e.hadHeadReservation)
+	c.restoreNomination(e)
 	if had := e.hadHeadReservation; had != nil && had.wl == e.wl {
 		c.keepQuota(e.q, had.level, had.usage, had.replaces)
 	}
