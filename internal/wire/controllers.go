@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -169,8 +172,18 @@ func newRequests(ctx context.Context, mgr ctrl.Manager, cfg *Config) (convert.Re
 
 // requests returns how the requests of Workloads are computed, without their devices.
 func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
+	byNamespace := sync.OnceValues(func() (*reconcile.Index, error) { // at first use: a manager without queues may not list LimitRanges
+		list := func() client.ObjectList { return &corev1.LimitRangeList{} }
+		return reconcile.NewIndex(ctx, mgr.GetCache(), &corev1.LimitRange{}, list, "inNamespace", func(o client.Object) []string { return []string{o.GetNamespace()} })
+	})
 	out := Requests(o)
-	out.Around = feed.Around(ctx, mgr.GetCache())
+	out.Around = feed.Around(ctx, mgr.GetCache(), func(namespace string) ([]client.Object, error) {
+		ranges, err := byNamespace()
+		if err != nil {
+			return nil, err
+		}
+		return ranges.Find(ctx, namespace, namespace), nil
+	})
 	return out
 }
 

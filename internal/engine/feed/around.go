@@ -16,15 +16,18 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// Around looks up in a cache what decides about the pods of a workload beside its spec.
-func Around(ctx context.Context, cache client.Reader) convert.Around {
+// Around looks up what decides about the pods of a workload beside its spec: RuntimeClasses in a cache, and the LimitRanges of a namespace.
+func Around(ctx context.Context, cache client.Reader, limitRanges func(namespace string) ([]client.Object, error)) convert.Around {
 	return convert.Around{
-		LimitRanges: func(namespace string) []corev1.LimitRange {
-			var list corev1.LimitRangeList
-			if err := cache.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		LimitRanges: func(namespace string) (out []corev1.LimitRange) {
+			found, err := limitRanges(namespace)
+			if err != nil {
 				log.FromContext(ctx).Error(err, "Workloads are taken as if there were no LimitRange", "namespace", namespace)
 			}
-			return list.Items
+			for _, o := range found {
+				out = append(out, *o.(*corev1.LimitRange))
+			}
+			return out
 		},
 		RuntimeClass: func(name string) *nodev1.RuntimeClass {
 			class := &nodev1.RuntimeClass{}

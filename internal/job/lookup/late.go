@@ -27,9 +27,10 @@ func IsServed(mapper apimeta.RESTMapper, gvk schema.GroupVersionKind) (bool, err
 	return err == nil, err
 }
 
-// Delays between two discoveries of a kind that is not served. A new CRD starts over.
+// A kind that is not served is looked for every lastDelay: its API need not come from a CRD. A new or changed CRD is followed by looks after
+// firstDelay, then twice that, and so on.
 const (
-	firstDelay = time.Second
+	firstDelay = 100 * time.Millisecond
 	lastDelay  = 2 * time.Minute
 )
 
@@ -125,13 +126,13 @@ func (l *Latecomers) changed(o any) {
 
 // Start waits until the kind is served, then starts its controller.
 func (k *latecomer) Start(ctx context.Context) error {
-	delay := firstDelay
+	delay := lastDelay
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-k.news:
-			delay = firstDelay / 10 // it takes a moment until a new kind is served
+			delay = firstDelay // it takes a moment until a new kind is served
 		case <-time.After(delay):
 			delay = min(2*delay, lastDelay)
 		}

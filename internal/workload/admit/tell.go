@@ -71,10 +71,10 @@ func (t *Teller) Start(ctx context.Context) error {
 }
 
 func (t *Teller) round(ctx context.Context) error {
-	if t.Writer.verdicts.Backlog() > 0 {
+	model, now := t.Writer.Engine.Model(), t.Writer.Now()
+	if t.Writer.verdicts.Backlog() > 0 || !t.affords(now) {
 		return nil
 	}
-	model, now := t.Writer.Engine.Model(), t.Writer.Now()
 	clear(t.reasons)
 	clear(t.found)
 	for last := range model.Lasts() {
@@ -119,13 +119,12 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 // batch is how much Budget has to have left before Workloads are told: five seconds' worth.
 const batch = 10
 
+// affords reports whether Budget has a batch left: a round looks at all Workloads that wait, maybe 100,000, which is too much for a few.
+func (t *Teller) affords(now time.Time) bool { return t.Budget.TokensAt(now) >= batch }
+
 // due returns the Workloads with another reason for at least Patience, as many as Budget has left: of each namespace in turn, the longest first, of
 // equal ones the last created, which wait longest.
 func (t *Teller) due(now time.Time) []types.UID {
-	tokens := int(t.Budget.TokensAt(now))
-	if tokens < batch {
-		return nil // all that are due are sorted, maybe 100,000: not for a few
-	}
 	var out []types.UID
 	for uid, d := range t.since {
 		if now.Sub(d.at) >= t.Patience {
@@ -143,7 +142,7 @@ func (t *Teller) due(now time.Time) []types.UID {
 		of[namespace]++
 	}
 	slices.SortStableFunc(out, func(a, b types.UID) int { return cmp.Compare(turns[a], turns[b]) })
-	out = out[:min(len(out), tokens)]
+	out = out[:min(len(out), int(t.Budget.TokensAt(now)))]
 	t.Budget.AllowN(now, len(out))
 	return out
 }
