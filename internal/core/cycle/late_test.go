@@ -119,10 +119,11 @@ type latePair struct {
 	arrived int
 	groups  [][]string // the resources of each resource group
 	queues  int32
+	classes map[string]int32
 }
 
 func newLatePair(t *rapid.T) *latePair {
-	p := &latePair{groups: [][]string{{"cpu", "gpu"}}}
+	p := &latePair{classes: map[string]int32{}, groups: [][]string{{"cpu", "gpu"}}}
 	if rapid.IntRange(0, 4).Draw(t, "groups") == 0 {
 		p.groups = [][]string{{"cpu"}, {"gpu"}}
 	}
@@ -225,11 +226,10 @@ func (p *latePair) arrive(t *rapid.T) {
 		p.arrived++
 		priority, queue := int64(rapid.IntRange(0, 2).Draw(t, "priority")), int32(rapid.IntRange(0, int(p.queues)-1).Draw(t, "queue"))
 		var asked [][2]resource.Amount // of each pod set
-		class := int32(priority)
 		for range rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "pod sets") {
-			a := [2]resource.Amount{resource.Amount(rapid.IntRange(0, 3).Draw(t, "cpu")), resource.Amount(rapid.IntRange(0, 3).Draw(t, "gpu"))}
-			asked, class = append(asked, a), (class*4+int32(a[0]))*4+int32(a[1])+1
+			asked = append(asked, [2]resource.Amount{resource.Amount(rapid.IntRange(0, 3).Draw(t, "cpu")), resource.Amount(rapid.IntRange(0, 3).Draw(t, "gpu"))})
 		}
+		class := p.classOf(fmt.Sprint(priority, asked))
 		uid := fmt.Sprintf("w%03d", p.arrived)
 		for i, w := range p.worlds {
 			wl := &workload.Workload{
@@ -244,6 +244,14 @@ func (p *latePair) arrive(t *rapid.T) {
 			w.Enqueue(wl)
 		}
 	}
+}
+
+// classOf numbers equivalent workloads.
+func (p *latePair) classOf(text string) int32 {
+	if p.classes[text] == 0 {
+		p.classes[text] = int32(len(p.classes) + 1)
+	}
+	return p.classes[text]
 }
 
 func (p *latePair) release(t *rapid.T) {
