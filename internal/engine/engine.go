@@ -250,7 +250,7 @@ func (e *Engine) decide(start time.Time) cycle.Result {
 		r := e.state.Step(workload.Instant(now.UnixNano()), workPerStep)
 		sum.Decisions = append(sum.Decisions, r.Decisions...)
 		sum.Cycles, sum.Admitting, sum.Heads, sum.Work = sum.Cycles+r.Cycles, sum.Admitting+r.Admitting, sum.Heads+r.Heads, sum.Work+r.Work
-		sum.More, sum.Next = r.More, r.Next
+		sum.More, sum.Next, sum.Endless = r.More, r.Next, append(sum.Endless, r.Endless...)
 	}
 	return sum
 }

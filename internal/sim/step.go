@@ -59,7 +59,10 @@ func (p *player) step(a *args) string {
 	if err := p.spend(r.Cycles); err != nil {
 		a.err = err
 	}
-	if unwritten {
+	if len(r.Endless) > 0 {
+		a.err = fmt.Errorf("%w, and so on without an end: %s", ErrUnsettled, r.Endless)
+	}
+	if unwritten || a.err != nil {
 		return b.String()
 	}
 	if settled := p.writeAll(); !settled || r.More {

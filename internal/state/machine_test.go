@@ -592,7 +592,7 @@ func (m *machine) stepAnd(t *rapid.T, stepped func()) {
 	}
 	r := m.s.Step(m.tick(), bound)
 	stepped()
-	if r.More {
+	if r.More || len(r.Endless) > 0 {
 		t.Fatalf("no end after %d cycles", r.Cycles)
 	}
 	for i := range r.Decisions {

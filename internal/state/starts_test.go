@@ -58,6 +58,9 @@ func TestNoStartInVain(t *testing.T) {
 			}
 			r := s.Step(100, rapid.SampledFrom([]int{1000, 0, 1, 2, 3}).Draw(rt, "budget"))
 			all, more = append(all, r.Decisions...), r.More
+			if len(r.Endless) > 0 {
+				rt.Fatal("no end: ", r.Endless)
+			}
 		}
 		checkStarts(rt, all)
 		for _, r := range s.records {
@@ -82,6 +85,9 @@ func (m *machine) interrupted(t *rapid.T) {
 		r := m.s.Step(m.tick(), rapid.IntRange(0, 3).Draw(t, "budget"))
 		for i := range r.Decisions {
 			m.decided(t, &r.Decisions[i], told)
+		}
+		if len(r.Endless) > 0 {
+			t.Fatal("no end: ", r.Endless)
 		}
 		if more = r.More; !more {
 			break

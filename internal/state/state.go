@@ -181,7 +181,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		r.Work += part.Work
 		r.Heads += part.Heads
 		r.Admitting += part.Admitting
-		r.More, r.Next = part.More, part.Next
+		r.More, r.Next, r.Endless = part.More, part.Next, append(r.Endless, part.Endless...)
 	}
 	s.flight.noteUnsettled(s)
 	if placeNext != 0 && (r.Next == 0 || placeNext < r.Next) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,7 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	}
 	cfg.meter = metrics.New(o)
 	cfg.events = reconcile.NewEventBudget(cfg.meter.EventsShed)
-	e.OnTurn(meterTurn(cfg.meter))
+	e.OnTurn(meterTurn(cfg.meter, cfg.Log.WithName("engine")))
 	meter, log := cfg.meter, cfg.Log.WithName("metrics")
 	err := mgr.Add(everywhere(func(ctx context.Context) error {
 		err := ctrlmetrics.Registry.Register(meter)
@@ -51,11 +52,15 @@ func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	return mgr.Add(&metrics.Follower{Recorder: meter, Cache: mgr.GetCache()})
 }
 
-func meterTurn(meter *metrics.Recorder) func(*engine.Turn) {
+func meterTurn(meter *metrics.Recorder, log logr.Logger) func(*engine.Turn) {
 	return func(t *engine.Turn) {
 		meter.ObserveTurn(t.Apply + t.Decide + t.Dispatch)
 		meter.Phase(metrics.PhaseEvents, t.Apply)
 		r := &t.Result
+		if len(r.Endless) > 0 {
+			log.Error(nil, "Workloads take quota from each other without an end. Those of the cohorts of these queues are looked at once a second. "+
+				"Please report it with the flight record: berth replay --help", "queues", r.Endless)
+		}
 		if r.Cycles == 0 {
 			return
 		}

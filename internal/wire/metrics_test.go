@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berth-project/berth/internal/core/cycle"
@@ -12,13 +14,18 @@ import (
 	"github.com/berth-project/berth/internal/options"
 )
 
-// Every turn of the engine is observed with the sum of its parts, its phases only where there were cycles.
+// Every turn of the engine is observed with the sum of its parts, its phases only where there were cycles. A
+// cohort whose decisions come to no end is logged.
 func TestMeterTurn(t *testing.T) {
 	o := options.Default()
 	meter := metrics.New(metrics.NewOptions(&o))
-	meterATurn := meterTurn(meter)
+	var logged []string
+	meterATurn := meterTurn(meter, funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
 	meterATurn(&engine.Turn{Events: 2, Apply: 2 * time.Millisecond, Dispatch: 5 * time.Millisecond})
-	meterATurn(&engine.Turn{Apply: time.Millisecond, Decide: 3 * time.Millisecond, Dispatch: time.Millisecond, Result: cycle.Result{Cycles: 1}})
+	meterATurn(&engine.Turn{Apply: time.Millisecond, Decide: 3 * time.Millisecond, Dispatch: time.Millisecond, Result: cycle.Result{Cycles: 1, Endless: []string{"team-a"}}})
+	if len(logged) != 1 || !strings.Contains(logged[0], "without an end") || !strings.Contains(logged[0], "team-a") {
+		t.Errorf("of a cohort that comes to no end it logged %q", logged)
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(meter)
 	families, err := registry.Gather()

@@ -200,6 +200,9 @@ func (b *backfillTwin) step(t *rapid.T) {
 	starts := b.starts()
 	r := b.w.Step(b.now, math.MaxInt)
 	b.w.SettleAdmissions(b.now, r.More)
+	if len(r.Endless) > 0 {
+		t.Fatal("no end")
+	}
 	for _, d := range r.Decisions {
 		if d.admits() && b.runs[d.Workload] > 0 {
 			b.ends[d.Workload] = b.now + b.runs[d.Workload]

@@ -280,6 +280,9 @@ func (p *latePair) step(t *rapid.T) {
 		for i, w := range p.worlds {
 			r := w.Step(p.now, math.MaxInt)
 			w.SettleAdmissions(p.now, r.More)
+			if len(r.Endless) > 0 {
+				t.Fatal("no end")
+			}
 			got[i] = []string{fmt.Sprint(r.Cycles, " cycles")}
 			var victims []*workload.Workload
 			for _, d := range r.Decisions {

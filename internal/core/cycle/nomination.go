@@ -303,7 +303,7 @@ func (c *round) evict(e *entry) {
 			if evict == nil {
 				evict = make([]preempt.Victim, 0, len(e.targets))
 			}
-			evict = append(evict, v)
+			evict, c.w.gained = append(evict, v), c.w.gained+1
 		}
 	}
 	record.Verdict, record.Reason = trace.Preempts, trace.WaitingForPreemptedWorkloads

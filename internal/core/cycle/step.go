@@ -63,6 +63,7 @@ type Result struct {
 	Work      int              // units of work
 	More      bool             // the budget ended the step, not a lack of progress
 	Next      workload.Instant // when to step again at the latest, without an event; 0 is never
+	Endless   []string         // cohort trees whose heads refuse each other without an end, by the first of their queues: a mistake; they rest for a second
 	// Retracted are workloads that an earlier step admitted, and that are pending again: those
 	// decisions are void.
 	Retracted []*workload.Workload
@@ -579,7 +580,7 @@ func (c *round) admit(e *entry) {
 		e.wl.Usage = e.wl.Usage.Beyond(e.replaces.Usage)
 	}
 	w.Reserve(e.wl)
-	c.admitted = append(c.admitted, e.wl)
+	c.admitted, w.gained = append(c.admitted, e.wl), w.gained+1
 	w.setTentative(e.wl)
 	w.assumed(e.q, e.wl, true)
 	c.decide(e, d)

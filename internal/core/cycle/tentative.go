@@ -131,6 +131,7 @@ func (c *round) startAfterRetraction(e *entry) {
 // requeueRetracted returns the workloads of retracted admissions to their lines, at the end of a
 // cycle.
 func (c *round) requeueRetracted() {
+	c.w.gained -= len(c.retracted)
 	for _, v := range c.retracted {
 		c.w.Ledger.Charge(v.Node, v.Workload.Usage)
 		v.Workload.Gone = false

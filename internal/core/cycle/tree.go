@@ -25,6 +25,9 @@ type tree struct {
 	runSince  workload.Instant // the end of the first step that interrupted it; 0 is none
 	tentative bool             // its admissions stay tentative after the step
 
+	progress   progress
+	restsUntil workload.Instant // 0 for a tree that does not rest
+
 	// After an edit all workloads are evaluated again, at most once in an edit window.
 	edited bool
 	wokeAt workload.Instant
@@ -252,8 +255,8 @@ func (w *World) activate(q *Queue) {
 }
 
 func (w *World) touch(t *tree) {
-	if !t.touched {
-		t.touched = true
+	if !t.touched && t.restsUntil == 0 {
+		t.touched, t.progress = true, progress{}
 		w.touched = append(w.touched, t)
 	}
 }

@@ -26,6 +26,7 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 	var r Result
 	w.expireNominations(now)
 	w.expireStarts(now)
+	w.endRests(now)
 	r.Next = w.wakeEdited(now)
 	w.round.now, w.treeCycles, w.work, w.heads = now, w.treeCycles[:0], 0, 0
 	w.touchSharing()
@@ -41,9 +42,10 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 		w.endCycles()
 		w.sweepMeasures()
 	}
-	r.Next = earlier(earlier(r.Next, w.expireNominations(now)), w.expireStarts(now))
+	r.Next = earlier(earlier(r.Next, w.expireNominations(now)), earlier(w.expireStarts(now), w.endRests(now)))
 	w.inOrder(&r)
 	r.Retracted, w.revoked = w.revoked, nil
+	r.Endless, w.endless = w.endless, nil
 	return r
 }
 
@@ -105,6 +107,10 @@ func (w *World) run(trees *[]*tree, until int) {
 		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
 		w.heads += len(queues)
 		w.work += w.round.work(len(queues)) + w.round.followers + (w.victims.Visited-visited)/candidatesPerUnit
+		if w.countCycle(*trees) {
+			w.rest(*trees)
+			return
+		}
 	}
 }
 

@@ -79,6 +79,10 @@ type World struct {
 	work    int     // units of work of the step
 	heads   int     // heads of the step
 
+	resting []*tree  // see mostVain
+	endless []string // the names of those that began to rest in the step
+	gained  int      // see progress, of the present cycle
+
 	tentative []*workload.Workload // a superset of those admitted in runs that have not ended
 	revoked   []*workload.Workload // see Result.Retracted
 
