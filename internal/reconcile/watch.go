@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apiwait "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	restwatch "k8s.io/client-go/rest/watch"
@@ -50,13 +52,45 @@ func FastInformers(config *rest.Config, scheme *runtime.Scheme) (NewInformer, er
 		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newWorkloadEvents(body, own.NegotiatedSerializer), reporter), nil
 	}
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		if _, ok := o.(*kueue.Workload); ok {
-			lw = &toolscache.ListWatch{
-				ListWithContextFunc: toolscache.ToListerWatcherWithContext(lw).ListWithContext, WatchFuncWithContext: stream,
-			}
+		own := &toolscache.ListWatch{
+			ListWithContextFunc:  toolscache.ToListerWatcherWithContext(lw).ListWithContext,
+			WatchFuncWithContext: toolscache.ToListerWatcherWithContext(lw).WatchWithContext,
 		}
-		return toolscache.NewSharedIndexInformer(lw, o, resync, indexers)
+		if _, ok := o.(*kueue.Workload); ok {
+			own.WatchFuncWithContext = stream
+		}
+		return toolscache.NewSharedIndexInformer(insistent(own), o, resync, indexers)
 	}, nil
+}
+
+// reconnect is the least time until a watch tries again to reach the API server, and half of the longest.
+const reconnect = 500 * time.Millisecond
+
+// insistent returns lw with requests that are repeated while nothing listens at the API server's address. The reflector would wait up to a
+// minute after a few failures: meanwhile the engine would give quota that was taken away when the API server was back.
+func insistent(lw *toolscache.ListWatch) *toolscache.ListWatch {
+	return &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return repeated(ctx, func() (runtime.Object, error) { return lw.ListWithContext(ctx, o) })
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return repeated(ctx, func() (watch.Interface, error) { return lw.WatchWithContext(ctx, o) })
+		},
+	}
+}
+
+func repeated[T any](ctx context.Context, request func() (T, error)) (T, error) {
+	for {
+		got, err := request()
+		if !utilnet.IsConnectionRefused(err) {
+			return got, err
+		}
+		select {
+		case <-ctx.Done():
+			return got, err
+		case <-time.After(apiwait.Jitter(reconnect, 1)):
+		}
+	}
 }
 
 // lenient accepts what the decoders of encoding/json and of Kubernetes do.

@@ -2,16 +2,25 @@ package reconcile
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
 	restwatch "k8s.io/client-go/rest/watch"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -196,5 +206,60 @@ func binaryDecoder(t testing.TB, w *kueue.Workload, times int) func() watch.Deco
 	return func() watch.Decoder {
 		frames := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(bytes.NewReader(all)))
 		return restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer), runtime.WithoutVersionDecoder{Decoder: info.Serializer})
+	}
+}
+
+// TestInsistent: a list or a watch is repeated while nothing listens at the API server's address, twice a second at most. Every other outcome is
+// returned at once.
+func TestInsistent(t *testing.T) {
+	refused := &url.Error{Op: "Get", URL: "https://127.0.0.1:6443", Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}
+	forbidden := apierrors.NewForbidden(kueue.GroupVersion.WithResource("workloads").GroupResource(), "", nil)
+	for name, tc := range map[string]struct {
+		refusals int
+		then     error
+		ends     time.Duration // of the context; 0 is never
+		tries    int
+	}{
+		"reached":         {0, nil, 0, 1},
+		"back after some": {20, nil, 0, 21},
+		"forbidden":       {0, forbidden, 0, 1},
+		"then forbidden":  {2, forbidden, 0, 3},
+		"stopped":         {1000, nil, 10 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, began, tries := t.Context(), time.Now(), 0
+				if tc.ends > 0 {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, tc.ends)
+					defer stop()
+				}
+				answer := func() error {
+					if tries++; tries <= tc.refusals {
+						return refused
+					}
+					return tc.then
+				}
+				lw := insistent(&toolscache.ListWatch{
+					ListWithContextFunc:  func(context.Context, metav1.ListOptions) (runtime.Object, error) { return nil, answer() },
+					WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, answer() },
+				})
+				for _, request := range []func() error{
+					func() error { _, err := lw.ListWithContext(ctx, metav1.ListOptions{}); return err },
+					func() error { _, err := lw.WatchWithContext(ctx, metav1.ListOptions{}); return err },
+				} {
+					began, tries = time.Now(), 0
+					err, want := request(), tc.then
+					if tc.ends > 0 {
+						want = refused
+					} else if tries != tc.tries {
+						t.Errorf("%d tries, not %d", tries, tc.tries)
+					}
+					if took := time.Since(began); !errors.Is(err, want) || took < time.Duration(tries-1)*reconnect || took > time.Duration(tries)*2*reconnect {
+						t.Errorf("%v after %d tries in %s", err, tries, took)
+					}
+				}
+			})
+		})
 	}
 }

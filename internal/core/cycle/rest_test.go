@@ -49,7 +49,7 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// TestProgress: more admissions and evictions than ever since it was touched are progress; those that were retracted before are not.
+// TestProgress: more admissions and evictions than ever since it was touched are progress; admissions in place of retracted ones are not.
 func TestProgress(t *testing.T) {
 	w, tr := &World{}, &tree{}
 	for i, cycle := range []struct{ gained, vain int }{{0, 1}, {2, 0}, {0, 1}, {-1, 2}, {1, 3}, {-1, 4}, {1, 5}, {1, 0}} {

@@ -80,7 +80,7 @@ type World struct {
 	heads   int     // heads of the step
 
 	resting []*tree  // see mostVain
-	endless []string // the names of those that began to rest in the step
+	endless []string // the names of trees that began to rest in the step
 	gained  int      // see progress, of the present cycle
 
 	tentative []*workload.Workload // a superset of those admitted in runs that have not ended
