@@ -228,7 +228,7 @@ func TestInsistent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, began, tries := t.Context(), time.Now(), 0
+				ctx, tries := t.Context(), 0
 				if tc.ends > 0 {
 					var stop context.CancelFunc
 					ctx, stop = context.WithTimeout(ctx, tc.ends)
@@ -248,7 +248,8 @@ func TestInsistent(t *testing.T) {
 					func() error { _, err := lw.ListWithContext(ctx, metav1.ListOptions{}); return err },
 					func() error { _, err := lw.WatchWithContext(ctx, metav1.ListOptions{}); return err },
 				} {
-					began, tries = time.Now(), 0
+					tries = 0
+					began := time.Now()
 					err, want := request(), tc.then
 					if tc.ends > 0 {
 						want = refused

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/goldentest"
 )
 
@@ -163,5 +165,15 @@ func TestClock(t *testing.T) {
 				t.Errorf("%q is first, want %q, in:\n%s", first, tc.first, got)
 			}
 		})
+	}
+}
+
+// TestComesToEnd: a step in which heads take quota from each other without an end is a mistake of the engine.
+func TestComesToEnd(t *testing.T) {
+	if err := comesToEnd(&cycle.Result{Cycles: 3}); err != nil {
+		t.Error(err)
+	}
+	if err := comesToEnd(&cycle.Result{Endless: []string{"a"}}); !errors.Is(err, ErrUnsettled) || !strings.Contains(err.Error(), "[a]") {
+		t.Errorf("of the cohort of a: %v", err)
 	}
 }

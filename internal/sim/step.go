@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -56,13 +57,7 @@ func (p *player) step(a *args) string {
 	if r.Next > 0 {
 		fmt.Fprintf(&b, "again in %d s\n", (r.Next-p.instant())/second)
 	}
-	if err := p.spend(r.Cycles); err != nil {
-		a.err = err
-	}
-	if len(r.Endless) > 0 {
-		a.err = fmt.Errorf("%w, and so on without an end: %s", ErrUnsettled, r.Endless)
-	}
-	if unwritten || a.err != nil {
+	if a.err = cmp.Or(p.spend(r.Cycles), comesToEnd(&r)); unwritten || a.err != nil {
 		return b.String()
 	}
 	if settled := p.writeAll(); !settled || r.More {
@@ -72,6 +67,14 @@ func (p *player) step(a *args) string {
 		a.err = fmt.Errorf("%w:\n%s", ErrUnsettled, again.Decisions[0].Attempt)
 	}
 	return b.String()
+}
+
+// comesToEnd returns an error if heads took quota from each other without an end.
+func comesToEnd(r *cycle.Result) error {
+	if len(r.Endless) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w, and so on without an end: %s", ErrUnsettled, r.Endless)
 }
 
 // decided records the writes that a decision needs.

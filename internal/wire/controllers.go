@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,7 +26,6 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/warn"
 	"github.com/berth-project/berth/internal/occupancy"
-	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/placement/standing"
 	queuecontroller "github.com/berth-project/berth/internal/queue/controller"
@@ -165,26 +163,19 @@ func addEngine(mgr ctrl.Manager, e *engine.Engine, log logr.Logger) error {
 // newRequests returns how the requests of Workloads are computed, for all components, and adds the catalog of devices.
 func newRequests(ctx context.Context, mgr ctrl.Manager, cfg *Config) (convert.Requests, *deviceCounts, error) {
 	counts, err := newDeviceCounts(ctx, mgr, cfg)
-	out := requests(ctx, mgr, &cfg.Options)
+	out := Requests(&cfg.Options)
+	if err == nil && (cfg.Groups.Has(install.Scheduler) || cfg.Groups.Has(install.Queues)) { // the others may not list LimitRanges
+		out.Around, err = around(ctx, mgr)
+	}
 	out.Around.Devices = counts.count()
 	return out, counts, err
 }
 
-// requests returns how the requests of Workloads are computed, without their devices.
-func requests(ctx context.Context, mgr ctrl.Manager, o *options.Options) convert.Requests {
-	byNamespace := sync.OnceValues(func() (*reconcile.Index, error) { // at first use: a manager without queues may not list LimitRanges
-		list := func() client.ObjectList { return &corev1.LimitRangeList{} }
-		return reconcile.NewIndex(ctx, mgr.GetCache(), &corev1.LimitRange{}, list, "inNamespace", func(o client.Object) []string { return []string{o.GetNamespace()} })
-	})
-	out := Requests(o)
-	out.Around = feed.Around(ctx, mgr.GetCache(), func(namespace string) ([]client.Object, error) {
-		ranges, err := byNamespace()
-		if err != nil {
-			return nil, err
-		}
-		return ranges.Find(ctx, namespace, namespace), nil
-	})
-	return out
+func around(ctx context.Context, mgr ctrl.Manager) (convert.Around, error) {
+	list := func() client.ObjectList { return &corev1.LimitRangeList{} }
+	namespace := func(o client.Object) []string { return []string{o.GetNamespace()} }
+	ranges, err := reconcile.NewIndex(ctx, mgr.GetCache(), &corev1.LimitRange{}, list, "inNamespace", namespace)
+	return feed.Around(ctx, mgr.GetCache(), func(namespace string) []client.Object { return ranges.Find(ctx, namespace, namespace) }), err
 }
 
 func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) error {

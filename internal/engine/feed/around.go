@@ -17,14 +17,10 @@ import (
 )
 
 // Around looks up what decides about the pods of a workload beside its spec: RuntimeClasses in a cache, and the LimitRanges of a namespace.
-func Around(ctx context.Context, cache client.Reader, limitRanges func(namespace string) ([]client.Object, error)) convert.Around {
+func Around(ctx context.Context, cache client.Reader, limitRanges func(namespace string) []client.Object) convert.Around {
 	return convert.Around{
 		LimitRanges: func(namespace string) (out []corev1.LimitRange) {
-			found, err := limitRanges(namespace)
-			if err != nil {
-				log.FromContext(ctx).Error(err, "Workloads are taken as if there were no LimitRange", "namespace", namespace)
-			}
-			for _, o := range found {
+			for _, o := range limitRanges(namespace) {
 				out = append(out, *o.(*corev1.LimitRange))
 			}
 			return out
