@@ -80,10 +80,13 @@ func insistent(lw *toolscache.ListWatch) *toolscache.ListWatch {
 }
 
 func repeated[T any](ctx context.Context, request func() (T, error)) (T, error) {
-	for {
+	for tries := 1; ; tries++ {
 		got, err := request()
 		if !utilnet.IsConnectionRefused(err) {
 			return got, err
+		}
+		if tries == 1 {
+			klog.FromContext(ctx).Error(err, "The API server cannot be reached: this request is repeated until it can")
 		}
 		select {
 		case <-ctx.Done():
