@@ -52,14 +52,11 @@ func FastInformers(config *rest.Config, scheme *runtime.Scheme) (NewInformer, er
 		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newWorkloadEvents(body, own.NegotiatedSerializer), reporter), nil
 	}
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		own := &toolscache.ListWatch{
-			ListWithContextFunc:  toolscache.ToListerWatcherWithContext(lw).ListWithContext,
-			WatchFuncWithContext: toolscache.ToListerWatcherWithContext(lw).WatchWithContext,
-		}
+		from := toolscache.ToListerWatcherWithContext(lw)
 		if _, ok := o.(*kueue.Workload); ok {
-			own.WatchFuncWithContext = stream
+			from = &toolscache.ListWatch{ListWithContextFunc: from.ListWithContext, WatchFuncWithContext: stream}
 		}
-		return toolscache.NewSharedIndexInformer(insistent(own), o, resync, indexers)
+		return toolscache.NewSharedIndexInformer(insistent(from), o, resync, indexers)
 	}, nil
 }
 
@@ -68,7 +65,7 @@ const reconnect = 500 * time.Millisecond
 
 // insistent returns lw with requests that are repeated while nothing listens at the API server's address. The reflector would wait up to a
 // minute after a few failures: meanwhile the engine would give quota that was taken away when the API server was back.
-func insistent(lw *toolscache.ListWatch) *toolscache.ListWatch {
+func insistent(lw toolscache.ListerWatcherWithContext) *toolscache.ListWatch {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return repeated(ctx, func() (runtime.Object, error) { return lw.ListWithContext(ctx, o) })

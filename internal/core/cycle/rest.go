@@ -10,8 +10,9 @@ import (
 // A cycle that refuses all heads may cause another one: a head has more flavors to try, or no longer keeps quota from others. Such cycles come to an
 // end, or there is a mistake in the rules. Then a tree would take all of the time that trees share, and so it rests.
 
-// mostVain is how many cycles a tree may have without progress before it rests. Random worlds of four queues need up to a hundred.
-var mostVain = 1000
+// A tree may have mostVain cycles without progress, and vainPerPending for each of its pending workloads, before it rests: each may be refused
+// once with each of the 64 flavors that a resource group may have. Random worlds of four queues need up to a hundred in all.
+var mostVain, vainPerPending = 1000, 64
 
 // restTime is how long a tree rests.
 const restTime = workload.Instant(time.Second)
@@ -22,7 +23,7 @@ type progress struct {
 	vain         int // cycles since there were never more
 }
 
-// countCycle counts a cycle of trees, and reports whether they come no further.
+// countCycle counts a cycle of trees that run together, and reports whether they come no further.
 func (w *World) countCycle(trees []*tree) (vain bool) {
 	for _, t := range trees {
 		p := &t.progress
@@ -30,10 +31,20 @@ func (w *World) countCycle(trees []*tree) (vain bool) {
 		if p.gained += w.gained; p.gained > p.most {
 			p.most, p.vain = p.gained, 0
 		}
-		vain = vain || p.vain >= mostVain
+		vain = vain || p.vain >= mostVain && p.vain >= mostVain+vainPerPending*pending(trees)
 	}
 	w.gained = 0
 	return vain
+}
+
+// pending is how many workloads wait in trees.
+func pending(trees []*tree) (n int) {
+	for _, t := range trees {
+		for _, q := range t.queues {
+			n += q.Pending.Active() + q.Pending.Inadmissible()
+		}
+	}
+	return n
 }
 
 // rest ends the cycles of trees for a while. What touches them meanwhile counts afterwards.

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -14,8 +15,8 @@ import (
 
 // TestRests: a tree that comes no further rests for a second, whatever happens in it. Others go on, and afterwards it goes on where it was.
 func TestRests(t *testing.T) {
-	defer func(most int) { mostVain = most }(mostVain)
-	mostVain = 2
+	defer func(most, perPending int) { mostVain, vainPerPending = most, perPending }(mostVain, vainPerPending)
+	mostVain, vainPerPending = 2, 0
 	w := NewWorld(Defaults())
 	a, b := addQueue(w, "a", quota.None, 3), addQueue(w, "b", quota.None, 3)
 	for i, gpus := range []resource.Amount{2, 2, 3, 1} {
@@ -61,5 +62,20 @@ func TestProgress(t *testing.T) {
 	tr.progress.vain = mostVain - 1
 	if !w.countCycle([]*tree{{}, tr}) {
 		t.Error("it does not rest")
+	}
+}
+
+// TestRefusesMany: a queue that refuses a great many workloads in one step, each in a cycle of its own, does not rest.
+func TestRefusesMany(t *testing.T) {
+	const many = 5000
+	w := NewWorld(Defaults())
+	q := addQueue(w, "q", quota.None, 1)
+	for i := range many {
+		enqueue(w, q, fmt.Sprintf("%04d", i), int32(i+1), resource.Amount(i+2))
+	}
+	enqueue(w, q, "last", many+1, 1)
+	r := w.Step(1, math.MaxInt)
+	if len(r.Endless) > 0 || len(r.Decisions) != many+1 || r.Decisions[many].Admitted == nil {
+		t.Errorf("%d decisions, endless %v", len(r.Decisions), r.Endless)
 	}
 }
