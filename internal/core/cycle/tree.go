@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -20,6 +21,8 @@ type tree struct {
 	holding int      // how many of its queues hold quota: nominations and head reservations
 	shares  bool     // some of its queues share capacity with other trees
 	ends    *endings // nil if none of its queues reserves starts
+
+	thresholds *order.Thresholds // of all its queues
 
 	// A run is the cycles until no head has anything new to try.
 	runSince  workload.Instant // the end of the first step that interrupted it; 0 is none
@@ -49,9 +52,10 @@ func (t *tree) remove(q *Queue) {
 
 // consistOf replaces the queues of the tree.
 func (t *tree) consistOf(queues []*Queue) {
-	t.queues, t.name, t.ends = queues, "", nil
+	t.queues, t.name, t.ends, t.thresholds = queues, "", nil, &order.Thresholds{}
 	t.findSharing()
 	for i, q := range queues {
+		q.Pending.Join(t.thresholds, &q.now)
 		if i == 0 || q.Name < t.name {
 			t.name = q.Name
 		}

@@ -266,22 +266,41 @@ func (w *World) Release(wl *workload.Workload) {
 	w.Ledger.Return(q.Node, wl.Usage, q.usages)
 	w.changed(q)
 	w.wakeStarts(q.tree)
-	w.wake(q.tree, wl.Usage)
+	w.wake(q, wl.Usage)
 	w.wakeSharing(wl.Usage)
 }
 
-// wake evaluates the wake conditions on quota in the whole tree after a release.
-func (w *World) wake(t *tree, released ledger.Usage) {
-	for _, q := range t.queues {
-		if q.Pending.Inadmissible() == 0 {
+// wake evaluates the wake conditions on quota in the whole tree after a release of one of its queues.
+func (w *World) wake(from *Queue, released ledger.Usage) {
+	t := from.tree
+	t.thresholds.File()
+	for _, e := range released.Quota {
+		least := w.wakeOn(from, e.FR)
+		if before := t.thresholds.Least(e.FR); w.Quota.Most(from.Node, e.FR) < before {
+			t.thresholds.SetLeast(e.FR, min(least, before))
 			continue
 		}
-		for _, e := range released.Quota {
-			if q.Pending.Release(e.FR, &q.now) {
-				w.activate(q)
+		for _, q := range t.queues {
+			if q != from {
+				least = min(least, w.wakeOn(q, e.FR))
 			}
 		}
+		t.thresholds.SetLeast(e.FR, least)
 	}
+}
+
+// wakeOn evaluates the wake conditions of a queue on fr, and returns their lowest threshold: Unlimited if the queue's own borrowing limit is in the
+// way, since then no release of another queue can meet them.
+func (w *World) wakeOn(q *Queue, fr resource.FR) (least resource.Amount) {
+	if q.Pending.Inadmissible() == 0 {
+		return resource.Unlimited
+	}
+	if q.Pending.Release(fr, &q.now) {
+		w.activate(q)
+	} else if at, limited := w.Quota.Bottleneck(q.Node, fr); limited && at == q.Node {
+		return resource.Unlimited
+	}
+	return q.Pending.Least(fr)
 }
 
 // Written sets the time at which the admission of a workload was written.

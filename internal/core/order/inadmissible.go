@@ -84,6 +84,7 @@ func (p *Pending) setInadmissible(member, by *workload.Workload, wants []workloa
 func (p *Pending) addTried(c *class) {
 	c.stage, c.at = tried, int32(len(p.tried))
 	p.tried = append(p.tried, c)
+	p.thresholds.add(p)
 }
 
 // file makes the wake conditions of an inadmissible class count. It keeps them if they are

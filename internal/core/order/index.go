@@ -262,6 +262,7 @@ func (p *Pending) addEntry(c *class, w *condition) {
 	s := &p.indexes[at]
 	p.put(s.make(p.lineOf(c).index), t)
 	s.low = min(s.low, t.least)
+	p.thresholds.lower(fr, t.least)
 	w.listed = true
 }
 

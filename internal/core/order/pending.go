@@ -45,9 +45,12 @@ type Pending struct {
 	prioritized  *workload.Workload   // first of its standing whenever it is active: its victims are leaving
 	patterns     *Patterns            // of the wants of inadmissible classes
 	watch        func(*workload.Workload)
-	packing      *Packing // the one that is not complete, or nil
-	chunks       []*chunk // the memory of the classes, by slot/chunkLen; nil if unused
-	spare        []int32  // the free slots
+	thresholds   *Thresholds // of the tree of the queue, or nil
+	now          Figures     // of the queue, with thresholds
+	unfiled      bool        // it is in the list of thresholds
+	packing      *Packing    // the one that is not complete, or nil
+	chunks       []*chunk    // the memory of the classes, by slot/chunkLen; nil if unused
+	spare        []int32     // the free slots
 
 	wakes            Wakes
 	actives, members int

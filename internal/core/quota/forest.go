@@ -84,6 +84,7 @@ type cell struct {
 	subtree, guaranteed, potential resource.Amount
 	own                            bool // SetQuota lists the FR
 	listed                         bool // the node or something below it lists the FR
+	keeps                          bool // something below the node guarantees quota to itself
 }
 
 var blank = cell{borrow: NoLimit, lend: NoLimit}

@@ -44,6 +44,19 @@ func (f *Forest) Bottleneck(n Node, fr resource.FR) (at Node, limited bool) {
 	return r.at, r.limited
 }
 
+// Most returns an amount of fr of which no node in the tree of n has more available: Unlimited if one of them guarantees quota to itself.
+func (f *Forest) Most(n Node, fr resource.FR) resource.Amount {
+	root := f.nodes[n].root
+	if root == None {
+		return 0
+	}
+	top := f.at(root, fr)
+	if top.keeps {
+		return resource.Unlimited
+	}
+	return max(0, top.subtree.Sub(top.usage))
+}
+
 var closed = room{at: None}
 
 // room returns the available amount of fr at n.

@@ -54,7 +54,7 @@ func (f *Forest) computeUp(n Node) {
 	nd.height = 0
 	for i := range row {
 		c := &row[i]
-		c.subtree, c.listed = c.nominal, c.own
+		c.subtree, c.listed, c.keeps = c.nominal, c.own, false
 		if nd.cohort {
 			c.usage = 0
 		}
@@ -68,6 +68,7 @@ func (f *Forest) computeUp(n Node) {
 			c.subtree = c.subtree.Add(k.subtree.Sub(k.guaranteed))
 			c.usage = c.usage.Add(k.flow())
 			c.listed = c.listed || k.listed
+			c.keeps = c.keeps || k.keeps || k.guaranteed > 0
 		}
 	}
 	for i := range row {
