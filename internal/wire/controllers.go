@@ -190,7 +190,12 @@ func addJobs(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config)
 func addWebhooks(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Config) (err error) {
 	mgr.GetWebhookServer().Register(conversion.Path, conversion.Handler())
 	o := install.WebhookOptions(&cfg.Options, cfg.Groups)
-	o.Descriptors, o.Pods = kinds.list, kinds.pods
+	o.Descriptors = kinds.list
+	if kinds.pods != nil {
+		if o.Gated, err = kinds.dependents(ctx, mgr.GetCache()); err != nil {
+			return err
+		}
+	}
 	if cfg.Options.HonourUserSuspend {
 		if o.Self, err = account(ctx, mgr); err != nil {
 			return err

@@ -9,10 +9,13 @@ import (
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/lookup"
@@ -49,12 +52,36 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 			if k.pods, err = reconcile.NewGatedPods(mgr, d.ManagedChildren.PodLabel, d.ManagedChildren.PodLabels...); err != nil {
 				return nil, err
 			}
+			if err := lookup.IndexPods(ctx, k.pods); err != nil {
+				return nil, err
+			}
 		}
 		if err := k.ready(ctx, d); err != nil {
 			return nil, err
 		}
 	}
 	return k, nil
+}
+
+// dependents is what the webhooks know of jobs with gated children: each ungated pod asks for all of its job.
+func (k *jobKinds) dependents(ctx context.Context, c cache.Cache) (*lookup.Source, error) {
+	list := func() client.ObjectList { return &kueue.WorkloadList{} }
+	owned, err := reconcile.NewIndex(ctx, c, &kueue.Workload{}, list, "berth.owned", func(w client.Object) []string {
+		if ref := metav1.GetControllerOf(w); ref != nil {
+			return []string{string(ref.UID)}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	workloads := func(ctx context.Context, of metav1.Object) (out []*kueue.Workload, _ error) {
+		for _, w := range owned.Find(ctx, of.GetNamespace(), string(of.GetUID())) {
+			out = append(out, w.(*kueue.Workload).DeepCopy())
+		}
+		return out, nil
+	}
+	return &lookup.Source{Children: c, Pods: lookup.CachedPods(k.pods), Workloads: workloads}, nil
 }
 
 // ready updates a kind from its CRD: at the start of the manager, and when the kind is served later.

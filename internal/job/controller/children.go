@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -30,6 +31,7 @@ import (
 // childCache reads the children and pods of jobs with managed children.
 type childCache struct {
 	pods *reconcile.Pods
+	from lookup.Source // with the pods
 }
 
 // watchPods reconciles the job when a pod changes; without gated children, when a pod ends.
@@ -58,20 +60,29 @@ func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreco
 	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}, child); err == nil && child.GetUID() == ref.UID {
 		return r.ofControlled(child)
 	}
-	var list kueue.WorkloadList
-	if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil
-	}
 	var out []ctrlreconcile.Request
-	chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]
-	for i := range list.Items {
-		w := &list.Items[i]
-		for _, found := range r.ofControlled(w) {
-			named := chain != "" && (w.Name == chain || w.Annotations[kueue.WorkloadSliceNameAnnotation] == chain)
-			if (named || lookup.WasOf(ref.Name, found.Name)) && !slices.Contains(out, found) {
-				out = append(out, found)
+	add := func(index, value string) {
+		var list kueue.WorkloadList
+		if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Workloads cannot be listed", "index", index)
+		}
+		for i := range list.Items {
+			for _, found := range r.ofControlled(&list.Items[i]) {
+				if !slices.Contains(out, found) {
+					out = append(out, found)
+				}
 			}
 		}
+	}
+	for _, name := range lookup.JobsOf(ref.Name) {
+		add(byOwner(r.d.GVK), name)
+	}
+	if chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]; chain != "" {
+		first := &kueue.Workload{}
+		if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: chain}, first, client.UnsafeDisableDeepCopy); err == nil {
+			out = append(out, r.ofControlled(first)...)
+		}
+		add(byChain, chain)
 	}
 	return out
 }
@@ -89,7 +100,7 @@ func (r *reconciler) observeChildren(ctx context.Context, o *job.Observed) error
 	if !r.needsChildren(o) {
 		return nil
 	}
-	f, err := lookup.ReadDependents(ctx, r.cache, r.childCache.pods, r.d, o.Job, o.Workloads)
+	f, err := lookup.ReadDependents(ctx, r.childCache.from, r.d, o.Job, o.Workloads)
 	if err != nil {
 		return err
 	}

@@ -143,8 +143,12 @@ func (r *reconciler) job(ctx context.Context, key types.NamespacedName, hasWorkl
 
 // workloads reads the Workloads of one index entry, oldest first.
 func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
+	return workloadsBy(ctx, r.cache, namespace, index, value)
+}
+
+func workloadsBy(ctx context.Context, cache client.Reader, namespace, index, value string) ([]*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	if err := r.cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+	if err := cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
 	}
 	out := make([]*kueue.Workload, 0, len(list.Items))

@@ -14,6 +14,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,6 +78,7 @@ type Options struct {
 // Indexes of the cache.
 const (
 	byOwnerUID = "berth.ownerUID" // of Workloads: the UID of the controller
+	byChain    = "berth.ofChain"  // of Workloads: the first slice, where they name it
 	byParent   = "berth.parent"   // of jobs: the UID of the controller
 	byPrebuilt = "berth.prebuilt" // of jobs: the Workload that they name
 )
@@ -85,7 +87,7 @@ const (
 func byOwner(gvk schema.GroupVersionKind) string { return "berth.owner." + gvk.GroupKind().String() }
 
 // newChildCache returns the cache for a kind with managed children, nil for others. All kinds share the same pods.
-func newChildCache(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*childCache, error) {
+func newChildCache(ctx context.Context, mgr ctrl.Manager, o *Options, d *job.Descriptor) (*childCache, error) {
 	if d.ManagedChildren == nil {
 		return nil, nil
 	}
@@ -94,15 +96,25 @@ func newChildCache(mgr ctrl.Manager, o *Options, d *job.Descriptor) (*childCache
 		if o.Pods, err = reconcile.NewGatedPods(mgr, d.ManagedChildren.PodLabel, d.ManagedChildren.PodLabels...); err != nil {
 			return nil, err
 		}
+		if err := lookup.IndexPods(ctx, o.Pods); err != nil {
+			return nil, err
+		}
 	}
-	return &childCache{pods: o.Pods}, nil
+	from := lookup.Source{Children: mgr.GetCache(), Pods: lookup.CachedPods(o.Pods)}
+	from.Workloads = func(ctx context.Context, of metav1.Object) ([]*kueue.Workload, error) {
+		return workloadsBy(ctx, mgr.GetCache(), of.GetNamespace(), byOwnerUID, string(of.GetUID()))
+	}
+	return &childCache{pods: o.Pods, from: from}, nil
 }
 
 // Setup adds one controller for each enabled kind to the manager: now, or once the API server knows the kind.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || (d.Serving && d.Sets == nil) })
 	gate := lookup.NewGate(o.Config, o.Descriptors, mgr.GetCache(), mgr.GetAPIReader())
-	err := mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID)
+	err := errors.Join(
+		mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID),
+		mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byChain, chainNamed),
+	)
 	if err != nil {
 		return fmt.Errorf("indexing workloads: %w", err)
 	}
@@ -121,7 +133,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			again: make(chan event.GenericEvent, 1), refusals: reconcile.NewRefusals(o.Patience, o.Now),
 		}
 		kept.again = append(kept.again, r.again)
-		if r.childCache, err = newChildCache(mgr, &o, d); err != nil {
+		if r.childCache, err = newChildCache(ctx, mgr, &o, d); err != nil {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
 		if r.composed == nil {
@@ -145,6 +157,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	return late.Setup(ctx)
+}
+
+func chainNamed(o client.Object) []string {
+	if name := o.GetAnnotations()[kueue.WorkloadSliceNameAnnotation]; name != "" {
+		return []string{name}
+	}
+	return nil
 }
 
 func controllerUID(o client.Object) []string {

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,26 +31,42 @@ func (f *Dependents) Into(in *job.Setting) {
 	in.Children, in.Pods, in.Workloads = f.Children, f.Pods, f.Workloads
 }
 
+// Source is where dependents are read from.
+type Source struct {
+	Children  client.Reader
+	Pods      Pods // nil: none are read
+	Workloads func(ctx context.Context, of metav1.Object) ([]*kueue.Workload, error)
+}
+
+// Live reads dependents from the API server.
+func Live(reader client.Reader) Source {
+	return Source{reader, LivePods(reader), func(ctx context.Context, of metav1.Object) ([]*kueue.Workload, error) {
+		return WorkloadsOf(ctx, reader, of)
+	}}
+}
+
 // ReadDependents reads the children of a job, their pods, and the pods of deleted children, which name the slice chain of the job's
-// Workloads. Workloads that are nil are read. objects reads everything but pods.
-func ReadDependents(ctx context.Context, objects, pods client.Reader, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Dependents, error) {
+// Workloads. Workloads that are nil are read.
+func ReadDependents(ctx context.Context, from Source, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Dependents, error) {
 	f := &Dependents{Workloads: workloads}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
-	err := objects.List(ctx, list, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy)
+	err := from.Children.List(ctx, list, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy)
 	if err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
 		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
 	}
+	names := []string{of.GetName()}
 	controllers := map[types.UID]bool{} // whether the job controls each child
 	for i := range list.Items {
 		child := &list.Items[i]
 		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
 			f.Children = append(f.Children, child.DeepCopy())
+			names = append(names, child.GetName())
 		}
 	}
 	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	if f.Workloads == nil {
-		if f.Workloads, err = WorkloadsOf(ctx, objects, of); err != nil {
+		if f.Workloads, err = from.Workloads(ctx, of); err != nil {
 			return nil, err
 		}
 	}
@@ -57,13 +74,14 @@ func ReadDependents(ctx context.Context, objects, pods client.Reader, d *job.Des
 	for _, w := range f.Workloads {
 		chains[chain.Chain(w)] = true
 	}
-	var all corev1.PodList
-	err = pods.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.HasLabels{d.ManagedChildren.PodLabel}, client.UnsafeDisableDeepCopy)
+	if from.Pods == nil {
+		return f, nil
+	}
+	pods, err := from.Pods(ctx, d.ManagedChildren.PodLabel, of.GetNamespace(), names, slices.Collect(maps.Keys(chains)))
 	if err != nil {
 		return nil, fmt.Errorf("listing pods of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
-	for i := range all.Items {
-		pod := &all.Items[i]
+	for _, pod := range pods {
 		if controls(d, of, controllers, pod) || (pod.Labels[kueue.PodSetLabel] != "" && chains[pod.Annotations[kueue.WorkloadSliceNameAnnotation]]) {
 			f.Pods = append(f.Pods, pod.DeepCopy())
 		}
@@ -83,9 +101,17 @@ func controls(d *job.Descriptor, of metav1.Object, controllers map[types.UID]boo
 
 // WasOf reports whether an object of this name may have been made for a job: KubeRay appends a random word to the job's name, before 1.4
 // also "raycluster-" before that word. A longer rest is the name of another job, and its word.
-func WasOf(object, job string) bool {
-	word, ok := strings.CutPrefix(object, job+"-")
-	return ok && !strings.Contains(strings.TrimPrefix(word, "raycluster-"), "-")
+func WasOf(object, job string) bool { return slices.Contains(JobsOf(object), job) }
+
+// JobsOf returns the names of the jobs that an object of this name may have been made for, see WasOf.
+func JobsOf(object string) (jobs []string) {
+	if word := strings.LastIndexByte(object, '-'); word >= 0 {
+		jobs = append(jobs, object[:word])
+		if before, infix := strings.CutSuffix(object[:word], "-raycluster"); infix {
+			jobs = append(jobs, before)
+		}
+	}
+	return jobs
 }
 
 // WorkloadsOf lists the Workloads that an object controls.

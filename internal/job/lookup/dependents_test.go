@@ -1,11 +1,13 @@
 package lookup_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -17,38 +19,72 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 )
 
-// TestPodsOfDeletedChildren: a job has the pods of its deleted children, by the names that KubeRay makes, but no pods of a job with a longer
-// name.
-func TestPodsOfDeletedChildren(t *testing.T) {
+// indexer takes note of an index.
+type indexer struct {
+	name string
+	keys client.IndexerFunc
+}
+
+func (i *indexer) IndexField(_ context.Context, _ client.Object, name string, keys client.IndexerFunc) error {
+	i.name, i.keys = name, keys
+	return nil
+}
+
+// TestPodsOfChildren: a job has the pods of its children, whatever their names are, of its deleted children, by the names that KubeRay makes, and of
+// its chain of slices, but no pods of a job with a longer name. The API server and a cache with an index agree.
+func TestPodsOfChildren(t *testing.T) {
 	child := schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayCluster"}
 	d := &job.Descriptor{ManagedChildren: &job.ManagedChildren{Child: child, PodLabel: "ray.io/cluster"}}
-	var pods []client.Object
-	for _, of := range []string{"a-8wf6k", "a-raycluster-tlsnr", "a-b-8wf6k", "a-b-raycluster-tlsnr", "ab-8wf6k", "a"} {
-		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: of, Labels: map[string]string{"ray.io/cluster": of},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "ray.io/v1", Kind: "RayCluster", Name: of, UID: types.UID(of), Controller: new(true)}},
-		}})
+	controlled := func(o client.Object, kind, name string) client.Object {
+		o.SetNamespace("ns")
+		o.SetUID(types.UID(o.GetName()))
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "ray.io/v1", Kind: kind, Name: name, UID: types.UID(name), Controller: new(true)}})
+		return o
 	}
+	var objects []client.Object
+	for _, of := range []string{"a-8wf6k", "a-raycluster-tlsnr", "a-b-8wf6k", "a-b-raycluster-tlsnr", "ab-8wf6k", "a", "named-otherwise", "of-c-long-8wf6k"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod-of-" + of, Labels: map[string]string{"ray.io/cluster": of}}}
+		if of == "of-c-long-8wf6k" {
+			pod.Labels[kueue.PodSetLabel], pod.Annotations = "head", map[string]string{kueue.WorkloadSliceNameAnnotation: "slice"}
+		}
+		objects = append(objects, controlled(pod, "RayCluster", of))
+	}
+	objects = append(objects, controlled(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "slice"}}, "RayJob", "c"))
+	cluster := &unstructured.Unstructured{}
+	cluster.SetGroupVersionKind(child)
+	cluster.SetName("named-otherwise")
+	objects = append(objects, controlled(cluster, "RayJob", "d"))
 	scheme := clientgoscheme.Scheme
 	if err := kueue.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pods...).Build()
+	index := &indexer{}
+	if err := lookup.IndexPods(t.Context(), index); err != nil {
+		t.Fatal(err)
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Pod{}, index.name, index.keys).Build()
+	cached := lookup.Live(api)
+	cached.Pods = lookup.CachedPods(api)
 	for name, want := range map[string][]string{
-		"a":   {"a-8wf6k", "a-raycluster-tlsnr"},
-		"a-b": {"a-b-8wf6k", "a-b-raycluster-tlsnr"},
+		"a":   {"pod-of-a-8wf6k", "pod-of-a-raycluster-tlsnr"},
+		"a-b": {"pod-of-a-b-8wf6k", "pod-of-a-b-raycluster-tlsnr"},
 		"b":   nil,
+		"c":   {"pod-of-of-c-long-8wf6k"},
+		"d":   {"pod-of-named-otherwise"},
 	} {
-		found, err := lookup.ReadDependents(t.Context(), api, api, d, &metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, pod := range found.Pods {
-			got = append(got, pod.Name)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s has the pods %v, want %v", name, got, want)
+		for source, from := range map[string]lookup.Source{"the API server": lookup.Live(api), "a cache": cached} {
+			found, err := lookup.ReadDependents(t.Context(), from, d, &metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, pod := range found.Pods {
+				got = append(got, pod.Name)
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s has the pods %v by %s, want %v", name, got, source, want)
+			}
 		}
 	}
 }

@@ -61,15 +61,15 @@ func (s *server) gatingKind(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
 	return s.descriptors[at]
 }
 
-// settingOfAncestor reads the ancestor of an object and the ancestor's dependents, from the given readers.
-func (s *server) settingOfAncestor(ctx context.Context, d *job.Descriptor, owner *job.Owner, objects, pods client.Reader) (*job.Setting, error) {
+// settingOfAncestor reads the ancestor of an object and the ancestor's dependents.
+func (s *server) settingOfAncestor(ctx context.Context, d *job.Descriptor, owner *job.Owner, from lookup.Source) (*job.Setting, error) {
 	namespace, name := owner.Object.GetNamespace(), owner.Object.GetName()
 	ancestor := &unstructured.Unstructured{}
 	ancestor.SetGroupVersionKind(d.GVK)
-	if err := objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, ancestor); err != nil {
+	if err := from.Children.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, ancestor); err != nil {
 		return nil, fmt.Errorf("reading %s %s/%s: %w", d.GVK.Kind, namespace, name, err)
 	}
-	f, err := lookup.ReadDependents(ctx, objects, pods, d, ancestor, nil)
+	f, err := lookup.ReadDependents(ctx, from, d, ancestor, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *server) checkGuard(ctx context.Context, d *job.Descriptor, v *job.Verdi
 	}
 	warnings, errs := d.Guard.Check(object, old, in)
 	if gating := s.gatingKind(d, v); gating != nil && len(errs) > 0 { // only the dependents can justify the refusal
-		if in, err = s.settingOfAncestor(ctx, gating, v.Ancestor, s.live, s.live); err != nil {
+		if in, err = s.settingOfAncestor(ctx, gating, v.Ancestor, lookup.Live(s.live)); err != nil {
 			return err
 		}
 		in.Mode = v.Mode
@@ -130,18 +130,13 @@ func (s *server) siblings(ctx context.Context, d *job.Descriptor, v *job.Verdict
 	if gating == nil {
 		return nil
 	}
-	f, err := lookup.ReadDependents(ctx, s.cache, noPods{}, gating, v.Ancestor.Object, []*kueue.Workload{})
+	f, err := lookup.ReadDependents(ctx, lookup.Source{Children: s.cache}, gating, v.Ancestor.Object, []*kueue.Workload{})
 	if err != nil {
 		return err
 	}
 	in.Children = f.Children
 	return nil
 }
-
-// noPods is a reader without pods.
-type noPods struct{ client.Reader }
-
-func (noPods) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // gatingJob returns the job that gates the controller of a pod; nil for none.
 func (s *server) gatingJob(ctx context.Context, d *job.Descriptor, namespace string, pod *corev1.Pod) (*job.Owner, error) {
@@ -202,17 +197,17 @@ func (s *server) validateUngating(d *job.Descriptor) review.Validator {
 		if err != nil || gating == nil {
 			return err
 		}
-		for _, from := range []struct{ objects, pods client.Reader }{{s.cache, s.o.Pods}, {s.live, s.live}} {
-			if from.pods == nil {
-				continue
-			}
-			in, err := s.settingOfAncestor(ctx, d, gating, from.objects, from.pods)
-			if err == nil && d.ManagedChildren.Upgrades.MayRun(in.Ancestor.Object.(job.Object), old, in) {
+		mayRun := func(from lookup.Source) (bool, error) {
+			in, err := s.settingOfAncestor(ctx, d, gating, from)
+			return err == nil && d.ManagedChildren.Upgrades.MayRun(in.Ancestor.Object.(job.Object), old, in), err
+		}
+		if s.o.Gated != nil {
+			if may, _ := mayRun(*s.o.Gated); may { // the API server knows better than a cache that refuses
 				return nil
 			}
-			if err != nil && from.objects == s.live {
-				return err
-			}
+		}
+		if may, err := mayRun(lookup.Live(s.live)); err != nil || may {
+			return err
 		}
 		return review.Refuse(field.ErrorList{field.Forbidden(field.NewPath("spec", "schedulingGates"), "the gate "+kueue.ElasticJobSchedulingGate+" of a pod of "+
 			d.GVK.Kind+" "+gating.Object.GetName()+" stays until there is quota for the pod; Berth takes it off then")})

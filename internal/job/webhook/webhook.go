@@ -29,8 +29,8 @@ type Options struct {
 	// LabelledOnly restricts the webhooks of pods, Deployments and StatefulSets to objects with a queue mark. Unmarked ones get no
 	// default queue.
 	LabelledOnly bool
-	// Pods reads the pods of gated children, if this process caches them. Nil: the API server is read.
-	Pods client.Reader
+	// Gated is the cache of what depends on jobs with gated children, if this process has one. Nil: the API server is read.
+	Gated *lookup.Source
 	// Self is the user name of the manager, whose suspensions are not user stops.
 	Self string
 }
