@@ -35,7 +35,7 @@ func NewPods(mgr ctrl.Manager, label string, trim func(*corev1.Pod) *corev1.Pod)
 		return nil, fmt.Errorf("cache of pods: %w", err)
 	}
 	c, err := cache.New(mgr.GetConfig(), cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), NewInformer: newInformer,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: labels.NewSelector().Add(*exists), Transform: func(object any) (any, error) {
 				if pod, ok := object.(*corev1.Pod); ok {

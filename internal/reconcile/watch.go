@@ -3,9 +3,11 @@ package reconcile
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -52,16 +54,76 @@ func FastInformers(config *rest.Config, scheme *runtime.Scheme) (NewInformer, er
 		return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newWorkloadEvents(body, own.NegotiatedSerializer), reporter), nil
 	}
 	return func(lw toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		from := toolscache.ToListerWatcherWithContext(lw)
 		if _, ok := o.(*kueue.Workload); ok {
-			from = &toolscache.ListWatch{ListWithContextFunc: from.ListWithContext, WatchFuncWithContext: stream}
+			lw = &toolscache.ListWatch{ListWithContextFunc: toolscache.ToListerWatcherWithContext(lw).ListWithContext, WatchFuncWithContext: stream}
 		}
-		return toolscache.NewSharedIndexInformer(insistent(from), o, resync, indexers)
+		return newInformer(lw, o, resync, indexers)
 	}, nil
 }
 
-// reconnect is the least time until a watch tries again to reach the API server, and half of the longest.
-const reconnect = 500 * time.Millisecond
+// reconnect is the least time until an informer tries again to reach the API server, and longestPause the most if the API server answers with an error
+// each time. Either may be as much again.
+const (
+	reconnect    = 500 * time.Millisecond
+	longestPause = 10 * reconnect
+)
+
+// newInformer makes an informer that lists and watches again soon, however often it had to. Its reflector would double the pause each time within
+// two minutes, up to a minute: after some restarts of the API server the engine would give quota for long that was taken away.
+//
+// The only way into the reflector's loop is its handler of errors. So the first request fails, and the handler does not return.
+func newInformer(from toolscache.ListerWatcher, o runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	var runs atomic.Bool
+	begun := func() error {
+		if runs.Load() {
+			return nil
+		}
+		return errors.New("the informer begins")
+	}
+	lw := insistent(toolscache.ToListerWatcherWithContext(from))
+	informer := toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if err := begun(); err != nil {
+				return nil, err
+			}
+			return lw.ListWithContext(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if err := begun(); err != nil {
+				return nil, err
+			}
+			return lw.WatchWithContext(ctx, o)
+		},
+	}, o, resync, indexers)
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, _ error) { // fails after its start only
+		runs.Store(true)
+		follow(ctx, r)
+	})
+	return informer
+}
+
+// follow lists and watches until ctx ends.
+func follow(ctx context.Context, r *toolscache.Reflector) {
+	for pause := reconnect; ; {
+		began := time.Now()
+		err := r.ListAndWatchWithContext(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			klog.FromContext(ctx).Error(err, "Objects cannot be watched: it is tried again", "type", r.TypeDescription())
+		}
+		if time.Since(began) >= reconnect {
+			pause = reconnect
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(apiwait.Jitter(pause, 1)):
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
 
 // insistent returns lw with requests that are repeated while nothing listens at the API server's address. The reflector would wait up to a
 // minute after a few failures: meanwhile the engine would give quota that was taken away when the API server was back.

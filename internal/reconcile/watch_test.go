@@ -264,3 +264,68 @@ func TestInsistent(t *testing.T) {
 		})
 	}
 }
+
+// TestInformerComesBack: however often a watch has ended, the informer lists again a second later at most. Errors that are answered each time make it
+// wait longer, but not a minute.
+func TestInformerComesBack(t *testing.T) {
+	const lasts = 5 * time.Second // of each watch
+	expired := apierrors.NewResourceExpired("too old resource version")
+	forbidden := apierrors.NewForbidden(corev1.Resource("configmaps"), "", nil)
+	for name, tc := range map[string]struct {
+		refuse  error // of every list
+		watch   func() (watch.Interface, error)
+		pause   time.Duration // between a list or the end of its watch and the next list, at most
+		atLeast int           // lists in a minute
+		atMost  int
+	}{
+		"a watch that ends": {watch: func() (watch.Interface, error) {
+			w := watch.NewFake()
+			time.AfterFunc(lasts, w.Stop)
+			return w, nil
+		}, pause: lasts + 2*reconnect, atLeast: 1, atMost: 13},
+		"a watch that expires": {watch: func() (watch.Interface, error) {
+			w := watch.NewFake()
+			time.AfterFunc(lasts, func() {
+				status := expired.Status()
+				w.Error(&status)
+			})
+			return w, nil
+		}, pause: lasts + 2*reconnect, atLeast: 10, atMost: 12},
+		"a watch that is refused": {watch: func() (watch.Interface, error) { return nil, expired }, pause: 2 * longestPause, atLeast: 7, atMost: 16},
+		"lists that are refused":  {refuse: forbidden, pause: 2 * longestPause, atLeast: 7, atMost: 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				var lists []time.Time
+				informer := newInformer(&toolscache.ListWatch{
+					ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+						lists = append(lists, time.Now())
+						return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, tc.refuse
+					},
+					WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+						if o.SendInitialEvents != nil {
+							return nil, apierrors.NewBadRequest("lists only")
+						}
+						return tc.watch()
+					},
+				}, &corev1.ConfigMap{}, 0, toolscache.Indexers{})
+				began := time.Now()
+				informer.RunWithContext(ctx)
+				if informer.HasSynced() != (tc.refuse == nil) {
+					t.Errorf("synced: %t", informer.HasSynced())
+				}
+				if len(lists) < tc.atLeast || len(lists) > tc.atMost {
+					t.Errorf("%d lists, want %d to %d", len(lists), tc.atLeast, tc.atMost)
+				}
+				for _, at := range lists {
+					if pause := at.Sub(began); pause > tc.pause {
+						t.Errorf("a list after %s, want %s at most", pause, tc.pause)
+					}
+					began = at
+				}
+			})
+		})
+	}
+}
