@@ -60,7 +60,7 @@ func TestWake(t *testing.T) {
 			case event < 4:
 				cpu, gpu := amount(4, "cpu"), amount(4, "gpu")
 				wl := &workload.Workload{
-					UID: fmt.Sprintf("w%02d", i), Key: fmt.Sprintf("default/w%02d", i), Queue: q.Index, Class: int32(100*q.Index) + int32(10*cpu+gpu), Since: workload.Instant(i),
+					UID: fmt.Sprintf("w%02d", i), Key: fmt.Sprintf("default/w%02d", i), Queue: q.Index, Class: 100*q.Index + int32(10*cpu+gpu), Since: workload.Instant(i),
 					PodSets: []workload.PodSet{{Name: "main", Count: 1, Requests: []workload.Request{
 						{Resource: w.Table.ID("cpu"), Amount: cpu}, {Resource: w.Table.ID("gpu"), Amount: gpu},
 					}}},
