@@ -46,6 +46,8 @@ type saboteur struct {
 	writes map[string][]write
 	told   map[string]string // which write it was
 	dead   bool
+
+	underway sync.WaitGroup // requests that the API server has not answered, but for planned ones
 }
 
 // write is a request that changes something. It is refused if it was made from an object that has changed since.
@@ -81,11 +83,13 @@ func (s *saboteur) stored(world string) []write {
 	return slices.DeleteFunc(slices.Clone(s.writes[world]), func(w write) bool { return w.refused })
 }
 
-// kill ends every effect of the manager.
+// kill ends every effect of the manager. Writes that are on their way arrive before: a manager that begins at once, and not when a lease has ended,
+// would decide without them.
 func (s *saboteur) kill() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.dead = true
+	s.mu.Unlock()
+	s.underway.Wait()
 }
 
 // isDead reports whether a kill took place.
@@ -116,9 +120,10 @@ func (s *saboteur) wrap(next http.RoundTripper) http.RoundTripper {
 			_ = response.Body.Close()
 			return nil, errors.New("the connection broke")
 		default:
-			if s.isDead() {
+			if !s.begin() {
 				return nil, errDead
 			}
+			defer s.underway.Done()
 			response, err := next.RoundTrip(r)
 			if err == nil && response.StatusCode == http.StatusConflict {
 				s.miss(r)
@@ -126,6 +131,16 @@ func (s *saboteur) wrap(next http.RoundTripper) http.RoundTripper {
 			return response, err
 		}
 	})
+}
+
+// begin notes that a request is underway, unless the manager is dead.
+func (s *saboteur) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dead {
+		s.underway.Add(1)
+	}
+	return !s.dead
 }
 
 // next counts a request, and returns its fault.
