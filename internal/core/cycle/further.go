@@ -181,7 +181,7 @@ func (x change) uid() string {
 // future returns the changes that the ends of running workloads and some starts make, in order. It is valid until the next call.
 func (c *round) future(trees []*tree, starts []*start) []change {
 	all := c.w.future[:0]
-	for _, x := range c.w.endings(trees) {
+	for _, x := range c.endings(trees) {
 		all = append(all, change{at: x.at, ends: x.wl})
 	}
 	for _, s := range starts {

@@ -104,6 +104,23 @@ func (w *World) endings(trees []*tree) []ending {
 	return all
 }
 
+// endings are the endings in some trees, in order, with the ends of preemptors whose victims are leaving, as if they had started at their nomination.
+// Without these a start that a preemptor with a bound did not move would be lost to its nomination, and the nomination to what the blocked head
+// reserves instead: each would take quota from the other in turn.
+func (c *round) endings(trees []*tree) []ending {
+	ends := c.w.endings(trees)
+	for i := range c.booked {
+		b := &c.booked[i]
+		if n := b.q.nomination; n != nil && !b.waits && n.preemptor.Bound > 0 && slices.Contains(trees, b.q.tree) {
+			runs := &workload.Workload{UID: n.preemptor.UID, Queue: b.q.Index, Reservation: workload.Reservation{Usage: b.usage}}
+			x := ending{n.since + n.preemptor.Bound, runs}
+			at, _ := slices.BinarySearchFunc(ends, x, compareEndings)
+			ends = slices.Insert(slices.Clip(ends), at, x) // a copy
+		}
+	}
+	return ends
+}
+
 func (s *endings) collect(t *tree) []ending {
 	if s.known {
 		return s.list
@@ -336,7 +353,7 @@ func (c *round) firstMoved(trees []*tree, starts []*Queue, e *entry) *Queue {
 	if e != nil {
 		replaced = c.charge(e)
 	}
-	ends := c.w.endings(trees)
+	ends := c.endings(trees)
 	for _, q := range starts {
 		for len(ends) > 0 && ends[0].at <= q.start.at {
 			if ends[0].wl != replaced {
@@ -449,7 +466,7 @@ func (c *round) chargeFirm(trees []*tree, but *Queue) {
 func (c *round) earliestStart(e *entry) *start {
 	w, s := c.w, &start{q: e.q, wl: e.wl}
 	trees := w.together(e.q.tree)
-	ends := w.endings(trees)
+	ends := c.endings(trees)
 	mark := w.Ledger.Mark()
 	defer w.Ledger.Rollback(mark)
 	c.releaseReservations()
