@@ -93,33 +93,93 @@ func TestWake(t *testing.T) {
 
 // TestWakeOfNone: a release in a full cohort looks at no other queue, and one that leaves enough for some queue wakes it.
 func TestWakeOfNone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		least resource.Amount // as if the queues waited for so much
+		woken int
+	}{"enough": {8, 3}, "not enough": {9, 0}} {
+		t.Run(name, func(t *testing.T) {
+			w := NewWorld(Options{})
+			cohort := w.Quota.Add("cohort", true)
+			var queues []*Queue
+			for i := range 4 {
+				queues = append(queues, addQueue(w, fmt.Sprint("q", i), cohort, 2))
+			}
+			small, large := enqueue(w, queues[0], "small", 1, 1), enqueue(w, queues[0], "large", 2, 7)
+			for r := w.Step(1, 1000); r.More; r = w.Step(1, 1000) {
+			}
+			for i, q := range queues[1:] {
+				enqueue(w, q, fmt.Sprint("wide", i), int32(10+i), 8)
+			}
+			w.Step(1, 1000)
+			fr, thresholds := w.Table.FR("f", "gpu"), queues[0].tree.thresholds
+			w.Release(small)
+			if got := thresholds.Least(fr); got != 8 {
+				t.Fatalf("the least threshold is %d, want 8", got)
+			}
+			thresholds.SetLeast(fr, tc.least)
+			w.Release(large)
+			woken := 0
+			for _, q := range queues {
+				woken += len(q.Pending.Released())
+			}
+			if woken != tc.woken {
+				t.Errorf("%d queues know of the release, want %d", woken, tc.woken)
+			}
+		})
+	}
+}
+
+// TestWakeBeyondOwnLimit: a queue at its own borrowing limit waits for releases of its own alone, and for others again once that limit is no longer in
+// the way.
+func TestWakeBeyondOwnLimit(t *testing.T) {
 	w := NewWorld(Options{})
 	cohort := w.Quota.Add("cohort", true)
-	var queues []*Queue
-	for i := range 4 {
-		queues = append(queues, addQueue(w, fmt.Sprint("q", i), cohort, 2))
-	}
-	small, large := enqueue(w, queues[0], "small", 1, 1), enqueue(w, queues[0], "large", 2, 7)
+	limited, lender, other := addQueue(w, "limited", cohort, 0), addQueue(w, "lender", cohort, 10), addQueue(w, "other", cohort, 0)
+	fr := w.Table.FR("f", "gpu")
+	w.Quota.SetQuota(limited.Node, []quota.Cell{{FR: fr, Borrow: 6, Lend: quota.NoLimit}})
+	w.Edited(limited.Node)
+	own, lent, more := enqueue(w, limited, "own", 1, 2), enqueue(w, lender, "lent", 2, 2), enqueue(w, lender, "more", 3, 6)
 	for r := w.Step(1, 1000); r.More; r = w.Step(1, 1000) {
 	}
-	for i, q := range queues[1:] {
-		enqueue(w, q, fmt.Sprint("wide", i), int32(10+i), 8)
-	}
+	enqueue(w, limited, "five", 4, 5)
+	enqueue(w, other, "nine", 5, 9)
 	w.Step(1, 1000)
+	thresholds := limited.tree.thresholds
+	w.Release(lent) // two are free, and limited may use four more
+	if got := thresholds.Least(fr); got != 5 {
+		t.Fatalf("the least threshold is %d at first, want 5", got)
+	}
+	thresholds.SetLeast(fr, 9) // as if its own limit had been in the way
+	w.Release(own)             // four are free
+	if got := thresholds.Least(fr); got != 5 {
+		t.Errorf("the least threshold is %d after its own release, want 5", got)
+	}
+	w.Release(more)
+	if len(limited.Pending.Released()) != 1 {
+		t.Error("it does not know of the release")
+	}
+}
+
+// TestWakeBelowLimit: a release below a cohort at its borrowing limit wakes the other queues of that cohort.
+func TestWakeBelowLimit(t *testing.T) {
+	w := NewWorld(Options{})
+	cohort, below := w.Quota.Add("cohort", true), w.Quota.Add("below", true)
 	fr := w.Table.FR("f", "gpu")
-	w.Release(small)
-	if got := queues[0].tree.thresholds.Least(fr); got != 8 {
-		t.Fatalf("the least threshold is %d, want 8", got)
+	w.Quota.SetParent(below, cohort)
+	w.Quota.SetQuota(below, []quota.Cell{{FR: fr, Borrow: 6, Lend: quota.NoLimit}})
+	a, b, lender := addQueue(w, "a", below, 0), addQueue(w, "b", below, 0), addQueue(w, "lender", cohort, 10)
+	first, second, lent := enqueue(w, b, "first", 1, 2), enqueue(w, b, "second", 2, 4), enqueue(w, lender, "lent", 3, 1)
+	for r := w.Step(1, 1000); r.More; r = w.Step(1, 1000) {
 	}
-	for _, q := range queues {
-		if len(q.Pending.Released()) > 0 {
-			t.Errorf("%s has a release to deal with", q.Name)
-		}
+	enqueue(w, a, "four", 4, 4)
+	w.Step(1, 1000)
+	w.Release(lent)
+	w.Release(first)
+	if len(a.Pending.Released()) > 0 {
+		t.Error("two are enough for it")
 	}
-	w.Release(large)
-	for _, q := range queues[1:] {
-		if len(q.Pending.Released()) != 1 {
-			t.Errorf("%s does not know of the release", q.Name)
-		}
+	w.Release(second)
+	if len(a.Pending.Released()) != 1 {
+		t.Error("it does not know of the release")
 	}
 }

@@ -264,6 +264,9 @@ func (p *pair) agree(t *rapid.T) {
 					t.Fatalf("%s of node %d, FR %d: forest %d, twin %d", pair.what, n, fr, pair.forest, pair.twin)
 				}
 			}
+			if most := p.f.Most(n, fr); max(0, avail) > most {
+				t.Fatalf("node %d, FR %d: %d are available, %d at most", n, fr, avail, most)
+			}
 			if a, l := p.f.Bottleneck(n, fr); a != at || l != limited {
 				t.Fatalf("bottleneck of node %d, FR %d: forest %d %v, twin %d %v", n, fr, a, l, at, limited)
 			}
