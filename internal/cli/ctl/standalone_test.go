@@ -274,6 +274,6 @@ func (w *world) before(other func(http.ResponseWriter, *http.Request) bool) (add
 }
 
 // unsteady is what differs between two answers about the same objects: ages, versions of lists, and forecasts, which draw run times at random.
-var unsteady = regexp.MustCompile(`\b\d+m\d+s\b|\b\d+s\b|\b\d\d:\d\d\b|\d{4}-\d\d-\d\dT[0-9:]+Z|"resourceVersion": "\d+"| +`)
+var unsteady = regexp.MustCompile(`\b\d+m\d+s\b|\b\d+s\b|\b([A-Z][a-z]{2} \d+ )?\d\d:\d\d\b|\d{4}-\d\d-\d\dT[0-9:]+Z|"resourceVersion": "\d+"| +`)
 
 func steady(text string) string { return unsteady.ReplaceAllString(text, " ") }

@@ -124,7 +124,7 @@ var unstable = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`creationTimestamp: "[^"]*"`), "creationTimestamp: TIME"},
 	{regexp.MustCompile(`resourceVersion: "\d+"`), "resourceVersion: VERSION"},
-	{regexp.MustCompile(`(~|about |between |and )\d\d:\d\d\b`), "${1}HH:MM"},
+	{regexp.MustCompile(`(~|about |between |and )([A-Z][a-z]{2} \d+ )?\d\d:\d\d\b`), "${1}HH:MM"},
 	{regexp.MustCompile(`KUBECONFIG=\S+kubeconfig`), "KUBECONFIG=FILE"},
 }
 
