@@ -40,7 +40,18 @@ func TestDecideCorners(t *testing.T) {
 				s.o.Verdict.Mode = job.Ignored
 			}, "nothing",
 		},
-		"3: gave up its queue, and has quota": {func(s *scene) { s.admitted(); s.o.Verdict.Mode = job.Ignored }, "nothing"},
+		"3: gave up its queue, and has quota": {
+			func(s *scene) { s.admitted(); s.o.Verdict.Mode = job.Ignored }, "status: QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation",
+		},
+		"3: gave up its queue, and its last pods end": {
+			func(s *scene) { s.admitted(); s.job.Status.Active, s.o.Verdict.Mode = 1, job.Ignored }, "nothing",
+		},
+		"3: gave up its queue, runs, and has to make room": {
+			func(s *scene) { s.evict(s.running()); s.o.Verdict.Mode = job.Ignored }, "job: suspend true, stopping \"true\", selector map[pool:h100 zone:a] +Stopped",
+		},
+		"3: gave up its queue, and ran to its end": {
+			func(s *scene) { s.running(); s.complete(); s.o.Verdict.Mode = job.Ignored }, "status: Finished=True/Succeeded +FinishedWorkload",
+		},
 		"4: a child that is being stopped":    {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
 		"4: a child of an elastic one waits for the eviction": {
 			func(s *scene) {
@@ -48,9 +59,37 @@ func TestDecideCorners(t *testing.T) {
 			}, "nothing",
 		},
 		"5: pod sets that cannot be made": {
+			func(s *scene) { s.undescribed() }, "stall: no template +ErrWorkloadCompose",
+		},
+		"5: pod sets that cannot be made, and it runs": {
+			func(s *scene) { s.undescribed(); s.job.Spec.Suspend = new(false) }, "job: suspend true, stopping \"\", selector map[zone:a] +Stopped",
+		},
+		"5: pod sets that cannot be made, and it waits": {func(s *scene) { s.workload(); s.undescribed() }, "stall: no template +ErrWorkloadCompose"},
+		"5: pod sets that cannot be made any more, and it runs": {
+			func(s *scene) { s.running(); s.undescribed() }, "stall: no template +ErrWorkloadCompose",
+		},
+		"5: pod sets that cannot be made any more, and it has to make room": {
+			func(s *scene) { s.evict(s.running()); s.undescribed() }, "job: suspend true, stopping \"true\", selector map[pool:h100 zone:a] +Stopped",
+		},
+		"5: pod sets that cannot be made any more, and it has ended": {
+			func(s *scene) { s.running(); s.complete(); s.undescribed() }, "status: Finished=True/Succeeded +FinishedWorkload",
+		},
+		"5: pod sets that cannot be made any more, and its workload has ended": {
 			func(s *scene) {
-				s.d.PodSets = func(job.Object, *job.Setting) ([]kueue.PodSet, error) { return nil, fmt.Errorf("no template") }
-			}, "stall: no template +ErrWorkloadCompose",
+				w := s.running()
+				s.complete()
+				s.cfg.Lifecycle.Finish(w, kueue.ReasonSucceeded, "", at(30))
+				w.Finalizers = nil
+				s.undescribed()
+			}, "nothing",
+		},
+		"12: without its class, and it has to make room": {
+			func(s *scene) { s.classed(); s.evict(s.running()); s.job.Labels[kueue.PriorityClassLabel] = "none" },
+			"job: suspend true, stopping \"true\", selector map[pool:h100 zone:a] +Stopped",
+		},
+		"12: without its class, and it runs": {
+			func(s *scene) { s.classed(); s.running(); s.job.Labels[kueue.PriorityClassLabel] = "none" },
+			`fail: WorkloadPriorityClass "none" does not exist: create it or name another one +WorkloadPriorityClassNotFound`,
 		},
 		"5: an edited image": {
 			func(s *scene) { s.workload(); s.job.Spec.Template.Spec.Containers[0].Image = "y" }, "update workload: queue lq, finalizers 1, count 4 +UpdatedWorkload",
@@ -141,6 +180,19 @@ func TestDecideCorners(t *testing.T) {
 			}, "nothing",
 		},
 	})
+}
+
+// undescribed makes the pod sets of the job impossible.
+func (s *scene) undescribed() {
+	s.d.PodSets = func(job.Object, *job.Setting) ([]kueue.PodSet, error) { return nil, fmt.Errorf("no template") }
+}
+
+// classed gives the job a priority class.
+func (s *scene) classed() { s.job.Labels[kueue.PriorityClassLabel] = "gold" }
+
+// complete ends the Job.
+func (s *scene) complete() {
+	s.job.Status.Conditions = append(s.job.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue})
 }
 
 // evictedAndUnreadable has a waiting Job whose expressions fail and whose quota is to be released.

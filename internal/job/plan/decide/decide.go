@@ -15,6 +15,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -122,11 +123,21 @@ func (s *decider) undecided() job.Action {
 	return a
 }
 
-// leaveQueue removes the queue name from the Workload of a job that removed its own, so that the Workload holds no quota for a job
-// that Berth does not start.
+// leaveQueue gives back what a job holds that removed its queue name. As long as the job runs, its Workload keeps the quota, and follows its end
+// and its evictions. Once the job is suspended, the Workload leaves the queue.
 func (s *decider) leaveQueue() job.Action {
-	for _, w := range s.o.Workloads {
-		if s.suspended && lifecycle.IsPending(w) && w.Spec.QueueName != "" {
+	for _, w := range s.own() {
+		switch {
+		case lifecycle.IsReserved(w):
+			if a, ok := s.leaves(w); ok {
+				return a
+			}
+			if s.suspended && !s.isActive() && !lifecycle.IsFinished(w) {
+				next := w.DeepCopy()
+				s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job left its queue", s.o.Now)
+				return job.Action{Verb: job.WriteStatus, Workload: next}
+			}
+		case s.suspended && lifecycle.IsPending(w) && w.Spec.QueueName != "":
 			next := w.DeepCopy()
 			next.Spec.QueueName = ""
 			return job.Action{Verb: job.UpdateWorkload, Workload: next}
@@ -160,9 +171,18 @@ func SortByAge(workloads []*kueue.Workload) { slices.SortFunc(workloads, compare
 
 // manage handles a job with a Workload of its own (steps 5 to 16).
 func (s *decider) manage() job.Action {
+	a := s.advance()
+	if a.Verb == job.Fail || a.Verb == job.Stall {
+		return s.despite(a)
+	}
+	return a
+}
+
+// advance is manage for a job that can be described.
+func (s *decider) advance() job.Action {
 	if s.d.Declared != nil {
 		if err := s.d.Declared.Unreadable(s.job, s.in); err != nil {
-			return s.manageUnreadable(err)
+			return job.Action{Verb: job.Stall, Err: err, Events: warning(eventUnreadable, err.Error())}
 		}
 	}
 	ensure := s.ensure
@@ -198,23 +218,53 @@ func (s *decider) manage() job.Action {
 	}
 }
 
-// manageUnreadable handles a job whose fields the descriptor cannot read. It starts nothing, but completes the job's end and its
-// evictions: preemptors wait for these.
-func (s *decider) manageUnreadable(err error) job.Action {
-	for _, w := range s.o.Workloads {
-		if !s.isController(w) || s.isOfEarlierJob(w) {
-			continue
-		}
-		if a := s.ending(w); a != nil {
-			return *a
-		}
-		if lifecycle.IsLeaving(w) {
-			if a := s.evicted(w); a.Verb != job.Nothing {
-				return a
-			}
+// despite is the decision about a job that cannot be described, or cannot be synchronized with its Workload, for the given reason. It starts
+// nothing. But preemptors wait for evictions and for the end of jobs, and a job that nothing admits must not run.
+func (s *decider) despite(failed job.Action) job.Action {
+	own := s.own()
+	for _, w := range own {
+		if a, ok := s.leaves(w); ok {
+			return a
 		}
 	}
-	return job.Action{Verb: job.Stall, Err: err, Events: warning(eventUnreadable, err.Error())}
+	if len(own) == 0 {
+		if a := s.ending(nil); a != nil {
+			return *a
+		}
+	}
+	if s.finished {
+		return s.finalizeJob()
+	}
+	admitted := func(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }
+	if !s.stopping() && (s.suspended || s.isHeld() || slices.ContainsFunc(own, admitted)) {
+		return failed
+	}
+	var restore *kueue.Workload
+	if len(own) == 1 {
+		restore = own[0]
+	}
+	return *cmp.Or(s.stopOrWait(restore), &failed)
+}
+
+// own are the Workloads of this job.
+func (s *decider) own() (own []*kueue.Workload) {
+	_, composite := s.job.(job.Composite)
+	for _, w := range s.o.Workloads {
+		if composite && !s.isOfOther(w) || !composite && s.isController(w) && !s.isOfEarlierJob(w) {
+			own = append(own, w)
+		}
+	}
+	return own
+}
+
+// leaves returns the next write for a Workload that ends or is evicted, or what that waits for.
+func (s *decider) leaves(w *kueue.Workload) (a job.Action, ok bool) {
+	if ending := s.ending(w); ending != nil {
+		a = *ending
+	} else if lifecycle.IsLeaving(w) {
+		a = s.evicted(w)
+	}
+	return a, a.Verb != job.Nothing || a.After > 0
 }
 
 // stopping reports whether a stop was begun and must be completed.

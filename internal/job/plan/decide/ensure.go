@@ -27,9 +27,6 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		if s.finished {
-			return nil, nil
-		}
 		return nil, new(notComposed(err))
 	}
 	if s.elastic {

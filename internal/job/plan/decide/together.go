@@ -88,7 +88,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	switch {
 	case s.prebuiltName() != "":
 		return s.adoptTogether(c, w)
-	case s.d.Once != nil && s.d.Once.OnlyMarked && w.Annotations[kueue.IsGroupWorkloadAnnotation] == "":
+	case s.isOfOther(w):
 		return nil, s.nameTaken(c, w)
 	case s.hasLeft(w) && !s.finished:
 		return nil, s.requeueTogether(w)
@@ -130,6 +130,14 @@ func (s *decider) prepare(c job.Composite) *job.Action {
 		return &job.Action{Events: warning(eventCompose, err.Error())} // only new pods can resolve it, and they reconcile the group
 	}
 	return s.removeSurplus(c, nil)
+}
+
+// isOfOther reports whether the Workload with the name of a job of several objects belongs to another one.
+func (s *decider) isOfOther(w *kueue.Workload) bool {
+	if s.prebuiltName() != "" {
+		return metav1.GetControllerOf(w) != nil
+	}
+	return s.d.Once != nil && s.d.Once.OnlyMarked && w.Annotations[kueue.IsGroupWorkloadAnnotation] == ""
 }
 
 // nameTaken handles a Workload with the name of this group that is not a group's: it is not touched.
@@ -242,7 +250,7 @@ func (s *decider) replacements(c job.Composite, w *kueue.Workload) *job.Action {
 // adoptTogether returns the prebuilt Workload of the members. They are not counted: each becomes an owner as soon as it exists. A
 // Workload that a controller of ours made for them is updated by that controller.
 func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Workload, *job.Action) {
-	if metav1.GetControllerOf(w) != nil {
+	if s.isOfOther(w) {
 		return nil, nil
 	}
 	if s.hasLeft(w) && !s.finished && w.DeletionTimestamp == nil && !job.IsRemote(w) {

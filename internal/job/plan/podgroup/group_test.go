@@ -54,6 +54,14 @@ func TestGroup(t *testing.T) {
 			}},
 			{over(corev1.PodSucceeded, "a2", "b", "c"), []string{"status Finished=True/Succeeded, FinishedWorkload", "let the workload go", "let go a2 b c"}},
 		}},
+		"a pod loses its role, and the group has to make room": {running, []step{
+			{func(x *world) { x.each(annotate(kueue.RoleHashAnnotation, ""), "a") }, []string{
+				"waits: pod a has no annotation kueue.x-k8s.io/role-hash, which its webhook sets: create it again",
+			}},
+			{evict, []string{
+				"tell WorkloadEvictedDueToPreempted a b c, Stopped", "delete a b c", "status WaitingForReplacementPods=True/Preempted",
+			}},
+		}},
 		"one too many": {running, []step{
 			{add(3, "d:A"), []string{"let go d", "delete d, ExcessPodDeleted"}},
 		}},
