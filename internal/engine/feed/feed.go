@@ -156,8 +156,14 @@ func on[T any, P interface {
 			f.Engine.Post(convert(o)...)
 		}
 		reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { post(o.(P), set) },
-			UpdateFunc: func(_, o any) { post(o.(P), set) },
+			AddFunc: func(o any) { post(o.(P), set) },
+			UpdateFunc: func(before, o any) {
+				// Where the watch missed the deletion and the next creation, that is one update.
+				if gone := before.(P); gone.GetUID() != o.(P).GetUID() {
+					post(gone, deleted)
+				}
+				post(o.(P), set)
+			},
 			DeleteFunc: func(o any) {
 				if gone, missed := o.(cache.DeletedFinalStateUnknown); missed {
 					o = gone.Obj
