@@ -72,10 +72,11 @@ func TestLearnsOnce(t *testing.T) {
 	if e.Source != foresight.Learned || e.Samples != 3 || time.Duration(e.P50).Round(time.Second) != 10*time.Minute {
 		t.Errorf("after three: %s", e.String())
 	}
+	f.observe(workloadWith("next", nil), workloadWith("of the same name", nil))
 	if len(f.known) != 1 || f.pending != 1 {
 		t.Errorf("%d are known, %d pending", len(f.known), f.pending)
 	}
-	f.forget("next")
+	f.forget("of the same name")
 	if len(f.known) != 0 || f.pending != 0 {
 		t.Errorf("after its deletion %d are known, %d pending", len(f.known), f.pending)
 	}

@@ -18,10 +18,14 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// observe learns from a Workload that is new or changed. before is nil for a new one.
+// observe learns from a Workload that is new or changed. before is nil for a new one, and another one if its deletion was missed.
 func (f *Forecaster) observe(before, w *kueue.Workload) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if before != nil && before.UID != w.UID {
+		f.drop(before.UID)
+		before = nil
+	}
 	k := f.known[w.UID]
 	job := jobOf(w)
 	if k != nil && before != nil && before.Generation == w.Generation { // most changes are of the status
