@@ -12,6 +12,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -165,8 +166,11 @@ func (s *seen) circle() {
 func (s *seen) localQueueActive() {
 	const room = "lq-active"
 	s.space(room, nil)
-	unset := localQueue(room, "unset", "")
-	s.create(localQueue(room, "lq", room), unset, work(room, "w", 1, "cpu=1"))
+	unset, bare := localQueue(room, "unset", ""), &unstructured.Unstructured{} // as a manifest without spec, which Go types cannot write
+	bare.SetGroupVersionKind(kueue.GroupVersion.WithKind("LocalQueue"))
+	bare.SetNamespace(room)
+	bare.SetName(unset.Name)
+	s.create(localQueue(room, "lq", room), bare, work(room, "w", 1, "cpu=1"))
 	s.localActive(room, kueue.ReasonClusterQueueDoesNotExist)
 	wait.Until(s.T, "a LocalQueue without a ClusterQueue says so", func() error {
 		lq := read(s, room, "unset", &kueue.LocalQueue{})

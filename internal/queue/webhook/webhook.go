@@ -45,7 +45,7 @@ func Webhooks(o Options) []review.Webhook {
 		}, validateCohort),
 		checked(review.Webhook{
 			GVK: of("LocalQueue"), Resources: []string{"localqueues"}, New: func() client.Object { return &kueue.LocalQueue{} },
-			When: review.OnlyIf("has(object.spec.fairSharing)"),
+			When: review.OnlyIf("has(object.spec) && has(object.spec.fairSharing)"),
 		}, validateLocalQueue),
 		held(flavor), checked(flavor, validateResourceFlavor),
 	}
