@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -76,10 +77,21 @@ func (c *Controller) Setup(mgr ctrl.Manager, name string, watch func(*builder.Bu
 		})).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 			return c.OfCheck(ctx, o.GetName())
-		}), builder.WithPredicates(reconcile.EditedLater())).
+		}), builder.WithPredicates(predicate.Or(reconcile.EditedLater(), activated))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(c.Workers, 1)})
 	watch(b)
 	return b.Complete(c)
+}
+
+// activated passes checks that became active or inactive: Workloads wait while their check is not active.
+var activated = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		is := func(o client.Object) bool {
+			return apimeta.IsStatusConditionTrue(o.(*kueue.AdmissionCheck).Status.Conditions, kueue.AdmissionCheckActive)
+		}
+		return is(e.ObjectOld) != is(e.ObjectNew)
+	},
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads;admissionchecks,verbs=get;list;watch

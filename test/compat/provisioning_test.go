@@ -94,8 +94,18 @@ func TestProvisioning(t *testing.T) {
 	})
 	running(t, "")
 	crd := autoscaler.CRD()
+	w := newWorld(t)
+	w.asks("a", nil)
+	asked := w.request("a-nodes-1").UID
 	first.must(first.c.Delete(first.ctx(), crd))
 	first.checkIs(early, "Active=False/ProvisioningRequestsNotServed")
+	wait.Until(t, "the CRD is back", func() error { return first.c.Create(first.ctx(), autoscaler.CRD()) })
+	wait.Until(t, "what waits asks again", func() error {
+		if again := w.request("a-nodes-1").UID; again == asked {
+			return fmt.Errorf("request %s", again)
+		}
+		return nil
+	})
 }
 
 func limit(n int32) func(*kueue.ProvisioningRequestConfig) {
