@@ -326,12 +326,15 @@ func (d *decider) whyInactive() string {
 	return "Variant " + d.admitted.Name + " is admitted"
 }
 
-// copyPriority makes the priority of a variant that of its parent, and reports whether it changed.
+// copyPriority makes the priority of a variant that of its parent, and reports whether it changed. A variant that holds quota keeps a class that
+// cannot be changed then.
 func (d *decider) copyPriority(v *kueue.Workload) (changed bool) {
 	have, want := &v.Spec, &d.parent.Spec
 	if !equalPointers(have.Priority, want.Priority) || !equalPointers(have.PriorityClassRef, want.PriorityClassRef) {
-		fresh := want.DeepCopy()
-		have.Priority, have.PriorityClassRef, changed = fresh.Priority, fresh.PriorityClassRef, true
+		if !lifecycle.IsReserved(v) || mayReplaceClass(have.PriorityClassRef, want.PriorityClassRef) {
+			fresh := want.DeepCopy()
+			have.Priority, have.PriorityClassRef, changed = fresh.Priority, fresh.PriorityClassRef, true
+		}
 	}
 	if boost := d.parent.Annotations[kueue.PriorityBoostAnnotation]; boost != v.Annotations[kueue.PriorityBoostAnnotation] {
 		changed = true
@@ -340,6 +343,14 @@ func (d *decider) copyPriority(v *kueue.Workload) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// mayReplaceClass reports whether the API lets a reference to a priority class become another one while quota is reserved.
+func mayReplaceClass(have, want *kueue.PriorityClassRef) bool {
+	if have == nil || want == nil {
+		return have == want
+	}
+	return have.Group == want.Group && have.Kind == want.Kind && (have.Name == want.Name || have.Kind == kueue.WorkloadPriorityClassKind)
 }
 
 func equalPointers[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }

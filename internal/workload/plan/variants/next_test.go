@@ -357,6 +357,33 @@ func TestGates(t *testing.T) {
 	}
 }
 
+// TestClassOfAReservedVariant: the API refuses another kind of class while a variant holds quota, so it keeps the one that it has, and runs.
+func TestClassOfAReservedVariant(t *testing.T) {
+	class := func(kind kueue.PriorityClassKind, name string) *kueue.PriorityClassRef {
+		return &kueue.PriorityClassRef{Group: kueue.WorkloadPriorityClassGroup, Kind: kind, Name: name}
+	}
+	for name, tc := range map[string]struct{ have, want, kept *kueue.PriorityClassRef }{
+		"added":         {nil, class(kueue.WorkloadPriorityClassKind, "gold"), nil},
+		"another class": {class(kueue.WorkloadPriorityClassKind, "tin"), class(kueue.WorkloadPriorityClassKind, "gold"), class(kueue.WorkloadPriorityClassKind, "gold")},
+		"of pods":       {class(kueue.PodPriorityClassKind, "tin"), class(kueue.PodPriorityClassKind, "gold"), class(kueue.PodPriorityClassKind, "tin")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+			w.o.Parent.Spec.PriorityClassRef = tc.have
+			w.makeSteps(t, config)
+			w.reserve("a")
+			w.o.Parent.Spec.PriorityClassRef = tc.want
+			w.makeSteps(t, config)
+			if got := w.variant("a").Spec.PriorityClassRef; !equality.Semantic.DeepEqual(got, tc.kept) {
+				t.Errorf("class %+v, want %+v", got, tc.kept)
+			}
+			if got := w.runs(); got != "a" {
+				t.Errorf("it runs on %q", got)
+			}
+		})
+	}
+}
+
 // TestGatesOfTheParent blocks variants by a gate whose owner knows the parent only, such as a manager of MultiKueue.
 func TestGatesOfTheParent(t *testing.T) {
 	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
