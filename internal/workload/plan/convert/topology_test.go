@@ -86,11 +86,16 @@ func TestPlaceNow(t *testing.T) {
 		}
 		return w
 	}
+	on := func(cluster string, w *kueue.Workload) *kueue.Workload {
+		w.Status.ClusterName = cluster
+		return w
+	}
 	cases := map[string]struct {
 		w    *kueue.Workload
 		want bool
 	}{
-		"no check":          {waiting(), false},
+		"no check any more": {waiting(), true},
+		"on a worker":       {on("w1", waiting()), false},
 		"a pending check":   {waiting(kueue.CheckStateReady, kueue.CheckStatePending), false},
 		"all checks passed": {waiting(kueue.CheckStateReady, kueue.CheckStateReady), true},
 	}
