@@ -9,7 +9,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -33,7 +32,7 @@ type Activity struct {
 // again.
 func (a *Activity) Setup(mgr ctrl.Manager, name string, watch func(*builder.Builder)) error {
 	a.client = mgr.GetClient()
-	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(reconcile.Edited()))
 	watch(b)
 	return b.Complete(a)
 }

@@ -12,11 +12,18 @@ import (
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// EditedLater is for objects that a controller maps to the objects it reconciles: changes of the specification, and what is created or deleted
+// Edited passes changes of the specification, and what took the name of an object whose deletion was missed, which has the same generation.
+func Edited() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+	})
+}
+
+// EditedLater is for objects that a controller maps to the objects it reconciles: what Edited passes, and what is created or deleted
 // while the manager runs. At its start every object is reconciled anyway, and to map each queue to its Workloads would read all Workloads as
 // many times as there are queues.
 func EditedLater() predicate.Predicate {
-	return predicate.And(predicate.GenerationChangedPredicate{}, predicate.Funcs{
+	return predicate.And(Edited(), predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	})
 }

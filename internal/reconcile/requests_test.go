@@ -15,12 +15,15 @@ func TestEditedLater(t *testing.T) {
 		q.Generation = generation
 		return q
 	}
+	another := queue(1)
+	another.UID = "another"
 	p := EditedLater()
 	for name, c := range map[string]struct{ got, want bool }{
 		"at the start":  {p.Create(event.CreateEvent{Object: queue(1), IsInInitialList: true}), false},
 		"created later": {p.Create(event.CreateEvent{Object: queue(1)}), true},
 		"edited":        {p.Update(event.UpdateEvent{ObjectOld: queue(1), ObjectNew: queue(2)}), true},
 		"its status":    {p.Update(event.UpdateEvent{ObjectOld: queue(1), ObjectNew: queue(1)}), false},
+		"another one":   {p.Update(event.UpdateEvent{ObjectOld: queue(1), ObjectNew: another}), true},
 		"deleted":       {p.Delete(event.DeleteEvent{Object: queue(1)}), true},
 	} {
 		if c.got != c.want {

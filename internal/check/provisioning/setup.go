@@ -141,7 +141,7 @@ func (p *provisioner) start(ctx context.Context, mgr ctrl.Manager, version strin
 					out = append(out, c.OfCheck(ctx, r.Name)...)
 				}
 				return out
-			}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+			}), builder.WithPredicates(reconcile.Edited())).
 			Watches(podTemplate(), handler.EnqueueRequestsFromMapFunc(p.workloadOf), builder.WithPredicates(predicate.Funcs{
 				CreateFunc: func(event.CreateEvent) bool { return false }, // ours
 				UpdateFunc: func(event.UpdateEvent) bool { return false },

@@ -48,10 +48,10 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 	ends := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 	all := handler.EnqueueRequestsFromMapFunc(q.allQueues)
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_clusterqueue").
-		For(&kueue.ClusterQueue{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&kueue.ClusterQueue{}, builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(q.ofLocalQueue), builder.WithPredicates(ends)).
-		Watches(&kueue.AdmissionCheck{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&kueue.MultiKueueConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.AdmissionCheck{}, all, builder.WithPredicates(reconcile.Edited())).
+		Watches(&kueue.MultiKueueConfig{}, all, builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.MultiKueueCluster{}, all).
 		WatchesRawSource(source.Channel(m.quotaEvents, all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).

@@ -233,7 +233,7 @@ func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 		Watches(&kueue.Workload{}, w.ofWorkload()).
 		Watches(&kueue.MultiKueueConfig{}, handler.EnqueueRequestsFromMapFunc(w.ofConfig)).
 		Watches(&kueue.MultiKueueCluster{}, handler.EnqueueRequestsFromMapFunc(w.ofCluster), builder.WithPredicates(
-			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
+			predicate.Or(reconcile.Edited(), predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
 		)).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(w.ofCheck), builder.WithPredicates(reconcile.EditedLater())).
 		WatchesRawSource(source.Func(func(_ context.Context, q queueType) error {

@@ -30,7 +30,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -143,7 +142,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 	named.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	c := &clusters{Fleet: f}
 	err = ctrl.NewControllerManagedBy(mgr).Named("multikueue_cluster").
-		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(reconcile.Edited())).
 		WatchesRawSource(source.Kind[client.Object](secrets, named, handler.EnqueueRequestsFromMapFunc(c.ofSecret))).
 		WatchesRawSource(source.Channel(f.touched, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: f.Concurrency}).

@@ -91,11 +91,11 @@ func add[T any, P interface {
 	f := &follower[T, P]{
 		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), list: list, groups: groups, nodes: make(chan event.GenericEvent, 1),
 	}
-	edited := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	edited := predicate.Or[client.Object](reconcile.Edited(), predicate.AnnotationChangedPredicate{})
 	all := handler.EnqueueRequestsFromMapFunc(f.annotated)
 	err := ctrl.NewControllerManagedBy(mgr).Named("quota_from_nodes_"+name).
 		For(P(new(T)), builder.WithPredicates(edited)).
-		Watches(&kueue.ResourceFlavor{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.ResourceFlavor{}, all, builder.WithPredicates(reconcile.Edited())).
 		WatchesRawSource(source.Channel(f.nodes, all)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(f)

@@ -48,13 +48,13 @@ func (p *Populator) Setup(mgr ctrl.Manager) error {
 	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrlreconcile.Request {
 		return []ctrlreconcile.Request{request(o.GetNamespace())}
 	})
-	marked := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	marked := predicate.Or[client.Object](reconcile.Edited(), predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	relabelled := predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}})
 	return ctrl.NewControllerManagedBy(mgr).Named("localqueuepopulator").
 		For(&corev1.Namespace{}, builder.WithPredicates(relabelled)).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(p.everywhere), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(p.everywhere), builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.LocalQueue{}, ofNamespace, builder.WithPredicates(marked)).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(p.ofWorkload), builder.WithPredicates(left)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).

@@ -52,7 +52,7 @@ func TestDecideCorners(t *testing.T) {
 		"3: gave up its queue, and ran to its end": {
 			func(s *scene) { s.running(); s.complete(); s.o.Verdict.Mode = job.Ignored }, "status: Finished=True/Succeeded +FinishedWorkload",
 		},
-		"4: a child that is being stopped":    {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
+		"4: a child that is being stopped": {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
 		"4: a child of an elastic one waits for the eviction": {
 			func(s *scene) {
 				s.child(false, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}})
