@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -90,38 +91,41 @@ func (r *reconciler) observeJob(ctx context.Context, key types.NamespacedName) (
 		o.Job = nil // the group is the job, and the member's earlier Workloads are orphans
 		return o, nil
 	}
-	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil {
+	holds := slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return !lifecycle.IsFinished(w) })
+	switch o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); {
+	case err != nil && !holds:
 		return nil, err
-	}
-	switch o.Verdict.Mode {
-	case job.Follows:
+	case err != nil:
+		o.Verdict = job.Verdict{Err: err}
+	case o.Verdict.Mode == job.Follows:
 		o.AncestorRuns = r.gate.Runs(o.Verdict.Ancestor)
 		uid := string(o.Verdict.Ancestor.Object.GetUID())
-		o.AncestorWorkloads, err = r.workloads(ctx, key.Namespace, byOwnerUID, uid)
-		return o, err
-	case job.Managed:
-		if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
+		if o.AncestorWorkloads, err = r.workloads(ctx, key.Namespace, byOwnerUID, uid); err != nil {
 			return nil, err
 		}
-		if err := r.observeChildren(ctx, o); err != nil {
-			return nil, err
-		}
-		if err := r.prebuilt(ctx, o); err != nil {
-			return nil, err
-		}
-		if err := r.flavors(ctx, o); err != nil {
-			return nil, err
-		}
-		if r.d.Remote != nil && r.d.Remote.Gated {
-			if err := r.delegated(ctx, o); err != nil {
-				return nil, err
-			}
-		}
-		o.Classes, err = r.classes(ctx, o)
-		return o, err
-	default:
-		return o, nil
 	}
+	if o.Verdict.Mode == job.Managed || (holds && o.Verdict.Mode != job.Unmanaged) {
+		return o, r.observeAround(ctx, o)
+	}
+	return o, nil
+}
+
+// observeAround reads what is around a job that has Workloads, or is to have one.
+func (r *reconciler) observeAround(ctx context.Context, o *job.Observed) (err error) {
+	if o.Objects, err = r.gate.Refer(ctx, r.d, o.Job); err != nil {
+		return err
+	}
+	steps := []func(context.Context, *job.Observed) error{r.observeChildren, r.prebuilt, r.flavors}
+	if r.d.Remote != nil && r.d.Remote.Gated {
+		steps = append(steps, r.delegated)
+	}
+	for _, step := range steps {
+		if err := step(ctx, o); err != nil {
+			return err
+		}
+	}
+	o.Classes, err = r.classes(ctx, o)
+	return err
 }
 
 // job reads the job, or nil if there is none. Before Workloads are treated as orphans the API server is asked: the cache of jobs

@@ -38,7 +38,7 @@ func TestDecideCorners(t *testing.T) {
 			func(s *scene) {
 				s.cfg.Lifecycle.Finish(s.workload(), kueue.ReasonSucceeded, "", at(1))
 				s.o.Verdict.Mode = job.Ignored
-			}, "nothing",
+			}, "update workload: queue lq, finalizers 0, count 4",
 		},
 		"3: gave up its queue, and has quota": {
 			func(s *scene) { s.admitted(); s.o.Verdict.Mode = job.Ignored }, "status: QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation",
@@ -94,11 +94,25 @@ func TestDecideCorners(t *testing.T) {
 		"5: an edited image": {
 			func(s *scene) { s.workload(); s.job.Spec.Template.Spec.Containers[0].Image = "y" }, "update workload: queue lq, finalizers 1, count 4 +UpdatedWorkload",
 		},
+		"5: pod sets that cannot be made any more, and only the larger slice has to make room": {
+			func(s *scene) {
+				s.cfg.ElasticJobs = true
+				s.job.Annotations[kueue.ElasticJobAnnotation] = "true"
+				s.running()
+				s.job.Spec.Parallelism = new(int32(6))
+				next := s.decide().Workload
+				next.UID, next.CreationTimestamp = "w-next", at(60)
+				s.cfg.Lifecycle.Reserve(next, &kueue.Admission{}, []kueue.AdmissionCheckReference{"check"}, at(61))
+				s.evict(next)
+				s.o.Workloads = append(s.o.Workloads, next)
+				s.undescribed()
+			}, "status: QuotaReserved=False/PendingEvaluation Requeued=True/Preempted",
+		},
 		"5: unreadable, with a workload that only names it": {
 			func(s *scene) { w := s.evictedAndUnreadable(); w.OwnerReferences[0].Controller = nil }, "stall: dim +ErrJobExpression",
 		},
 		"5: unreadable, with the workload of an earlier job": {
-			func(s *scene) { w := s.evictedAndUnreadable(); w.OwnerReferences[0].UID = "uid-0" }, "stall: dim +ErrJobExpression",
+			func(s *scene) { w := s.evictedAndUnreadable(); w.OwnerReferences[0].UID = "uid-0" }, "status: Finished=True/OwnerNotFound",
 		},
 		"5: unreadable, has made room": {
 			func(s *scene) {
@@ -203,8 +217,8 @@ func (s *scene) evictedAndUnreadable() *kueue.Workload {
 	return w
 }
 
-// TestSinglePod: an evicted pod is not queued again, unless the gate is off; and an ended pod is released in an unmanaged
-// namespace.
+// TestSinglePod: an evicted pod that had started is deleted, and not queued again, unless the gate is off. One that had not is not deleted, and
+// waits in its queue again. And an ended pod is released in an unmanaged namespace.
 func TestSinglePod(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -215,14 +229,21 @@ func TestSinglePod(t *testing.T) {
 			SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}}, Containers: []corev1.Container{{Name: "c", Image: "x"}},
 		},
 	}
-	for _, again := range []bool{false, true} {
+	deleted := pod.DeepCopy()
+	deleted.DeletionTimestamp = new(at(50))
+	for _, tc := range []struct {
+		pod             *corev1.Pod
+		requeues, again bool
+	}{{deleted, false, false}, {deleted, true, true}, {pod, false, true}} {
 		s := &scene{d: podkind.Descriptor(), cfg: &job.Config{FinishOrphans: true}, o: &job.Observed{
 			Job: pod, Verdict: job.Verdict{Mode: job.Managed}, Now: at(100),
 		}}
-		s.d.Once.Requeues = again
+		s.d.Once.Requeues = tc.requeues
+		again := tc.again
 		w := s.workload()
 		s.admit(w)
 		s.evict(w)
+		s.o.Job = tc.pod
 		a := s.decide()
 		if a.Verb != job.WriteStatus || lifecycle.IsReserved(a.Workload) {
 			t.Fatalf("got %s", describeAction(a))

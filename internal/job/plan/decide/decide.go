@@ -27,6 +27,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // Next returns the one next write for a job. It follows the steps of spec 30 §4.3, in their order; each returns an action, or
@@ -36,23 +37,38 @@ func Next(cfg *job.Config, d *job.Descriptor, o *job.Observed) job.Action {
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
 		return s.end()
 	}
-	if d.Skips(o.Job) {
-		return job.Action{}
-	}
 	s.suspended, s.elastic = d.IsSuspended(o.Job), isElastic(cfg, d, o.Job)
 	s.message, s.success, s.finished = d.Finished(o.Job)
-	switch o.Verdict.Mode {
-	case job.Unmanaged:
+	if a := s.releaseEarlier(); a != nil {
+		return *a
+	}
+	switch mode := o.Verdict.Mode; {
+	case mode == job.Unmanaged && !d.Skips(o.Job):
 		return s.leaveManagement()
-	case job.Ignored:
-		return s.leaveQueue()
-	case job.Follows:
+	case mode == job.Ignored, d.Skips(o.Job):
+		return orNothing(s.leaveQueue())
+	case mode == job.Follows:
+		if a := s.leaveQueue(); a != nil {
+			return *a
+		}
 		return s.follow()
-	case job.Managed:
+	case mode == job.Managed:
 		return s.manageWithChildren()
 	default:
 		return s.undecided()
 	}
+}
+
+// releaseEarlier releases the Workloads of an earlier job of the same name, which hold quota for nothing.
+func (s *decider) releaseEarlier() *job.Action {
+	for _, w := range s.o.Workloads {
+		if s.isController(w) && s.isOfEarlierJob(w) {
+			if a, ok := s.orphan(w); ok {
+				return &a
+			}
+		}
+	}
+	return nil
 }
 
 // decider is one decision being made.
@@ -114,8 +130,11 @@ func (s *decider) orphaned(w *kueue.Workload, alone bool) (job.Action, bool) {
 	return job.Action{}, false
 }
 
-// undecided (step 3) reports why the owners could not be followed.
+// undecided (step 3) reports why the owners could not be followed. Ends and evictions do not wait for that.
 func (s *decider) undecided() job.Action {
+	if a := s.leave(s.own()); a != nil {
+		return *a
+	}
 	a := job.Action{Verb: job.Fail, Err: s.o.Verdict.Err}
 	if s.o.Verdict.TooDeep {
 		a.Verb, a.Events = job.Stall, warning(eventNestingTooDeep, s.o.Verdict.Err.Error())
@@ -123,27 +142,28 @@ func (s *decider) undecided() job.Action {
 	return a
 }
 
-// leaveQueue gives back what a job holds that removed its queue name. As long as the job runs, its Workload keeps the quota, and follows its end
-// and its evictions. Once the job is suspended, the Workload leaves the queue.
-func (s *decider) leaveQueue() job.Action {
-	for _, w := range s.own() {
+// leaveQueue gives back what a job holds that is not to have a Workload of its own any more: it removed its queue name, follows an owner or is
+// skipped by now. As long as the job runs, its Workload keeps the quota, and follows its end and its evictions. Once the job is suspended, the
+// Workload leaves the queue. Nil: there is nothing to write.
+func (s *decider) leaveQueue() *job.Action {
+	own := s.own()
+	if a := s.leave(own); a != nil {
+		return a
+	}
+	for _, w := range own {
 		switch {
-		case lifecycle.IsReserved(w):
-			if a, ok := s.leaves(w); ok {
-				return a
-			}
-			if s.suspended && !s.isActive() && !lifecycle.IsFinished(w) {
-				next := w.DeepCopy()
-				s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job left its queue", s.o.Now)
-				return job.Action{Verb: job.WriteStatus, Workload: next}
-			}
-		case s.suspended && lifecycle.IsPending(w) && w.Spec.QueueName != "":
+		case !s.suspended || lifecycle.IsFinished(w):
+		case lifecycle.IsReserved(w) && !s.isActive():
+			next := w.DeepCopy()
+			s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job left its queue", s.o.Now)
+			return &job.Action{Verb: job.WriteStatus, Workload: next}
+		case lifecycle.IsPending(w) && w.Spec.QueueName != "":
 			next := w.DeepCopy()
 			next.Spec.QueueName = ""
-			return job.Action{Verb: job.UpdateWorkload, Workload: next}
+			return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 		}
 	}
-	return job.Action{}
+	return nil
 }
 
 func newestUnfinished(workloads []*kueue.Workload) *kueue.Workload {
@@ -222,10 +242,8 @@ func (s *decider) advance() job.Action {
 // nothing. But preemptors wait for evictions and for the end of jobs, and a job that nothing admits must not run.
 func (s *decider) despite(failed job.Action) job.Action {
 	own := s.own()
-	for _, w := range own {
-		if a, ok := s.leaves(w); ok {
-			return a
-		}
+	if a := s.leave(own); a != nil {
+		return *a
 	}
 	if len(own) == 0 {
 		if a := s.ending(nil); a != nil {
@@ -257,14 +275,28 @@ func (s *decider) own() (own []*kueue.Workload) {
 	return own
 }
 
-// leaves returns the next write for a Workload that ends or is evicted, or what that waits for.
-func (s *decider) leaves(w *kueue.Workload) (a job.Action, ok bool) {
-	if ending := s.ending(w); ending != nil {
-		a = *ending
-	} else if lifecycle.IsLeaving(w) {
-		a = s.evicted(w)
+// leave returns the next write for Workloads of this job that end or are evicted, or what that waits for; nil for neither.
+func (s *decider) leave(own []*kueue.Workload) *job.Action {
+	live := chain.Live(own)
+	for _, w := range own {
+		var a *job.Action
+		switch idle := !lifecycle.IsReserved(w) || (!s.finished && chain.IsReplacement(w, live)); { // the job does not run by it
+		case idle && !lifecycle.IsFinished(w) && w.DeletionTimestamp != nil:
+			if lifecycle.HasFinalizer(w) {
+				a = &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
+			}
+		case idle && lifecycle.IsLeaving(w):
+			a = new(s.release(w))
+		default:
+			if a = s.ending(w); a == nil && lifecycle.IsLeaving(w) {
+				a = new(s.evicted(w))
+			}
+		}
+		if a != nil && (a.Verb != job.Nothing || a.After > 0) {
+			return a
+		}
 	}
-	return a, a.Verb != job.Nothing || a.After > 0
+	return nil
 }
 
 // stopping reports whether a stop was begun and must be completed.
@@ -442,7 +474,8 @@ func (s *decider) followsEviction(w *kueue.Workload) bool {
 // release releases the quota of an evicted Workload.
 func (s *decider) release(w *kueue.Workload) job.Action {
 	next := w.DeepCopy()
-	s.cfg.Lifecycle.Release(next, s.runsAlone() && !s.d.Once.Requeues && !s.isDelegated(w), s.o.Now)
+	waits := s.job != nil && s.job.GetDeletionTimestamp() == nil && s.suspended && !s.finished // it has not started, and so is not deleted
+	s.cfg.Lifecycle.Release(next, s.runsAlone() && !s.d.Once.Requeues && !waits && !s.isDelegated(w), s.o.Now)
 	return job.Action{Verb: job.WriteStatus, Workload: next}
 }
 

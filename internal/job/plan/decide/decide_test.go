@@ -745,9 +745,25 @@ func TestPrebuilt(t *testing.T) {
 		change func(s *scene, w *kueue.Workload)
 		want   string
 	}{
-		"adopted":            {func(_ *scene, w *kueue.Workload) { w.OwnerReferences = nil }, "update workload: queue lq, finalizers 1, count 4"},
-		"used":               {func(*scene, *kueue.Workload) {}, "nothing"},
-		"of somebody else":   {func(_ *scene, w *kueue.Workload) { w.OwnerReferences[0].UID = "x" }, "fail: workload ns/job-train-a6870, which the job names, does not exist or belongs to another job: create it, or remove kueue.x-k8s.io/prebuilt-workload-name"},
+		"adopted":           {func(_ *scene, w *kueue.Workload) { w.OwnerReferences = nil }, "update workload: queue lq, finalizers 1, count 4"},
+		"used":              {func(*scene, *kueue.Workload) {}, "nothing"},
+		"of an earlier job": {func(_ *scene, w *kueue.Workload) { w.OwnerReferences[0].UID = "x" }, "status: Finished=True/OwnerNotFound"},
+		"beside its own": {
+			func(s *scene, w *kueue.Workload) {
+				own := w.DeepCopy()
+				own.Name, own.UID = "own", "own"
+				s.o.Workloads = append(s.o.Workloads, own)
+			}, "update workload: queue lq, finalizers 0, count 4",
+		},
+		"beside its own, which has pods": {
+			func(s *scene, w *kueue.Workload) {
+				own := w.DeepCopy()
+				own.Name, own.UID, s.job.Status.Active = "own", "own", 1
+				s.admit(own)
+				s.o.Workloads = append(s.o.Workloads, own)
+			}, "nothing",
+		},
+		"of somebody else":   {func(_ *scene, w *kueue.Workload) { w.OwnerReferences[0].UID, w.OwnerReferences[0].Name = "x", "x" }, "fail: workload ns/job-train-a6870, which the job names, does not exist or belongs to another job: create it, or remove kueue.x-k8s.io/prebuilt-workload-name"},
 		"not equivalent":     {func(s *scene, _ *kueue.Workload) { s.requests()["cpu"] = resource.MustParse("2") }, "status: Finished=True/OutOfSync"},
 		"only basic rules":   {func(s *scene, _ *kueue.Workload) { s.job.Spec.Template.Spec.NodeSelector = nil }, "nothing"},
 		"follows the queue":  {func(s *scene, _ *kueue.Workload) { s.job.Labels[kueue.QueueNameLabel] = "other" }, "update workload: queue other, finalizers 1, count 4"},

@@ -22,7 +22,10 @@ func (s *decider) prebuiltName() string {
 
 // ensure (step 5) returns the one Workload of the job, or the write that leads to it. Both nil: there is none yet.
 func (s *decider) ensure() (*kueue.Workload, *job.Action) {
-	if s.prebuiltName() != "" {
+	if name := s.prebuiltName(); name != "" {
+		if a := s.discardOthers(name); a != nil {
+			return nil, a
+		}
 		return s.adopt()
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
@@ -34,10 +37,7 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 			return w, a
 		}
 	}
-	match, rest, a := s.match(podSets)
-	if a != nil {
-		return nil, a
-	}
+	match, rest := s.match(podSets)
 	if match == nil {
 		if s.d.ManagedChildren != nil && s.suspended && s.isActive() && !s.isDispatched() {
 			return nil, new(s.untilInactive()) // its pods hold the quota until all are gone
@@ -52,17 +52,13 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 	return match, nil
 }
 
-// match returns the Workload that describes the job, nil for none, and the others that the job controls; or the write that releases
-// the Workload of an earlier job.
-func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*kueue.Workload, a *job.Action) {
+// match returns the Workload that describes the job, nil for none, and the others that the job controls.
+func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*kueue.Workload) {
 	for _, w := range s.o.Workloads {
 		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
 			continue
 		}
 		if s.isOfEarlierJob(w) {
-			if a, ok := s.orphan(w); ok {
-				return nil, nil, &a
-			}
 			continue
 		}
 		ended := s.finished && lifecycle.IsFinished(w) // nothing to synchronize
@@ -72,7 +68,7 @@ func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*
 		}
 		rest = append(rest, w)
 	}
-	return match, rest, nil
+	return match, rest
 }
 
 // isController reports whether a job of this kind and name controls the Workload. Other owner references are only for garbage
@@ -138,6 +134,24 @@ func (s *decider) discard(w *kueue.Workload) *job.Action {
 	default:
 		return &job.Action{}
 	}
+}
+
+// discardOthers removes the Workloads of a job that names another one by now: it has one (spec: 30 §4.4). The slices of an elastic job are named one
+// after the other.
+func (s *decider) discardOthers(name string) *job.Action {
+	if s.elastic {
+		return nil
+	}
+	for _, w := range s.own() {
+		switch {
+		case w.Name == name:
+		case lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) && s.isActive():
+			return new(s.untilInactive())
+		default:
+			return s.discard(w)
+		}
+	}
+	return nil
 }
 
 // adopt returns the Workload that the job names, and makes the job its owner (spec: 30 §4.4.1).

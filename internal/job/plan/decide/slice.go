@@ -23,10 +23,8 @@ func (s *decider) slice(podSets []kueue.PodSet) (w *kueue.Workload, a *job.Actio
 	if next := clone(s.job); !s.finished && s.d.AnnotatesSlices(next, s.in) {
 		return nil, &job.Action{Verb: job.PatchJob, Job: next}, true
 	}
-	own, a := s.ownSlices()
-	if a != nil {
-		return nil, a, true
-	}
+	own := s.own()
+	chain.Sort(own)
 	live := chain.Live(own)
 	kept := chain.Normalise(live)
 	if w = s.toStop(&kept); w != nil {
@@ -85,24 +83,6 @@ func (s *decider) outgrown(w *kueue.Workload, podSets []kueue.PodSet) *job.Actio
 		return nil
 	}
 	return s.endSlice(&chain.Ended{Workload: w, Reason: kueue.ReasonOutOfSync, Message: "The job changed its size again before this slice was admitted"})
-}
-
-// ownSlices returns the Workloads of this job, and releases the Workloads of an earlier job of its name.
-func (s *decider) ownSlices() ([]*kueue.Workload, *job.Action) {
-	var own []*kueue.Workload
-	for _, w := range s.o.Workloads {
-		switch {
-		case !s.isController(w):
-		case !s.isOfEarlierJob(w):
-			own = append(own, w)
-		default:
-			if a, ok := s.orphan(w); ok {
-				return nil, &a
-			}
-		}
-	}
-	chain.Sort(own)
-	return own, nil
 }
 
 // pastSlices releases finished slices. The last slice of a finished job, or of one that cannot be started, stays its Workload.
