@@ -320,9 +320,21 @@ func TestExecutionTimeAddsUp(t *testing.T) {
 	if got := w.Status.SchedulingStats.Evictions; len(got) != 1 || got[0].Count != 2 {
 		t.Errorf("evictions %v", got)
 	}
-	m.RequestDeactivation(w, kueue.ReasonMaximumExecutionTimeExceeded, "too long", at(200))
-	if got := w.Status.AccumulatedPastExecutionTimeSeconds; got != nil {
-		t.Errorf("time is kept: %d", *got)
+	for name, end := range map[string]func(w *kueue.Workload){
+		"before its deactivation": func(w *kueue.Workload) {},
+		"after its release":       func(w *kueue.Workload) { m.Deactivate(w, at(211)); m.Release(w, false, at(220)) },
+		"preempted meanwhile": func(w *kueue.Workload) {
+			m.Preempt(w, kueue.ReasonInClusterQueue, "", at(211))
+			m.Release(w, false, at(220))
+		},
+	} {
+		w := w.DeepCopy()
+		m.Reserve(w, admission(), nil, at(200))
+		m.RequestDeactivation(w, kueue.ReasonMaximumExecutionTimeExceeded, "too long", at(210))
+		end(w)
+		if got := w.Status.AccumulatedPastExecutionTimeSeconds; got != nil {
+			t.Errorf("%s: time is kept: %d", name, *got)
+		}
 	}
 }
 

@@ -158,12 +158,25 @@ func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav
 	return changed
 }
 
+// addExecutionTime adds the time of an admission that ends. At the end of the maximum execution time it resets the sum instead: a reactivated
+// Workload has the whole time again (spec: 20 §4.16).
 func addExecutionTime(w *kueue.Workload, now metav1.Time) {
+	if reachedExecutionTime(w) {
+		w.Status.AccumulatedPastExecutionTimeSeconds = nil
+		return
+	}
 	spent := now.Sub(Condition(w, kueue.WorkloadAdmitted).LastTransitionTime.Time).Seconds()
 	if before := w.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
 		spent += float64(*before)
 	}
 	w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(max(spent, 0)))
+}
+
+// reachedExecutionTime reports whether a Workload is deactivated for its execution time, or is about to be.
+func reachedExecutionTime(w *kueue.Workload) bool {
+	target := Condition(w, kueue.WorkloadDeactivationTarget)
+	return (target != nil && target.Status == metav1.ConditionTrue && target.Reason == kueue.ReasonMaximumExecutionTimeExceeded) ||
+		(IsEvicted(w) && Condition(w, kueue.WorkloadEvicted).Reason == FullReason(kueue.ReasonDeactivated, kueue.ReasonMaximumExecutionTimeExceeded))
 }
 
 // Pending writes why the Workload has no reservation: QuotaReserved=False with a reason of spec 10 §5.1, or with its
