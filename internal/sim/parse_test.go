@@ -168,6 +168,7 @@ func TestWorkload(t *testing.T) {
 			w.PodSets = []state.PodSet{pods("a", 4, cpu(4000))}
 			w.PodSets[0].MinCount = 2
 			w.Held = []state.Held{{PodSet: "a", Flavor: "f", Resource: "cpu", Amount: 3000}}
+			w.Granted = map[string]int32{"a": 3}
 		})},
 		"told to go": {"reserve w queue=A f/cpu=1 pending\nevict w", with(func(w *state.Workload) {
 			w.LocalQueue, w.Queue, w.Version, w.ReservedAt, w.Reserved, w.Evicting, w.Held, w.PodSets = "A", "A", 2, 1e9, true, true, held, plain

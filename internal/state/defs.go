@@ -161,6 +161,8 @@ type Workload struct {
 	Queue      string
 	Held       []Held
 	ReservedAt workload.Instant
+	// Granted is the number of pods that the reservation is for, by pod set, where that is fewer than it has. spec: 20 §4.10.
+	Granted map[string]int32 `json:",omitempty"`
 	// Placed is where the pods of its pod sets are placed. Delayed are the pod sets that wait for
 	// their places, and PlaceNow reports that these may be found now. Unhealthy are the failed nodes to
 	// replace, and Updates what admission checks add to the pods.

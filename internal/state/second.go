@@ -141,6 +141,9 @@ func (s *State) newPlaces(r *record) (podSets []workload.PodSet, placements []*t
 		if why = s.update(&podSets[i], r.def.Updates); why != "" {
 			return podSets, nil, why
 		}
+		if granted, fewer := r.def.Granted[podSets[i].Name]; fewer {
+			podSets[i].Count = min(granted, podSets[i].Count)
+		}
 	}
 	groups := s.placeGroups(r, podSets)
 	if len(r.def.Unhealthy) > 0 {
@@ -250,5 +253,6 @@ func (s *State) secondPasses() (out []secondPassMemory) {
 // keepsPlaces reports whether an update of a workload whose new places are being written still is of the former ones.
 func keepsPlaces(now, before *definition) bool {
 	return now.Reserved && before.Reserved && !now.Evicting && now.Queue == before.Queue && samePlaced(now.Placed, before.Placed) &&
-		slices.Equal(now.Delayed, before.Delayed) && slices.Equal(now.Unhealthy, before.Unhealthy) && slices.Equal(now.Held, before.Held)
+		slices.Equal(now.Delayed, before.Delayed) && slices.Equal(now.Unhealthy, before.Unhealthy) && slices.Equal(now.Held, before.Held) &&
+		maps.Equal(now.Granted, before.Granted)
 }

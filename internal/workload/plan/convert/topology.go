@@ -67,13 +67,16 @@ func preferred(spec *corev1.PodSpec) (out []workload.WeightedTerm) {
 	return out
 }
 
-// places adds the recorded places of the pods of a reservation. An assignment that breaks a rule of the API counts for nothing.
+// places adds the recorded places and numbers of the pods of a reservation. An assignment that breaks a rule of the API counts for nothing.
 func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 	if !r.Topology {
 		return
 	}
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
+		if a.Count != nil {
+			def.SetGranted(string(a.Name), *a.Count)
+		}
 		domains, err := r.placesOf(w, a)
 		if err != nil || a.TopologyAssignment == nil {
 			continue

@@ -102,6 +102,30 @@ func TestPlaceNow(t *testing.T) {
 	}
 }
 
+// The pods that a reservation is for, where the pod set has more. spec: 20 §4.10.
+func TestGranted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		count     *int32
+		reclaimed int32
+		want      map[string]int32
+	}{
+		"all":                   {new(int32(8)), 0, nil},
+		"no count":              {nil, 0, nil},
+		"some":                  {new(int32(7)), 0, map[string]int32{"main": 7}},
+		"as many as are left":   {new(int32(7)), 1, nil},
+		"fewer than are left":   {new(int32(6)), 1, map[string]int32{"main": 6}},
+		"more than are left":    {new(int32(7)), 2, nil},
+		"more than the job has": {new(int32(9)), 0, nil},
+	} {
+		w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
+		w.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: tc.count}}}
+		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: tc.reclaimed}}
+		if diff := cmp.Diff(tc.want, Workload(w, Requests{Topology: true}).Granted); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // spec: 20 §4.7.4.
 func TestDelay(t *testing.T) {
 	known := Known{Check: func(name kueue.AdmissionCheckReference) *kueue.AdmissionCheck {
