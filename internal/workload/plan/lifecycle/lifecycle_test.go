@@ -81,6 +81,29 @@ func TestTransitions(t *testing.T) {
 			},
 			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
 		},
+		"no places without pods": {
+			func(w *kueue.Workload) {
+				a, places := admission(), admission()
+				for _, name := range []kueue.PodSetReference{"launcher", "workers", "none"} {
+					a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{
+						Name: name, Count: new(int32(1)), DelayedTopologyRequest: new(kueue.DelayedTopologyRequestPending),
+					})
+				}
+				m.Reserve(w, a, nil, at(1))
+				places.PodSetAssignments = []kueue.PodSetAssignment{
+					{Name: "launcher", Count: new(int32(1)), TopologyAssignment: &kueue.TopologyAssignment{Levels: []string{"rack"}}},
+					{Name: "workers", Count: new(int32(0))}, {Name: "none", Count: new(int32(1))},
+				}
+				if changed, waits := m.Placed(w, places, at(2)), lifecycle.WaitsForPlacement(w); !changed || !slices.Equal(waits, []string{"none"}) {
+					t.Errorf("changed %v, and still waits for the places of %v", changed, waits)
+				}
+				places.PodSetAssignments = []kueue.PodSetAssignment{{Name: "none", Count: new(int32(0))}}
+				if !m.Placed(w, places, at(3)) || m.Placed(w, places, at(3)) {
+					t.Error("the pod set without pods is not written, or twice")
+				}
+			},
+			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
+		},
 		"no places for what was evicted": {
 			func(w *kueue.Workload) {
 				reserve(w)

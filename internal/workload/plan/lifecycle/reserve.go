@@ -135,8 +135,8 @@ func MayPlace(w *kueue.Workload) bool {
 		!slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.State != kueue.CheckStateReady })
 }
 
-// Placed sets the new places of the pods of a reservation: delayed ones are there now, and no node is unhealthy any more. Admitted is synced
-// (spec: 20 §4.7.4, §4.9).
+// Placed sets the new places of the pods of a reservation: delayed ones are there now, and no node is unhealthy any more. Pod sets that
+// have no pods by now have no places, and do not wait for any. Admitted is synced (spec: 20 §4.5, §4.7.4, §4.9).
 func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav1.Time) bool {
 	if IsFinished(w) || IsEvicted(w) || !IsReserved(w) {
 		return false
@@ -145,11 +145,18 @@ func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
 		at := slices.IndexFunc(admission.PodSetAssignments, func(o kueue.PodSetAssignment) bool { return o.Name == a.Name })
-		if at < 0 || admission.PodSetAssignments[at].TopologyAssignment == nil {
+		if at < 0 {
 			continue
 		}
-		a.TopologyAssignment, changed = admission.PodSetAssignments[at].TopologyAssignment, true
+		placed := &admission.PodSetAssignments[at]
+		switch {
+		case placed.TopologyAssignment != nil:
+			a.TopologyAssignment, changed = placed.TopologyAssignment, true
+		case a.DelayedTopologyRequest == nil || placed.Count == nil || *placed.Count > 0:
+			continue
+		}
 		if a.DelayedTopologyRequest != nil {
+			changed = changed || *a.DelayedTopologyRequest != kueue.DelayedTopologyRequestReady
 			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
 		}
 	}
