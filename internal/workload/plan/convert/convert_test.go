@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -222,6 +223,18 @@ func TestQueue(t *testing.T) {
 	}
 	if all, _ := selector(&metav1.LabelSelector{}); len(all) != 1 || !all[0].Matches(nil) {
 		t.Error("the empty selector must select everything")
+	}
+}
+
+// The topology that a flavor names has levels once it exists. spec: 20 §4.5.
+func TestFlavor(t *testing.T) {
+	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "tas"}, Spec: kueue.ResourceFlavorSpec{TopologyName: "racks"}}
+	racks := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}, Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: "rack"}}}}
+	if diff := cmp.Diff(flavor.Flavor{Name: "tas", Topology: "racks"}, Flavor(rf, nil)); diff != "" {
+		t.Errorf("without it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(flavor.Flavor{Name: "tas", Topology: "racks", Levels: []string{"rack"}}, Flavor(rf, racks)); diff != "" {
+		t.Errorf("with it (-want +got):\n%s", diff)
 	}
 }
 

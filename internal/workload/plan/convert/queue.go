@@ -24,14 +24,15 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/variants"
 )
 
-// Flavor converts a ResourceFlavor, with the topology that it names; nil without one.
+// Flavor converts a ResourceFlavor, with the topology that it names; nil without one, or if that is missing.
 func Flavor(rf *kueue.ResourceFlavor, topology *kueue.Topology) flavor.Flavor {
-	f := flavor.Flavor{Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations)}
+	f := flavor.Flavor{
+		Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations), Topology: string(rf.Spec.TopologyName),
+	}
 	for _, t := range rf.Spec.NodeTaints {
 		f.Taints = append(f.Taints, workload.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 	}
 	if topology != nil {
-		f.Topology = topology.Name
 		for _, l := range topology.Spec.Levels {
 			f.Levels = append(f.Levels, l.NodeLabel)
 		}
