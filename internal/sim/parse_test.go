@@ -76,9 +76,10 @@ func TestQueue(t *testing.T) {
 	tests := map[string]state.Queue{
 		"A":                             {Namespaces: open},
 		"A cohort=c strict closed=WHY":  {Namespaces: open, Cohort: "c", Strict: true, Closed: "WHY"},
-		"A weight=0":                    {Namespaces: open, Weight: new(resource.Amount(0))},
-		"A weight=1.5":                  {Namespaces: open, Weight: new(resource.Amount(1500))},
-		"A weight=2.001":                {Namespaces: open, Weight: new(resource.Amount(2001))},
+		"A weight=0":                    {Namespaces: open, Weight: new(quota.Weight(0))},
+		"A weight=1.5":                  {Namespaces: open, Weight: new(quota.Weight(1.5e9))},
+		"A weight=2.001":                {Namespaces: open, Weight: new(quota.Weight(2.001e9))},
+		"A weight=0.0001":               {Namespaces: open, Weight: new(quota.Weight(100_000))},
 		"A namespaces=x.io/a:b":         {Namespaces: []workload.Term{{{Key: "x.io/a", Op: workload.In, Values: []string{"b"}}}}},
 		"A within=lower reclaim=any":    {Namespaces: open, Preemption: preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any}},
 		"A within=lower-or-newer":       {Namespaces: open, Preemption: preempt.Policy{Within: preempt.LowerOrNewerEqualPriority}},

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
-	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
@@ -47,13 +47,15 @@ func Cohort(c *kueue.Cohort) state.Cohort {
 	}
 }
 
-// weight returns a fair share's weight, in thousandths; nil for the default.
-func weight(f *kueue.FairSharing) *resource.Amount {
-	if f == nil || f.Weight == nil {
+// weight returns a fair share's weight, nil for the default. One that is too large is the largest.
+func weight(f *kueue.FairSharing) *quota.Weight {
+	switch {
+	case f == nil || f.Weight == nil:
 		return nil
+	case f.Weight.CmpInt64(math.MaxInt64/int64(quota.DefaultWeight)) >= 0:
+		return new(quota.Weight(math.MaxInt64))
 	}
-	w := resource.Amount(f.Weight.MilliValue())
-	return &w
+	return new(quota.Weight(f.Weight.ScaledValue(apiresource.Nano)))
 }
 
 // LocalQueue converts a LocalQueue.
