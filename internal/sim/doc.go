@@ -74,7 +74,7 @@
 // A QUOTA is FLAVOR/RESOURCE=NOMINAL[,borrow=LIMIT][,lend=LIMIT]. Flavors with the same
 // resources are a resource group, and are tried in the order in which they are named.
 // Amounts are whole numbers: of cpu in cores, or with m in thousandths; of anything else in
-// units, or with Ki, Mi, Gi, Ti, Pi, Ei; and unlimited. A weight has up to three decimals.
+// units, or with Ki, Mi, Gi, Ti, Pi, Ei; and unlimited. A weight has up to nine decimals.
 //
 //	queue NAME [cohort=COHORT] [weight=W] [strict] [closed=WHY] [namespaces=KEY:VALUE]
 //	      [within=RULE] [reclaim=RULE] [borrow-within=lower[:THRESHOLD]]

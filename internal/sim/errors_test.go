@@ -47,7 +47,7 @@ func TestErrors(t *testing.T) {
 		"quota twice":              {"queue A f/cpu=1 f/cpu=2", `"f/cpu" is there twice`},
 		"flavor lacks a resource":  {"queue A f/cpu=1 f/gpu=1 g/cpu=1", `flavor g has not just cpu and gpu`},
 		"groups overlap":           {"queue A f/cpu=1 g/gpu=1 g/cpu=1", `flavor g has cpu, which is in a group of other resources`},
-		"bad weight":               {"queue A weight=1.2345", `weight: "1.2345" is no number with at most three decimals`},
+		"bad weight":               {"queue A weight=1.2345678901", `weight: "1.2345678901" is no number with at most nine decimals`},
 		"own parent":               {"cohort c parent=c", `a cohort cannot be its own parent`},
 		"localqueue of nothing":    {"localqueue l", `queue= is missing; usage: localqueue NAME queue=QUEUE`},
 		"late options":             {"show\noptions fair", `line 2: options: options come before everything else`},

@@ -259,18 +259,18 @@ func (a *args) amount(res, text string) resource.Amount {
 	return resource.Amount(n) * resource.Amount(scale)
 }
 
-// weight removes weight=W, with up to three decimals.
-func (a *args) weight() *resource.Amount {
+// weight removes weight=W, with up to nine decimals.
+func (a *args) weight() *quota.Weight {
 	text, ok := a.value("weight")
 	if !ok {
 		return nil
 	}
 	whole, decimals, _ := strings.Cut(text, ".")
-	milli, err := strconv.ParseUint(whole+(decimals + "000")[:3], 10, 32)
-	if err != nil || whole == "" || len(decimals) > 3 {
-		a.fail("weight: %s is no number with at most three decimals", quote(text))
+	billionths, err := strconv.ParseUint(whole+(decimals + "000000000")[:9], 10, 63)
+	if err != nil || whole == "" || len(decimals) > 9 {
+		a.fail("weight: %s is no number with at most nine decimals", quote(text))
 	}
-	return new(resource.Amount(milli))
+	return new(quota.Weight(billionths))
 }
 
 // cell is a quota, or an amount, of one flavor.

@@ -76,9 +76,10 @@ func TestQueue(t *testing.T) {
 	tests := map[string]state.Queue{
 		"A":                             {Namespaces: open},
 		"A cohort=c strict closed=WHY":  {Namespaces: open, Cohort: "c", Strict: true, Closed: "WHY"},
-		"A weight=0":                    {Namespaces: open, Weight: new(resource.Amount(0))},
-		"A weight=1.5":                  {Namespaces: open, Weight: new(resource.Amount(1500))},
-		"A weight=2.001":                {Namespaces: open, Weight: new(resource.Amount(2001))},
+		"A weight=0":                    {Namespaces: open, Weight: new(quota.Weight(0))},
+		"A weight=1.5":                  {Namespaces: open, Weight: new(quota.Weight(1.5e9))},
+		"A weight=2.001":                {Namespaces: open, Weight: new(quota.Weight(2.001e9))},
+		"A weight=0.0001":               {Namespaces: open, Weight: new(quota.Weight(100_000))},
 		"A namespaces=x.io/a:b":         {Namespaces: []workload.Term{{{Key: "x.io/a", Op: workload.In, Values: []string{"b"}}}}},
 		"A within=lower reclaim=any":    {Namespaces: open, Preemption: preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any}},
 		"A within=lower-or-newer":       {Namespaces: open, Preemption: preempt.Policy{Within: preempt.LowerOrNewerEqualPriority}},
@@ -168,6 +169,7 @@ func TestWorkload(t *testing.T) {
 			w.PodSets = []state.PodSet{pods("a", 4, cpu(4000))}
 			w.PodSets[0].MinCount = 2
 			w.Held = []state.Held{{PodSet: "a", Flavor: "f", Resource: "cpu", Amount: 3000}}
+			w.Granted = map[string]int32{"a": 3}
 		})},
 		"told to go": {"reserve w queue=A f/cpu=1 pending\nevict w", with(func(w *state.Workload) {
 			w.LocalQueue, w.Queue, w.Version, w.ReservedAt, w.Reserved, w.Evicting, w.Held, w.PodSets = "A", "A", 2, 1e9, true, true, held, plain

@@ -8,6 +8,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -203,7 +204,7 @@ func (a *args) borrowWithin(to *preempt.Policy) {
 func (p *player) localQueue(a *args) string {
 	def := state.LocalQueue{Name: a.name("NAME"), Queue: a.nameOf("queue", ""), Namespace: a.nameOf("namespace", "default"), Stopped: a.flag("stopped")}
 	if weight := a.weight(); weight != nil {
-		def.Weight = cmp.Or(float64(*weight)/1000, -1)
+		def.Weight = cmp.Or(float64(*weight)/float64(quota.DefaultWeight), -1)
 	}
 	if def.Queue == "" {
 		a.fail("queue= is missing; usage: %s", a.usage)

@@ -11,8 +11,9 @@ import (
 // TakeGrant changes w as a written grant of a time does: it is admitted, unless checks are pending or places are to be found later.
 func (w *Workload) TakeGrant(g *Grant, checks bool) {
 	w.Reserved, w.Admitted, w.Queue, w.ReservedAt = true, !checks, g.Queue, g.At
-	w.Held, w.Placed, w.Delayed = nil, nil, nil
+	w.Held, w.Granted, w.Placed, w.Delayed = nil, nil, nil, nil
 	for _, ps := range g.PodSets {
+		w.SetGranted(ps.Name, ps.Count)
 		if ps.Delayed {
 			w.Delayed, w.Admitted, w.PlaceNow = append(w.Delayed, ps.Name), false, !checks
 		}
@@ -22,6 +23,16 @@ func (w *Workload) TakeGrant(g *Grant, checks bool) {
 		}
 	}
 	w.placed(g)
+}
+
+// SetGranted records the number of pods of a pod set that its reservation is for.
+func (w *Workload) SetGranted(podSet string, count int32) {
+	if slices.ContainsFunc(w.PodSets, func(ps PodSet) bool { return ps.Name == podSet && count < ps.Count }) {
+		if w.Granted == nil {
+			w.Granted = map[string]int32{}
+		}
+		w.Granted[podSet] = count
+	}
 }
 
 // TakePlaces changes w as the written places of a second pass do.
@@ -41,7 +52,7 @@ func (w *Workload) placed(g *Grant) {
 // Release takes back what w holds, at the end of an eviction or of its work.
 func (w *Workload) Release() {
 	w.Reserved, w.Admitted, w.Ready, w.Evicting, w.Held = false, false, false, false, nil
-	w.Placed, w.Delayed, w.PlaceNow, w.Unhealthy = nil, nil, false, nil
+	w.Granted, w.Placed, w.Delayed, w.PlaceNow, w.Unhealthy = nil, nil, nil, false, nil
 }
 
 // Definition returns the workload of a UID as it was set last; false if there is none.

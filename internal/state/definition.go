@@ -35,6 +35,7 @@ type rare struct {
 	Divisible  bool
 	Problem    *workload.Problem
 	MinRun     workload.Instant
+	Granted    map[string]int32
 	Placed     []PodSetPlacement
 	Delayed    []string
 	PlaceNow   bool
@@ -64,8 +65,8 @@ func (s *State) definition(r *record, def *Workload, before *shape) *definition 
 	switch {
 	case def.Reserved:
 		d.rare = &rare{
-			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun, def.Placed, def.Delayed, def.PlaceNow,
-			def.Gated, def.Admitted, def.Evicting, def.Ready, def.Unhealthy, def.Updates,
+			def.Queue, def.Held, def.ReservedAt, def.Replaces, def.VariantOf, def.Rank, def.Holds, def.Divisible, def.Problem, def.MinRun,
+			def.Granted, def.Placed, def.Delayed, def.PlaceNow, def.Gated, def.Admitted, def.Evicting, def.Ready, def.Unhealthy, def.Updates,
 		}
 	case def.Replaces != "" || def.VariantOf != "" || def.Problem != nil || def.MinRun != 0 || def.Gated || def.Admitted || def.Evicting || def.Ready:
 		d.rare = &rare{
@@ -91,7 +92,7 @@ func (d *definition) workload(resources []string) Workload {
 		Owner: d.Owner, Replaces: d.Replaces, VariantOf: d.VariantOf, Rank: d.Rank, Holds: d.Holds, Divisible: d.Divisible,
 		Gated: d.Gated, Problem: d.Problem, MinRun: d.MinRun, Bound: d.Bound, Resting: d.Resting, Queueable: d.Queueable, Told: d.Told,
 		Reserved: d.Reserved, Admitted: d.Admitted, Evicting: d.Evicting, Ready: d.Ready,
-		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Placed: d.Placed, Delayed: d.Delayed,
+		Queue: d.Queue, Held: d.Held, ReservedAt: d.ReservedAt, Granted: d.Granted, Placed: d.Placed, Delayed: d.Delayed,
 		PlaceNow: d.PlaceNow, Unhealthy: d.Unhealthy, Updates: d.Updates,
 	}
 }

@@ -42,6 +42,7 @@ func TestSamePlace(t *testing.T) {
 		"pod sets":        {edit: func(d *Workload) { d.PodSets = []PodSet{{Name: "main", Count: 2}} }, anew: waiting},
 		"queue":           {edit: func(d *Workload) { d.Queue = "q1" }, anew: holding},
 		"what it holds":   {edit: func(d *Workload) { d.Held = []Held{{"main", "f", "cpu", 2}} }, anew: holding},
+		"granted pods":    {edit: func(d *Workload) { d.Granted = map[string]int32{"main": 0} }, anew: never},
 		"since when":      {edit: func(d *Workload) { d.ReservedAt++ }, anew: holding},
 	}
 	for name, tc := range tests {
@@ -66,7 +67,7 @@ func TestSamePlace(t *testing.T) {
 					t.Errorf("the minimum of its value is %d", r.wl.MinRun)
 				}
 				if !def.Reserved { // then this is not kept
-					def.Queue, def.Held, def.ReservedAt = "", nil, 0
+					def.Queue, def.Held, def.ReservedAt, def.Granted = "", nil, 0, nil
 				}
 				def.PodSets[0].Requests = []Request{}
 				if diff := cmp.Diff(def, r.def.workload(s.world.Table.Names())); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
+	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -35,7 +36,7 @@ type Group struct {
 type Cohort struct {
 	Name, Parent string
 	Groups       []Group
-	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
+	Weight       *quota.Weight // of its fair share; nil is the default
 }
 
 // Queue defines a ClusterQueue.
@@ -47,7 +48,7 @@ type Queue struct {
 	Namespaces   []workload.Term // ORed; none selects no namespace
 	Fungibility  flavor.Fungibility
 	Preemption   preempt.Policy
-	Weight       *resource.Amount // of its fair share, in thousandths; nil is 1000
+	Weight       *quota.Weight // of its fair share; nil is the default
 	// DelayAll, or DelayFlavors for these flavors: pods are placed once the admission checks are ready.
 	// spec: 20 §4.7.4.
 	DelayAll     bool     `json:",omitempty"`
@@ -161,6 +162,8 @@ type Workload struct {
 	Queue      string
 	Held       []Held
 	ReservedAt workload.Instant
+	// Granted is the number of pods that the reservation is for, by pod set, where that is fewer than it has. spec: 20 §4.10.
+	Granted map[string]int32 `json:",omitempty"`
 	// Placed is where the pods of its pod sets are placed. Delayed are the pod sets that wait for
 	// their places, and PlaceNow reports that these may be found now. Unhealthy are the failed nodes to
 	// replace, and Updates what admission checks add to the pods.

@@ -40,7 +40,7 @@ func (m *machine) levels(t *rapid.T, f flavor.Flavor) flavor.Flavor {
 		return f
 	}
 	all := [][]string{{rack, topology.Hostname}, {rack, topology.Hostname}, {rack}, {topology.Hostname}, nil}
-	if f.Levels = rapid.SampledFrom(all).Draw(t, "levels"); f.Levels == nil {
+	if f.Levels = rapid.SampledFrom(all).Draw(t, "levels"); f.Levels == nil && rapid.IntRange(0, 3).Draw(t, "none or missing") > 0 {
 		return f
 	}
 	f.Topology = f.Name
@@ -423,7 +423,7 @@ func (m *machine) allCount(p *trace.Placement) bool {
 func (m *machine) implied(queue string) bool {
 	for _, g := range m.queues[queue].Groups {
 		for _, f := range g.Flavors {
-			if len(m.flavors[f.Flavor].Levels) == 0 {
+			if m.flavors[f.Flavor].Topology == "" {
 				return false
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/quota"
-	"github.com/berth-project/berth/internal/core/resource"
 )
 
 func (e SetFlavor) apply(s *State) {
@@ -166,8 +165,8 @@ func (s *State) editCohort(c *cohort, def *Cohort, parent string) {
 	}
 }
 
-// weight of a fair share, in thousandths.
-func weight(w *resource.Amount) resource.Amount {
+// weight returns the weight of a fair share.
+func weight(w *quota.Weight) quota.Weight {
 	if w == nil {
 		return quota.DefaultWeight
 	}

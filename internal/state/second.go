@@ -141,6 +141,9 @@ func (s *State) newPlaces(r *record) (podSets []workload.PodSet, placements []*t
 		if why = s.update(&podSets[i], r.def.Updates); why != "" {
 			return podSets, nil, why
 		}
+		if granted, fewer := r.def.Granted[podSets[i].Name]; fewer {
+			podSets[i].Count = min(granted, podSets[i].Count)
+		}
 	}
 	groups := s.placeGroups(r, podSets)
 	if len(r.def.Unhealthy) > 0 {
@@ -207,8 +210,7 @@ func (s *State) placeGroups(r *record, podSets []workload.PodSet) (groups []flav
 		if len(r.def.Unhealthy) > 0 {
 			wants = slices.ContainsFunc(r.def.Placed, func(p PodSetPlacement) bool { return p.PodSet == ps.Name })
 		}
-		f := s.placingFlavor(r, ps)
-		if !wants || f == nil {
+		if !wants {
 			continue
 		}
 		if ps.Group != "" {
@@ -218,25 +220,31 @@ func (s *State) placeGroups(r *record, podSets []workload.PodSet) (groups []flav
 				continue
 			}
 		}
-		groups = append(groups, flavor.PlaceGroup{PodSets: []int{i}, Flavor: f})
+		groups = append(groups, flavor.PlaceGroup{PodSets: []int{i}, Flavor: s.placingFlavor(r, ps)})
 	}
 	return groups
 }
 
-// placingFlavor returns the flavor with a topology that a pod set holds quota of, or of the one that its group holds; nil for none.
+// placingFlavor returns the flavor with a topology that a pod set, or else its group, holds quota of. Without one it is a flavor that has no
+// tree, as after a deletion: its pods have no places then.
 func (s *State) placingFlavor(r *record, ps *workload.PodSet) *flavor.Flavor {
+	none := &flavor.Flavor{}
 	for _, own := range []bool{true, false} {
 		for _, h := range r.def.Held {
 			at := slices.IndexFunc(r.def.shape.podSets, func(o workload.PodSet) bool { return o.Name == h.PodSet })
-			if f := s.flavors[h.Flavor]; f == nil || len(f.Levels) == 0 || at < 0 {
+			if at < 0 {
 				continue
 			}
-			if o := &r.def.shape.podSets[at]; (own && o.Name == ps.Name) || (!own && ps.Group != "" && o.Group == ps.Group) {
-				return s.flavors[h.Flavor]
+			if o := &r.def.shape.podSets[at]; (own && o.Name != ps.Name) || (!own && (ps.Group == "" || o.Group != ps.Group)) {
+				continue
 			}
+			if f := s.flavors[h.Flavor]; f != nil && len(f.Levels) > 0 {
+				return f
+			}
+			none.Name = cmp.Or(none.Name, h.Flavor)
 		}
 	}
-	return nil
+	return none
 }
 
 // secondPasses returns the workloads that wait for a second pass, by UID.
@@ -250,5 +258,6 @@ func (s *State) secondPasses() (out []secondPassMemory) {
 // keepsPlaces reports whether an update of a workload whose new places are being written still is of the former ones.
 func keepsPlaces(now, before *definition) bool {
 	return now.Reserved && before.Reserved && !now.Evicting && now.Queue == before.Queue && samePlaced(now.Placed, before.Placed) &&
-		slices.Equal(now.Delayed, before.Delayed) && slices.Equal(now.Unhealthy, before.Unhealthy) && slices.Equal(now.Held, before.Held)
+		slices.Equal(now.Delayed, before.Delayed) && slices.Equal(now.Unhealthy, before.Unhealthy) && slices.Equal(now.Held, before.Held) &&
+		maps.Equal(now.Granted, before.Granted)
 }

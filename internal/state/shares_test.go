@@ -16,7 +16,7 @@ import (
 )
 
 // sharingWorld is a cohort below another, with a queue that borrows from its neighbor.
-func sharingWorld(fair bool, weight *resource.Amount, used resource.Amount) *State {
+func sharingWorld(fair bool, weight *quota.Weight, used resource.Amount) *State {
 	o := cycle.Defaults()
 	if fair {
 		o.Fair = &preempt.Fair{}
@@ -26,7 +26,7 @@ func sharingWorld(fair bool, weight *resource.Amount, used resource.Amount) *Sta
 	s.Apply(SetNamespace{Name: "ns", Labels: nil})
 	s.Apply(SetCohort(Cohort{Name: "all"}))
 	s.Apply(SetCohort(Cohort{Name: "org", Parent: "all"}))
-	queue := func(name string, nominal resource.Amount, weight *resource.Amount) {
+	queue := func(name string, nominal resource.Amount, weight *quota.Weight) {
 		s.Apply(SetQueue(Queue{Name: name, Cohort: "org", Weight: weight, Namespaces: []workload.Term{{}}, Groups: []Group{{
 			Resources: []string{"cpu"},
 			Flavors:   []FlavorQuota{{Flavor: "f", Resources: []Quota{{Resource: "cpu", Nominal: nominal, Borrow: quota.NoLimit, Lend: quota.NoLimit}}}},
@@ -46,15 +46,15 @@ func sharingWorld(fair bool, weight *resource.Amount, used resource.Amount) *Sta
 func TestShares(t *testing.T) {
 	cases := map[string]struct {
 		fair   bool
-		weight *resource.Amount
+		weight *quota.Weight
 		used   resource.Amount
 		want   string
 	}{
 		"borrowed by lendable":     {true, nil, 60, "400"},
-		"by weight":                {true, new(resource.Amount(2000)), 60, "200"},
-		"infinite":                 {true, new(resource.Amount(0)), 21, fmt.Sprint(int64(math.MaxInt64))},
-		"nothing borrowed":         {true, new(resource.Amount(0)), 20, "0"},
-		"rounded up":               {true, new(resource.Amount(3000)), 60, "134"},
+		"by weight":                {true, new(quota.Weight(2e9)), 60, "200"},
+		"infinite":                 {true, new(quota.Weight(0)), 21, fmt.Sprint(int64(math.MaxInt64))},
+		"nothing borrowed":         {true, new(quota.Weight(0)), 20, "0"},
+		"rounded up":               {true, new(quota.Weight(3e9)), 60, "134"},
 		"none without fair shares": {false, nil, 60, "none"},
 	}
 	for name, tc := range cases {

@@ -24,7 +24,7 @@ type contest struct {
 	pool    resource.Amount // GPUs of each flavor in the cohort itself
 	nominal [2]resource.Amount
 	runs    [2]int // how many on each flavor; of the first queue and of every other one
-	weight  resource.Amount
+	weight  quota.Weight
 }
 
 const wantVictims = 50
@@ -34,15 +34,15 @@ const wantVictims = 50
 var contests = []contest{
 	{
 		name: "own_queue", options: cycle.Defaults(), policy: preempt.Policy{Within: preempt.LowerPriority},
-		queues: 1, nominal: [2]resource.Amount{2500}, runs: [2]int{2500}, weight: 1000,
+		queues: 1, nominal: [2]resource.Amount{2500}, runs: [2]int{2500}, weight: quota.DefaultWeight,
 	},
 	{
 		name: "reclaim", options: cycle.Defaults(), policy: preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any},
-		queues: 100, nominal: [2]resource.Amount{1015, 15}, runs: [2]int{421, 21}, weight: 1000,
+		queues: 100, nominal: [2]resource.Amount{1015, 15}, runs: [2]int{421, 21}, weight: quota.DefaultWeight,
 	},
 	{
 		name: "fair", options: fairOptions(), policy: preempt.Policy{Within: preempt.LowerPriority, Reclaim: preempt.Any},
-		queues: 100, pool: 1015, nominal: [2]resource.Amount{0, 15}, runs: [2]int{25, 25}, weight: 100_000,
+		queues: 100, pool: 1015, nominal: [2]resource.Amount{0, 15}, runs: [2]int{25, 25}, weight: 100 * quota.DefaultWeight,
 	},
 }
 

@@ -42,7 +42,7 @@ type queueSpec struct {
 	borrow     resource.Amount
 	lend       resource.Amount // GPUs of each flavor, or quota.NoLimit
 	preemption preempt.Policy
-	weight     *resource.Amount
+	weight     *quota.Weight
 	idle       bool // unused; others borrow its quota
 }
 

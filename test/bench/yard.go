@@ -11,7 +11,6 @@ import (
 	"github.com/berth-project/berth/internal/core/order"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
-	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
@@ -63,7 +62,7 @@ func newYard(o cycle.Options, p preempt.Policy, queues, pending int) (*yard, err
 			spec.lend = 4
 		}
 		if i%3 == 0 {
-			spec.weight = new(resource.Amount(2000))
+			spec.weight = new(2 * quota.DefaultWeight)
 		}
 		addQueue(y.s, i, names[i%teams], &spec)
 		if !spec.idle {

@@ -180,7 +180,10 @@ func TestEviction(t *testing.T) {
 			w.tells(wl, "Warning MaximumExecutionTimeExceeded", "Normal EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded")
 			w.release(wl)
 			w.activate(wl, true)
-			w.until(wl, admitted, "Requeued=True/Reactivated")
+			got = w.until(wl, admitted, "Requeued=True/Reactivated")
+			if spent := got.Status.AccumulatedPastExecutionTimeSeconds; spent != nil {
+				w.t.Errorf("it has not its whole time again: it spent %d", *spent)
+			}
 		},
 		"10 §7.52 Hold": func(w *world) {
 			c := w.check("c")

@@ -26,6 +26,7 @@ const (
 	uncovered
 	placesOnly
 	noTopology
+	missingTopology
 	noLevel
 	noPlaces
 	otherPlaces
@@ -36,7 +37,7 @@ const (
 type detail struct {
 	kind   kind
 	flavor string
-	other  string         // the flavor that it contradicts, or the resource that is not covered
+	other  string         // the flavor that it contradicts, the resource that is not covered, or the topology that is missing
 	key    string         // the label key
 	taint  workload.Taint // not tolerated
 }
@@ -67,6 +68,8 @@ func (d detail) String() string { //nolint:gocyclo // a case for each kind
 		return fmt.Sprintf("flavor %s has a topology, and the pods request none", d.flavor)
 	case noTopology:
 		return fmt.Sprintf("flavor %s has no topology, which the pods request", d.flavor)
+	case missingTopology:
+		return fmt.Sprintf("the topology %s of flavor %s is missing", d.other, d.flavor)
 	case noLevel:
 		return fmt.Sprintf("the topology of flavor %s has no level %s", d.flavor, d.key)
 	case noPlaces:

@@ -17,10 +17,13 @@ type Flavor struct {
 	Tolerations []workload.Toleration // given to the pods that start on it
 	Missing     bool                  // named by a queue, but there is no such object
 	// Topology is the name of its topology, and Levels are the label keys of that, the broadest
-	// first; none if it has no topology.
+	// first; none if it has no topology, or if that is missing.
 	Topology string   `json:",omitempty"`
 	Levels   []string `json:",omitempty"`
 }
+
+// lacksTopology reports whether the topology of a flavor is missing: its pods cannot be placed.
+func (f *Flavor) lacksTopology() bool { return f.Topology != "" && len(f.Levels) == 0 }
 
 // Group is a set of resources that get their flavors together.
 type Group struct {

@@ -36,11 +36,11 @@ func (s *Search) needsPlaces(ps *workload.PodSet) bool {
 	return s.Places != nil && ps.Count > 0 && (ps.Topology != nil || s.implied())
 }
 
-// implied reports whether all flavors of the queue have a topology.
+// implied reports whether all flavors of the queue have a topology, which may be missing.
 func (s *Search) implied() bool {
 	for i := range s.Groups {
 		for j := range s.Groups[i].Offers {
-			if len(s.Groups[i].Offers[j].Flavor.Levels) == 0 {
+			if f := s.Groups[i].Offers[j].Flavor; len(f.Levels) == 0 && !f.lacksTopology() {
 				return false
 			}
 		}
@@ -66,7 +66,10 @@ func (s *Search) placeGroup(number int16, f *Flavor) (PlaceGroup, bool) {
 // resource group, whatever is free there.
 func (s *Search) misplaced(ps *workload.PodSet, group int, f *Flavor) detail {
 	switch {
-	case s.Places == nil || ps.Count == 0:
+	case s.Places == nil:
+	case f.lacksTopology():
+		return detail{kind: missingTopology, flavor: f.Name, other: f.Topology}
+	case ps.Count == 0:
 	case ps.Topology == nil && len(f.Levels) > 0 && !s.implied():
 		return detail{kind: placesOnly, flavor: f.Name}
 	case ps.Topology != nil && !s.ownRequest(ps, group):

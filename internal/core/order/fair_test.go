@@ -125,7 +125,7 @@ func TestTournament(t *testing.T) {
 		"with the gate off, borrowing does not count: shares do": {
 			world: func(h *hall) {
 				flat(h)
-				h.forest.SetWeight(h.nodes["x"], 1_000_000)
+				h.forest.SetWeight(h.nodes["x"], 1000*quota.DefaultWeight)
 				h.node("z", false, "org", 5)
 			},
 			rules: &Rules{ByPriority: true},
@@ -303,7 +303,7 @@ func drawForest(t *rapid.T) (l *ledger.Ledger, queues []quota.Node) {
 			above = cohorts
 		}
 		f.SetParent(n, rapid.SampledFrom(above).Draw(t, "parent"))
-		f.SetWeight(n, rapid.SampledFrom([]resource.Amount{1000, 1000, 0, 500, 3000}).Draw(t, "weight"))
+		f.SetWeight(n, rapid.SampledFrom([]quota.Weight{1e9, 1e9, 0, 5e8, 3e9, 100_000}).Draw(t, "weight"))
 		var cells []quota.Cell
 		for _, fr := range frs {
 			cells = append(cells, quota.Cell{

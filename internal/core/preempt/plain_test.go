@@ -24,7 +24,7 @@ type plainNode struct {
 	parent quota.Node
 	cohort bool
 	cells  map[resource.FR]quota.Cell
-	weight resource.Amount // in thousandths
+	weight quota.Weight
 }
 
 // plainOf copies the world, without the workloads that are gone.
@@ -180,7 +180,7 @@ func (p *plain) share(n quota.Node) plainShare {
 	if weight == 0 {
 		return plainShare{infinite: best.Sign() > 0, value: best}
 	}
-	return plainShare{value: best.Quo(best, big.NewRat(int64(weight), 1000))}
+	return plainShare{value: best.Quo(best, big.NewRat(int64(weight), int64(quota.DefaultWeight)))}
 }
 
 // borrows reports whether n uses more than its own of anything; a root never does.

@@ -57,7 +57,7 @@ func newWorld(nodes ...node) *world {
 		if d.lend > 0 {
 			lend = d.lend
 		}
-		w.nodes[d.name] = w.add(d.name, d.cohort, w.nodes[d.parent], 1000, []quota.Cell{
+		w.nodes[d.name] = w.add(d.name, d.cohort, w.nodes[d.parent], quota.DefaultWeight, []quota.Cell{
 			{FR: cpu, Nominal: d.nominal, Borrow: quota.NoLimit, Lend: lend},
 			{FR: memory, Nominal: d.nominal, Borrow: quota.NoLimit, Lend: lend},
 		})
@@ -68,7 +68,7 @@ func newWorld(nodes ...node) *world {
 }
 
 // add makes a node in the forest and records its properties.
-func (w *world) add(name string, cohort bool, parent quota.Node, weight resource.Amount, cells []quota.Cell) quota.Node {
+func (w *world) add(name string, cohort bool, parent quota.Node, weight quota.Weight, cells []quota.Cell) quota.Node {
 	n := w.f.Add(name, cohort)
 	w.f.SetParent(n, parent)
 	w.f.SetQuota(n, cells)

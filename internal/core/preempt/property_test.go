@@ -86,7 +86,7 @@ func drawSearch(t *rapid.T) (*world, *Search) {
 // drawNodes makes the tree, and returns its queues.
 func (w *world) drawNodes(t *rapid.T) (queues []quota.Node) {
 	limits := []resource.Amount{quota.NoLimit, quota.NoLimit, quota.NoLimit, quota.NoLimit, quota.NoLimit, 0, 1, 3}
-	weights := []resource.Amount{1000, 1000, 1000, 2000, 500, 0}
+	weights := []quota.Weight{1e9, 1e9, 1e9, 2e9, 5e8, 0, 100_000}
 	parents := []quota.Node{quota.None}
 	add := func(cohort bool) quota.Node {
 		var cells []quota.Cell

@@ -169,19 +169,23 @@ func TestExample74(t *testing.T) {
 // TestShareExamples are the numbers 1 to 3 of spec 20 §7, with cpu in thousandths.
 func TestShareExamples(t *testing.T) {
 	tests := map[string]struct {
-		lendable, nominal, usage, weight resource.Amount
-		value                            float64
-		ceil                             int64
-		borrows                          bool
+		lendable, nominal, usage resource.Amount
+		weight                   Weight
+		value                    float64
+		ceil                     int64
+		borrows                  bool
 	}{
-		"1":                  {100_000, 20_000, 60_000, 1000, 400, 400, true},
-		"1: weight 2":        {100_000, 20_000, 60_000, 2000, 200, 200, true},
+		"1":                  {100_000, 20_000, 60_000, 1e9, 400, 400, true},
+		"1: weight 2":        {100_000, 20_000, 60_000, 2e9, 200, 200, true},
 		"2: borrows":         {100_000, 20_000, 21_000, 0, math.Inf(1), math.MaxInt64, true},
 		"2: does not borrow": {100_000, 20_000, 20_000, 0, 0, 0, false},
-		"3":                  {3, 0, 1, 1000, 1000. / 3, 334, true},
-		"nothing to lend":    {0, 0, 1, 1000, 0, 0, true},
-		"weight of 1/1000":   {100, 0, 100, 1, 1e6, 1e6, true},
-		"past counting":      {1, 0, resource.Unlimited, 1000, 9223372036854775807e3, math.MaxInt64, true},
+		"3":                  {3, 0, 1, 1e9, 1000. / 3, 334, true},
+		"nothing to lend":    {0, 0, 1, 1e9, 0, 0, true},
+		"weight of 1/1000":   {100, 0, 100, 1e6, 1e6, 1e6, true},
+		"weight of 100u":     {100, 0, 90, 100_000, 9e6, 9e6, true},
+		"weight of 900u":     {100, 0, 90, 900_000, 1e6, 1e6, true},
+		"the largest weight": {100, 0, 100, math.MaxInt64, 1e12 / float64(math.MaxInt64), 1, true},
+		"past counting":      {1, 0, resource.Unlimited, 1e9, 9223372036854775807e3, math.MaxInt64, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

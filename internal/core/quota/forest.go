@@ -29,10 +29,6 @@ const None Node = -1
 // NoLimit is the value of a borrowing or lending limit that is not set.
 const NoLimit resource.Amount = -1
 
-// DefaultWeight is the weight in fair sharing of a node without a configured one, in
-// thousandths.
-const DefaultWeight resource.Amount = 1000
-
 // Cell is the quota of a node of one FR.
 type Cell struct {
 	FR      resource.FR
@@ -68,7 +64,7 @@ type node struct {
 	root       Node   // None below a cycle
 	path       []Node // itself and its ancestors up to the root; below a cycle itself
 	kids       []Node // sorted
-	weight     resource.Amount
+	weight     Weight
 	generation uint64
 	height     int32
 	cohort     bool
@@ -217,11 +213,11 @@ func (f *Forest) SetQuota(n Node, cells []Cell) {
 	}
 }
 
-// SetWeight gives n its weight in fair sharing, in thousandths and ≥ 0. It changes
+// SetWeight gives n its weight in fair sharing, ≥ 0. It changes
 // shares at once, and no quota. spec: 20 §4.1.
-func (f *Forest) SetWeight(n Node, milli resource.Amount) {
+func (f *Forest) SetWeight(n Node, w Weight) {
 	f.version++
-	f.nodes[n].weight = milli
+	f.nodes[n].weight = w
 }
 
 // Reach makes room for fr, a pair of the forest's table. It precedes charges and queries of an

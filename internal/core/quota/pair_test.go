@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -152,7 +153,7 @@ func (p *pair) edit(t *rapid.T, n Node) {
 }
 
 func (p *pair) weigh(t *rapid.T, n Node) {
-	weight := rapid.SampledFrom([]resource.Amount{1000, 0, 1, 500, 1000, 2500, 1 << 40}).Draw(t, "weight")
+	weight := rapid.SampledFrom([]Weight{1e9, 0, 1, 1e6, 5e8, 1e9, 2.5e9, 100_000, 900_000, math.MaxInt64}).Draw(t, "weight")
 	p.w.nodes[n].weight = weight
 	version := p.f.Version()
 	if p.f.SetWeight(n, weight); p.f.Version() == version {

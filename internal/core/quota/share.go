@@ -17,7 +17,7 @@ import (
 // spec: 20 §4.1.
 type Share struct {
 	borrowed, lendable resource.Amount // lendable > 0 where borrowed > 0
-	weight             resource.Amount // in thousandths
+	weight             Weight
 }
 
 // Share returns the share of n, the zero value for a node without parent or below a cycle.
@@ -82,7 +82,7 @@ func (s Share) Compare(o Share) int {
 	if margin := max(a, b) * 1e-9; a > b+margin || b > a+margin {
 		return cmp.Compare(a, b)
 	}
-	return product(s.borrowed, o.lendable, o.weight).compare(product(o.borrowed, s.lendable, s.weight))
+	return product(s.borrowed, o.lendable, resource.Amount(o.weight)).compare(product(o.borrowed, s.lendable, resource.Amount(s.weight)))
 }
 
 // approximately is the share to some 15 digits, up to a constant factor.
@@ -99,8 +99,9 @@ func (s Share) Value() float64 {
 		return math.Inf(1)
 	}
 	// In lowest terms most products are exact.
-	ratio, scale := gcd(s.borrowed, s.lendable), gcd(1e6, s.weight)
-	return float64(s.borrowed/ratio) * float64(1e6/scale) / (float64(s.lendable/ratio) * float64(s.weight/scale))
+	const thousand = 1000 * DefaultWeight
+	ratio, scale := gcd(s.borrowed, s.lendable), gcd(thousand, s.weight)
+	return float64(s.borrowed/ratio) * float64(thousand/scale) / (float64(s.lendable/ratio) * float64(s.weight/scale))
 }
 
 // Ceil returns the least integer that is not below the share, math.MaxInt64 when there
@@ -109,7 +110,7 @@ func (s Share) Ceil() int64 {
 	low, high := resource.Amount(0), resource.Amount(math.MaxInt64)
 	for low < high {
 		middle := low + (high-low)/2
-		if (Share{middle, 1000, 1000}).Compare(s) < 0 {
+		if (Share{middle, 1000, DefaultWeight}).Compare(s) < 0 {
 			low = middle + 1
 		} else {
 			high = middle
@@ -118,7 +119,7 @@ func (s Share) Ceil() int64 {
 	return int64(low)
 }
 
-func gcd(a, b resource.Amount) resource.Amount {
+func gcd[T ~int64](a, b T) T {
 	for b != 0 {
 		a, b = b, a%b
 	}

@@ -16,7 +16,7 @@ type twin struct {
 type twinNode struct {
 	parent Node
 	cohort bool
-	weight resource.Amount
+	weight Weight
 	cells  map[resource.FR]Cell
 	usage  map[resource.FR]resource.Amount // of a leaf
 }
@@ -162,7 +162,7 @@ func (w *twin) listed(n Node, fr resource.FR) bool {
 // twinShare is spec 20 §4.1 in fractions: the ratio without the weight.
 type twinShare struct {
 	ratio  *big.Rat
-	weight resource.Amount
+	weight Weight
 }
 
 func (w *twin) share(n Node, table *resource.Table, frs int) twinShare {
@@ -200,7 +200,7 @@ func (s twinShare) value() *big.Rat {
 	if s.weight == 0 {
 		return new(big.Rat)
 	}
-	return new(big.Rat).Mul(s.ratio, big.NewRat(1000, int64(s.weight)))
+	return new(big.Rat).Mul(s.ratio, big.NewRat(int64(DefaultWeight), int64(s.weight)))
 }
 
 func (s twinShare) compare(o twinShare) int {

@@ -16,7 +16,7 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// Around looks up what decides about the pods of a workload beside its spec: RuntimeClasses in a cache, and the LimitRanges of a namespace.
+// Around looks up what decides about the pods of a workload beside its spec: RuntimeClasses and flavors in a cache, and the LimitRanges of a namespace.
 func Around(ctx context.Context, cache client.Reader, limitRanges func(namespace string) []client.Object) convert.Around {
 	return convert.Around{
 		LimitRanges: func(namespace string) (out []corev1.LimitRange) {
@@ -33,6 +33,10 @@ func Around(ctx context.Context, cache client.Reader, limitRanges func(namespace
 				return nil
 			}
 			return class
+		},
+		HasTopology: func(name string) bool {
+			flavor := &kueue.ResourceFlavor{}
+			return cache.Get(ctx, client.ObjectKey{Name: name}, flavor, client.UnsafeDisableDeepCopy) == nil && flavor.Spec.TopologyName != ""
 		},
 	}
 }

@@ -88,7 +88,7 @@ func (f *Feed) flavor(ctx context.Context) func(*kueue.ResourceFlavor) []state.E
 	}
 }
 
-// setFlavor converts a flavor with its topology. Without the gate of topologies it has none.
+// setFlavor converts a flavor with its topology. Without the gate of topologies that is missing, which the engine ignores.
 func (f *Feed) setFlavor(ctx context.Context, o *kueue.ResourceFlavor) state.Event {
 	topology := &kueue.Topology{}
 	key := client.ObjectKey{Name: string(o.Spec.TopologyName)}

@@ -26,6 +26,10 @@ func (w *World) Around() convert.Around {
 			class, _ := Get[*nodev1.RuntimeClass](w, name)
 			return class
 		},
+		HasTopology: func(name string) bool {
+			flavor, found := Get[*kueue.ResourceFlavor](w, name)
+			return found && flavor.Spec.TopologyName != ""
+		},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -222,6 +223,33 @@ func TestQueue(t *testing.T) {
 	}
 	if all, _ := selector(&metav1.LabelSelector{}); len(all) != 1 || !all[0].Matches(nil) {
 		t.Error("the empty selector must select everything")
+	}
+}
+
+// Weights are exact, up to the largest. spec: 20 §2.1, §4.1.
+func TestWeight(t *testing.T) {
+	for text, want := range map[string]quota.Weight{
+		"0": 0, "1": quota.DefaultWeight, "2500m": 2.5e9, "100u": 100_000, "900u": 900_000, "2n": 2, "1.000000001": 1_000_000_001,
+		"9223372035": 9_223_372_035_000_000_000, "9223372036": math.MaxInt64, "10G": math.MaxInt64, "1E": math.MaxInt64, "100E": math.MaxInt64,
+	} {
+		if got := *weight(&kueue.FairSharing{Weight: new(apiresource.MustParse(text))}); got != want {
+			t.Errorf("%s is %d, want %d", text, got, want)
+		}
+	}
+	if got := weight(&kueue.FairSharing{}); got != nil {
+		t.Errorf("the default is %d", *got)
+	}
+}
+
+// The topology that a flavor names has levels once it exists. spec: 20 §4.5.
+func TestFlavor(t *testing.T) {
+	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "tas"}, Spec: kueue.ResourceFlavorSpec{TopologyName: "racks"}}
+	racks := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}, Spec: kueue.TopologySpec{Levels: []kueue.TopologyLevel{{NodeLabel: "rack"}}}}
+	if diff := cmp.Diff(flavor.Flavor{Name: "tas", Topology: "racks"}, Flavor(rf, nil)); diff != "" {
+		t.Errorf("without it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(flavor.Flavor{Name: "tas", Topology: "racks", Levels: []string{"rack"}}, Flavor(rf, racks)); diff != "" {
+		t.Errorf("with it (-want +got):\n%s", diff)
 	}
 }
 

@@ -21,6 +21,8 @@ import (
 type Around struct {
 	LimitRanges  func(namespace string) []corev1.LimitRange
 	RuntimeClass func(name string) *nodev1.RuntimeClass // nil if there is none
+	// HasTopology reports whether a flavor exists and names a topology.
+	HasTopology func(flavor string) bool
 	// Places returns the places of a pod set of a reservation: all of its assignment, or the ones that it still needs.
 	Places func(*kueue.Workload, *kueue.PodSetAssignment) ([]assignment.Domain, error)
 	// Devices returns the charges for the devices of a workload, given the resources of its pods.

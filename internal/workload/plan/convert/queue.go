@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
-	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/sharing"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
@@ -24,14 +24,15 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/variants"
 )
 
-// Flavor converts a ResourceFlavor, with the topology that it names; nil without one.
+// Flavor converts a ResourceFlavor, with the topology that it names; nil without one, or if that is missing.
 func Flavor(rf *kueue.ResourceFlavor, topology *kueue.Topology) flavor.Flavor {
-	f := flavor.Flavor{Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations)}
+	f := flavor.Flavor{
+		Name: rf.Name, Labels: rf.Spec.NodeLabels, Tolerations: tolerations(rf.Spec.Tolerations), Topology: string(rf.Spec.TopologyName),
+	}
 	for _, t := range rf.Spec.NodeTaints {
 		f.Taints = append(f.Taints, workload.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 	}
 	if topology != nil {
-		f.Topology = topology.Name
 		for _, l := range topology.Spec.Levels {
 			f.Levels = append(f.Levels, l.NodeLabel)
 		}
@@ -46,13 +47,15 @@ func Cohort(c *kueue.Cohort) state.Cohort {
 	}
 }
 
-// weight returns a fair share's weight, in thousandths; nil for the default.
-func weight(f *kueue.FairSharing) *resource.Amount {
-	if f == nil || f.Weight == nil {
+// weight returns a fair share's weight, nil for the default. One that is too large is the largest.
+func weight(f *kueue.FairSharing) *quota.Weight {
+	switch {
+	case f == nil || f.Weight == nil:
 		return nil
+	case f.Weight.CmpInt64(math.MaxInt64/int64(quota.DefaultWeight)) >= 0:
+		return new(quota.Weight(math.MaxInt64))
 	}
-	w := resource.Amount(f.Weight.MilliValue())
-	return &w
+	return new(quota.Weight(f.Weight.ScaledValue(apiresource.Nano)))
 }
 
 // LocalQueue converts a LocalQueue.

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,19 +68,22 @@ func preferred(spec *corev1.PodSpec) (out []workload.WeightedTerm) {
 	return out
 }
 
-// places adds the recorded places of the pods of a reservation. An assignment that breaks a rule of the API counts for nothing.
+// places adds the recorded places and numbers of the pods of a reservation. An assignment that breaks a rule of the API counts for nothing.
 func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 	if !r.Topology {
 		return
 	}
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
+		if a.Count != nil {
+			def.SetGranted(string(a.Name), *a.Count)
+		}
 		domains, err := r.placesOf(w, a)
 		if err != nil || a.TopologyAssignment == nil {
 			continue
 		}
 		p := state.PodSetPlacement{PodSet: string(a.Name), Placement: trace.Placement{
-			Flavor: placingFlavor(def, a), Levels: a.TopologyAssignment.Levels, Domains: make([]trace.Domain, len(domains)),
+			Flavor: r.placingFlavor(def, w.Status.Admission.PodSetAssignments, a), Levels: a.TopologyAssignment.Levels, Domains: make([]trace.Domain, len(domains)),
 		}}
 		for i, d := range domains {
 			p.Domains[i] = trace.Domain(d)
@@ -117,19 +121,50 @@ func updates(w *kueue.Workload) (out []state.PodSetUpdate) {
 	return out
 }
 
-// placingFlavor returns the flavor on whose nodes the pods of a pod set are placed: that of a resource which the pods themselves request.
-func placingFlavor(def *state.Workload, a *kueue.PodSetAssignment) string {
-	for _, ps := range def.PodSets {
-		if ps.Name != string(a.Name) {
-			continue
-		}
-		for _, r := range ps.PerPod {
-			if f, has := a.Flavors[corev1.ResourceName(r.Resource)]; has {
+// placingFlavor returns the flavor on whose nodes the pods of a pod set are placed, as the engine chose it: that of a resource which the pods
+// themselves request. Where quota is for other resources only, made by transformations or for devices, it is another flavor of the pod set or
+// of its group that has a topology, of which there is one (spec: 20 §4.5).
+func (r *Requests) placingFlavor(def *state.Workload, all []kueue.PodSetAssignment, a *kueue.PodSetAssignment) string {
+	group := grouped(def, all, a)
+	for _, b := range group {
+		for _, q := range podSetOf(def, b).PerPod {
+			if f, has := b.Flavors[corev1.ResourceName(q.Resource)]; has {
 				return string(f)
 			}
 		}
 	}
-	return ""
+	var others []string
+	for _, b := range group {
+		for _, name := range slices.Sorted(maps.Keys(b.Flavors)) {
+			others = append(others, string(b.Flavors[name]))
+		}
+	}
+	if at := slices.IndexFunc(others, func(f string) bool { return r.HasTopology != nil && r.HasTopology(f) }); at >= 0 {
+		return others[at]
+	}
+	return append(others, "")[0] // the flavor may be deleted
+}
+
+// grouped returns an assignment, and then the others of its placement group.
+func grouped(def *state.Workload, all []kueue.PodSetAssignment, a *kueue.PodSetAssignment) []*kueue.PodSetAssignment {
+	out := []*kueue.PodSetAssignment{a}
+	name := podSetOf(def, a).Group
+	for i := range all {
+		if b := &all[i]; b != a && name != "" && podSetOf(def, b).Group == name {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// podSetOf returns the pod set of an assignment, an empty one if it does not exist.
+func podSetOf(def *state.Workload, a *kueue.PodSetAssignment) *state.PodSet {
+	for i := range def.PodSets {
+		if def.PodSets[i].Name == string(a.Name) {
+			return &def.PodSets[i]
+		}
+	}
+	return &state.PodSet{}
 }
 
 // TopologyAssignment returns a placement as the status of a Workload records it, nil for none.

@@ -74,6 +74,52 @@ func TestPlacementRoundTrip(t *testing.T) {
 	}
 }
 
+// The flavor of a placement is the one that was decided, whatever resources the quota is for. spec: 20 §4.5.
+func TestFlavorOfPlacement(t *testing.T) {
+	type flavors map[corev1.ResourceName]kueue.ResourceFlavorReference
+	for name, tc := range map[string]struct {
+		main, leader flavors
+		group        string
+		unknown      bool // what flavors have a topology
+		want         string
+	}{
+		"of a resource of the pods":        {main: flavors{"nvidia.com/gpu": "tas", "a-license": "shared"}, want: "tas"},
+		"of a resource that replaces it":   {main: flavors{"credits": "tas"}, want: "tas"},
+		"of one that has a topology":       {main: flavors{"a-license": "shared", "credits": "tas"}, want: "tas"},
+		"of one, if none is known":         {main: flavors{"credits": "tas"}, unknown: true, want: "tas"},
+		"of resources of its group":        {leader: flavors{"nvidia.com/gpu": "tas"}, group: "g", want: "tas"},
+		"of its group, beside its own":     {main: flavors{"a-license": "shared"}, leader: flavors{"nvidia.com/gpu": "tas"}, group: "g", unknown: true, want: "tas"},
+		"of what its group is charged for": {main: flavors{"a-license": "shared"}, leader: flavors{"credits": "tas"}, group: "g", want: "tas"},
+		"not of pods that are not with it": {leader: flavors{"nvidia.com/gpu": "tas"}, want: ""},
+		"of a deleted one":                 {main: flavors{"credits": "gone"}, want: "gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
+			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"nvidia.com/gpu": apiresource.MustParse("1")}
+			leader := *w.Spec.PodSets[0].DeepCopy()
+			leader.Name = "leader"
+			w.Spec.PodSets = append(w.Spec.PodSets, leader)
+			if tc.group != "" {
+				for i := range w.Spec.PodSets {
+					w.Spec.PodSets[i].TopologyRequest = &kueue.PodSetTopologyRequest{Required: new("block"), PodSetGroupName: &tc.group}
+				}
+			}
+			places := &kueue.TopologyAssignment{Levels: []string{"block", "rack"}}
+			w.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{
+				{Name: "main", Flavors: tc.main, TopologyAssignment: places}, {Name: "leader", Flavors: tc.leader},
+			}}
+			r := Requests{Topology: true}
+			if !tc.unknown {
+				r.HasTopology = func(flavor string) bool { return flavor == "tas" }
+			}
+			got := Workload(w, r).Placed
+			if len(got) != 1 || got[0].Flavor != tc.want {
+				t.Errorf("placed %+v, want it on %q", got, tc.want)
+			}
+		})
+	}
+}
+
 // spec: 20 §4.7.4.
 func TestPlaceNow(t *testing.T) {
 	waiting := func(states ...kueue.CheckState) *kueue.Workload {
@@ -103,6 +149,30 @@ func TestPlaceNow(t *testing.T) {
 		got := Workload(tc.w, Requests{Topology: true})
 		if got.PlaceNow != tc.want || len(got.Delayed) != 1 || len(got.Updates) != len(tc.w.Status.AdmissionChecks) {
 			t.Errorf("%s: place now %v, delayed %v, updates %v", name, got.PlaceNow, got.Delayed, got.Updates)
+		}
+	}
+}
+
+// The pods that a reservation is for, where the pod set has more. spec: 20 §4.10.
+func TestGranted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		count     *int32
+		reclaimed int32
+		want      map[string]int32
+	}{
+		"all":                   {new(int32(8)), 0, nil},
+		"no count":              {nil, 0, nil},
+		"some":                  {new(int32(7)), 0, map[string]int32{"main": 7}},
+		"as many as are left":   {new(int32(7)), 1, nil},
+		"fewer than are left":   {new(int32(6)), 1, map[string]int32{"main": 6}},
+		"more than are left":    {new(int32(7)), 2, nil},
+		"more than the job has": {new(int32(9)), 0, nil},
+	} {
+		w := workloadWith(condition(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, kueue.ReasonQuotaReserved))
+		w.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: tc.count}}}
+		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: tc.reclaimed}}
+		if diff := cmp.Diff(tc.want, Workload(w, Requests{Topology: true}).Granted); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

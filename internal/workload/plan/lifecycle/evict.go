@@ -40,7 +40,7 @@ func (m Machine) Preempt(w *kueue.Workload, reason, message string, now metav1.T
 }
 
 // RequestDeactivation asks for spec.active=false, and keeps the cause until then. If the cause is the execution time, the
-// time is reset, so that a reactivated Workload starts anew.
+// time is reset, so that a reactivated Workload starts anew; its release does not add the time of this admission again.
 func (m Machine) RequestDeactivation(w *kueue.Workload, cause, message string, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false

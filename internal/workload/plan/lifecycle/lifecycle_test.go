@@ -81,6 +81,29 @@ func TestTransitions(t *testing.T) {
 			},
 			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
 		},
+		"no places without pods": {
+			func(w *kueue.Workload) {
+				a, places := admission(), admission()
+				for _, name := range []kueue.PodSetReference{"launcher", "workers", "none"} {
+					a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{
+						Name: name, Count: new(int32(1)), DelayedTopologyRequest: new(kueue.DelayedTopologyRequestPending),
+					})
+				}
+				m.Reserve(w, a, nil, at(1))
+				places.PodSetAssignments = []kueue.PodSetAssignment{
+					{Name: "launcher", Count: new(int32(1)), TopologyAssignment: &kueue.TopologyAssignment{Levels: []string{"rack"}}},
+					{Name: "workers", Count: new(int32(0))}, {Name: "none", Count: new(int32(1))},
+				}
+				if changed, waits := m.Placed(w, places, at(2)), lifecycle.WaitsForPlacement(w); !changed || !slices.Equal(waits, []string{"none"}) {
+					t.Errorf("changed %v, and still waits for the places of %v", changed, waits)
+				}
+				places.PodSetAssignments = []kueue.PodSetAssignment{{Name: "none", Count: new(int32(0))}}
+				if !m.Placed(w, places, at(3)) || m.Placed(w, places, at(3)) {
+					t.Error("the pod set without pods is not written, or twice")
+				}
+			},
+			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
+		},
 		"no places for what was evicted": {
 			func(w *kueue.Workload) {
 				reserve(w)
@@ -320,9 +343,21 @@ func TestExecutionTimeAddsUp(t *testing.T) {
 	if got := w.Status.SchedulingStats.Evictions; len(got) != 1 || got[0].Count != 2 {
 		t.Errorf("evictions %v", got)
 	}
-	m.RequestDeactivation(w, kueue.ReasonMaximumExecutionTimeExceeded, "too long", at(200))
-	if got := w.Status.AccumulatedPastExecutionTimeSeconds; got != nil {
-		t.Errorf("time is kept: %d", *got)
+	for name, end := range map[string]func(w *kueue.Workload){
+		"before its deactivation": func(w *kueue.Workload) {},
+		"after its release":       func(w *kueue.Workload) { m.Deactivate(w, at(211)); m.Release(w, false, at(220)) },
+		"preempted meanwhile": func(w *kueue.Workload) {
+			m.Preempt(w, kueue.ReasonInClusterQueue, "", at(211))
+			m.Release(w, false, at(220))
+		},
+	} {
+		w := w.DeepCopy()
+		m.Reserve(w, admission(), nil, at(200))
+		m.RequestDeactivation(w, kueue.ReasonMaximumExecutionTimeExceeded, "too long", at(210))
+		end(w)
+		if got := w.Status.AccumulatedPastExecutionTimeSeconds; got != nil {
+			t.Errorf("%s: time is kept: %d", name, *got)
+		}
 	}
 }
 

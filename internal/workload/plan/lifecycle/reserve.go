@@ -135,8 +135,8 @@ func MayPlace(w *kueue.Workload) bool {
 		!slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.State != kueue.CheckStateReady })
 }
 
-// Placed sets the new places of the pods of a reservation: delayed ones are there now, and no node is unhealthy any more. Admitted is synced
-// (spec: 20 §4.7.4, §4.9).
+// Placed sets the new places of the pods of a reservation: delayed ones are there now, and no node is unhealthy any more. Pod sets that
+// have no pods by now have no places, and do not wait for any. Admitted is synced (spec: 20 §4.5, §4.7.4, §4.9).
 func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav1.Time) bool {
 	if IsFinished(w) || IsEvicted(w) || !IsReserved(w) {
 		return false
@@ -145,11 +145,18 @@ func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav
 	for i := range w.Status.Admission.PodSetAssignments {
 		a := &w.Status.Admission.PodSetAssignments[i]
 		at := slices.IndexFunc(admission.PodSetAssignments, func(o kueue.PodSetAssignment) bool { return o.Name == a.Name })
-		if at < 0 || admission.PodSetAssignments[at].TopologyAssignment == nil {
+		if at < 0 {
 			continue
 		}
-		a.TopologyAssignment, changed = admission.PodSetAssignments[at].TopologyAssignment, true
+		placed := &admission.PodSetAssignments[at]
+		switch {
+		case placed.TopologyAssignment != nil:
+			a.TopologyAssignment, changed = placed.TopologyAssignment, true
+		case a.DelayedTopologyRequest == nil || placed.Count == nil || *placed.Count > 0:
+			continue
+		}
 		if a.DelayedTopologyRequest != nil {
+			changed = changed || *a.DelayedTopologyRequest != kueue.DelayedTopologyRequestReady
 			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
 		}
 	}
@@ -158,12 +165,25 @@ func (m Machine) Placed(w *kueue.Workload, admission *kueue.Admission, now metav
 	return changed
 }
 
+// addExecutionTime adds the time of an admission that ends. At the end of the maximum execution time it resets the sum instead: a reactivated
+// Workload has the whole time again (spec: 20 §4.16).
 func addExecutionTime(w *kueue.Workload, now metav1.Time) {
+	if reachedExecutionTime(w) {
+		w.Status.AccumulatedPastExecutionTimeSeconds = nil
+		return
+	}
 	spent := now.Sub(Condition(w, kueue.WorkloadAdmitted).LastTransitionTime.Time).Seconds()
 	if before := w.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
 		spent += float64(*before)
 	}
 	w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(max(spent, 0)))
+}
+
+// reachedExecutionTime reports whether a Workload is deactivated for its execution time, or is about to be.
+func reachedExecutionTime(w *kueue.Workload) bool {
+	target := Condition(w, kueue.WorkloadDeactivationTarget)
+	return (target != nil && target.Status == metav1.ConditionTrue && target.Reason == kueue.ReasonMaximumExecutionTimeExceeded) ||
+		(IsEvicted(w) && Condition(w, kueue.WorkloadEvicted).Reason == FullReason(kueue.ReasonDeactivated, kueue.ReasonMaximumExecutionTimeExceeded))
 }
 
 // Pending writes why the Workload has no reservation: QuotaReserved=False with a reason of spec 10 §5.1, or with its
