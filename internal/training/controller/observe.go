@@ -22,7 +22,8 @@ import (
 // observation is the state that one reconcile of a TrainJob acts on, read at its start.
 type observation struct {
 	job     *trainerv1alpha1.TrainJob
-	jobset  *jobsetv1alpha2.JobSet // nil if there is none
+	jobset  *jobsetv1alpha2.JobSet // of the TrainJob, nil if there is none
+	foreign *jobsetv1alpha2.JobSet // of the TrainJob's name, which the TrainJob does not control
 	deleted *deletedJobSet         // the last JobSet, if it was deleted
 	// runtime is the runtime of the snapshot, or the live one. snapshot is the metadata of the ConfigMap, nil if it does not exist.
 	runtime  *plan.Runtime
@@ -61,8 +62,10 @@ func (r *reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	}
 	jobset := &jobsetv1alpha2.JobSet{}
 	switch err := r.client.Get(ctx, key, jobset); {
-	case err == nil:
+	case err == nil && metav1.IsControlledBy(jobset, obs.job):
 		obs.jobset = jobset
+	case err == nil:
+		obs.foreign = jobset
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading JobSet %s: %w", key, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -83,6 +84,13 @@ func (s *store) Patch(context.Context, client.Object, client.Patch, ...client.Pa
 	return nil
 }
 
+func (s *store) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
+	if _, ok := o.(*jobsetv1alpha2.JobSet); ok {
+		s.jobset = nil
+	}
+	return nil
+}
+
 func (s *store) Status() client.SubResourceWriter { return statusStore{s: s} }
 
 type statusStore struct {
@@ -153,6 +161,53 @@ func TestDraftedOnce(t *testing.T) {
 	}
 	if s.contents != 1 || r.o.Runtimes.Recorded(&s.job) == nil {
 		t.Errorf("another manager reads the snapshot %d times, and has %v", s.contents, r.o.Runtimes.Recorded(&s.job))
+	}
+}
+
+// TestForeignJobSet: a JobSet of the TrainJob's name that it does not control neither ends it nor gives it counters. The JobSet of an
+// earlier TrainJob is deleted, and replaced.
+func TestForeignJobSet(t *testing.T) {
+	ended := func(kind jobsetv1alpha2.ConditionType) jobsetv1alpha2.JobSetStatus {
+		return jobsetv1alpha2.JobSetStatus{
+			Conditions:           []metav1.Condition{{Type: string(kind), Status: metav1.ConditionTrue, Reason: "Theirs"}},
+			ReplicatedJobsStatus: []jobsetv1alpha2.ReplicatedJobStatus{{Name: "node", Failed: 1}},
+		}
+	}
+	earlier := []metav1.OwnerReference{{
+		APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainJob, Name: "lark", UID: "u0", Controller: new(true),
+	}}
+	for name, tc := range map[string]struct {
+		owners   []metav1.OwnerReference
+		status   jobsetv1alpha2.JobSetStatus
+		complete bool // the TrainJob
+	}{
+		"of an earlier TrainJob, completed": {owners: earlier, status: ended(jobsetv1alpha2.ConditionCompleted)},
+		"of an earlier TrainJob, failed":    {owners: earlier, status: ended(jobsetv1alpha2.ConditionFailed)},
+		"of a user, completed":              {status: ended(jobsetv1alpha2.ConditionCompleted)},
+		"of a user, running":                {status: jobsetv1alpha2.JobSetStatus{ReplicatedJobsStatus: []jobsetv1alpha2.ReplicatedJobStatus{{Name: "node", Active: 1}}}},
+		"of a user, after the TrainJob":     {status: ended(jobsetv1alpha2.ConditionFailed), complete: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, r, _ := newStore(t)
+			s.job.Spec.Suspend = nil
+			if tc.complete {
+				s.job.Status.Conditions = []metav1.Condition{{Type: string(trainerv1alpha1.ConditionComplete), Status: metav1.ConditionTrue}}
+			}
+			before := s.job.Status.DeepCopy()
+			s.jobset = &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Name: "lark", Namespace: "lab", UID: "foreign", OwnerReferences: tc.owners}, Status: tc.status}
+			for range 2 {
+				_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+				if failed, taken := err != nil, tc.owners == nil && !tc.complete; failed != taken {
+					t.Errorf("the reconcile fails with %v", err)
+				}
+			}
+			if got := s.job.Status; !equality.Semantic.DeepEqual(got.Conditions, before.Conditions) || len(got.JobsStatus) > 0 {
+				t.Errorf("status %+v", got)
+			}
+			if replaced := metav1.IsControlledBy(s.jobset, &s.job); replaced != (tc.owners != nil) {
+				t.Errorf("JobSet %+v", s.jobset.ObjectMeta)
+			}
+		})
 	}
 }
 

@@ -47,7 +47,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	case !obs.isFinished() && !r.failsByDeletion(obs):
 		built, failure = r.applyObjects(ctx, obs)
 		r.recordFailure(obs, failure)
-	case !plan.IsFinished(obs.job) && obs.jobset != nil && metav1.IsControlledBy(obs.jobset, obs.job):
+	case !plan.IsFinished(obs.job) && obs.jobset != nil:
 		built, failure = r.recordEnded(ctx, obs)
 	}
 	base := r.withPendingStatus(obs.job)
@@ -156,7 +156,7 @@ func (r *reconciler) enforceDeadline(ctx context.Context, obs *observation, stat
 		plan.Overdue(status, r.o.Now())
 		overdue = true
 	}
-	if !overdue || obs.jobset == nil || obs.jobset.DeletionTimestamp != nil || !metav1.IsControlledBy(obs.jobset, obs.job) {
+	if !overdue || obs.jobset == nil || obs.jobset.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	if err := r.deleteJobSet(ctx, obs.jobset, metav1.DeletePropagationBackground); err != nil {
