@@ -232,6 +232,17 @@ func TestValidateClaims(t *testing.T) {
 		}
 		return map[string]*corev1.PersistentVolumeClaim{"data-ring": c}
 	}
+	change := func(claims map[string]*corev1.PersistentVolumeClaim, f func(*corev1.PersistentVolumeClaim)) map[string]*corev1.PersistentVolumeClaim {
+		f(claims["data-ring"])
+		return claims
+	}
+	deleted := func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }
+	ofJobSet := func(name string) func(c *corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) {
+			c.OwnerReferences = []metav1.OwnerReference{{Kind: jobsetv1alpha2.KindJobSet, Name: name, UID: "u", Controller: new(true)}}
+		}
+	}
+	const gone = "is being deleted; create the JobSet when it is gone"
 	bound := `{accessModes: [ReadWriteMany], resources: {requests: {storage: 1024Mi}}, storageClassName: standard, volumeMode: Filesystem, volumeName: pv-1}`
 	tests := map[string]struct {
 		policy string
@@ -243,6 +254,11 @@ func TestValidateClaims(t *testing.T) {
 		"bound":         {"Retain", have(bound), ""},
 		"other modes":   {"Retain", have(`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`), "templates[0].spec.accessModes"},
 		"other size":    {"Retain", have(`{accessModes: [ReadWriteMany], resources: {requests: {storage: 2Gi}}}`), "templates[0].spec.resources.requests"},
+
+		"being deleted":             {"Delete", change(have(bound), deleted), gone},
+		"other size, being deleted": {"Retain", change(have(`{}`), deleted), gone},
+		"of an earlier JobSet":      {"Delete", change(have(bound), ofJobSet("ring")), gone},
+		"of another JobSet":         {"Delete", change(have(bound), ofJobSet("other")), "exists already"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,8 @@ type store struct {
 	job      trainerv1alpha1.TrainJob
 	jobset   *jobsetv1alpha2.JobSet
 	snapshot *corev1.ConfigMap
+	// refused are errors of writes, by kind.
+	refused map[string]error
 	// contents is how often the content of the snapshot was read, and not its metadata only.
 	contents int
 }
@@ -68,6 +70,9 @@ func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object,
 func (s *store) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	content := config.(interface{ UnstructuredContent() map[string]any }).UnstructuredContent()
 	u := &unstructured.Unstructured{Object: content}
+	if err := s.refused[u.GetKind()]; err != nil {
+		return err
+	}
 	u.SetUID(types.UID("uid of the " + u.GetKind()))
 	u.SetResourceVersion("1")
 	switch u.GetKind() {
@@ -209,6 +214,36 @@ func TestForeignJobSet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFinalRefusal: a TrainJob that holds quota fails once its objects were refused for a while. Refusals while it waits do not count.
+func TestFinalRefusal(t *testing.T) {
+	s, r, _ := newStore(t)
+	now := time.Unix(1_800_000_000, 0)
+	r.refusals = reconcile.NewRefusals(0, func() time.Time { return now })
+	node := []trainerv1alpha1.ReplicatedJobPatch{{Name: "node"}}
+	s.job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{{
+		Manager: trainerv1alpha1.QueuePatchManager,
+		TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
+			Template: &trainerv1alpha1.JobSetTemplatePatch{Spec: &trainerv1alpha1.JobSetSpecPatch{ReplicatedJobs: node}},
+		},
+	}}
+	s.refused = map[string]error{"JobSet": apierrors.NewInvalid(jobsetv1alpha2.GroupVersion.WithKind("JobSet").GroupKind(), "lark", nil)}
+	step := func(what string, suspend bool, after time.Duration, want bool) {
+		t.Helper()
+		s.job.Spec.Suspend = &suspend
+		now = now.Add(after)
+		_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+		if failed := plan.IsFinished(&s.job); failed != want || failed == (err != nil) {
+			t.Errorf("%s: failed %v, error %v", what, failed, err)
+		}
+	}
+	step("it waits", true, 0, false)
+	step("it waits for long", true, reconcile.Patience, false)
+	step("it starts", false, time.Second, false)
+	step("it is evicted", true, reconcile.Patience/2, false)
+	step("it starts again", false, reconcile.Patience/2, false)
+	step("it is refused for long", false, reconcile.Patience, true)
 }
 
 // BenchmarkReconcile reconciles a TrainJob of which nothing changes.

@@ -91,9 +91,14 @@ func tooLarge(failure error) (why string, other error) {
 	return "", failure
 }
 
-// finalRefusal separates a refusal of the API server that is final for a TrainJob with quota from other failures.
+// finalRefusal separates a refusal of the API server that is final for a TrainJob that holds quota from other failures. Refusals of a TrainJob that
+// waits do not count.
 func (r *reconciler) finalRefusal(obs *observation, failure error) (refused string, other error) {
-	if r.refusals.IsFinal(obs.job.UID, failure) && plan.HoldsQuota(obs.job) {
+	counted := failure
+	if !plan.HoldsQuota(obs.job) {
+		counted = nil
+	}
+	if r.refusals.IsFinal(obs.job.UID, counted) {
 		return failure.Error(), nil
 	}
 	return "", failure
