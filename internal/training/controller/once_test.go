@@ -32,7 +32,7 @@ type store struct {
 	job      trainerv1alpha1.TrainJob
 	jobset   *jobsetv1alpha2.JobSet
 	snapshot *corev1.ConfigMap
-	// refused are errors of writes, by kind.
+	// refused are errors of writes, by the name of the object.
 	refused map[string]error
 	// contents is how often the content of the snapshot was read, and not its metadata only.
 	contents int
@@ -70,15 +70,17 @@ func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object,
 func (s *store) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	content := config.(interface{ UnstructuredContent() map[string]any }).UnstructuredContent()
 	u := &unstructured.Unstructured{Object: content}
-	if err := s.refused[u.GetKind()]; err != nil {
+	if err := s.refused[u.GetName()]; err != nil {
 		return err
 	}
 	u.SetUID(types.UID("uid of the " + u.GetKind()))
 	u.SetResourceVersion("1")
-	switch u.GetKind() {
-	case "ConfigMap":
+	switch {
+	case u.GetName() == "lark-runtime-snapshot":
 		s.snapshot = &corev1.ConfigMap{}
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(content, s.snapshot)
+	case u.GetKind() == "ConfigMap": // any other has the version of the snapshot
+		return nil
 	default:
 		s.jobset = &jobsetv1alpha2.JobSet{}
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(content, s.jobset)
@@ -88,6 +90,8 @@ func (s *store) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ..
 func (s *store) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return nil
 }
+
+func (s *store) Create(context.Context, client.Object, ...client.CreateOption) error { return nil }
 
 func (s *store) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
 	if _, ok := o.(*jobsetv1alpha2.JobSet); ok {
@@ -218,21 +222,12 @@ func TestForeignJobSet(t *testing.T) {
 
 // TestFinalRefusal: a TrainJob that holds quota fails once its objects were refused for a while. Refusals while it waits do not count.
 func TestFinalRefusal(t *testing.T) {
-	s, r, _ := newStore(t)
-	now := time.Unix(1_800_000_000, 0)
-	r.refusals = reconcile.NewRefusals(0, func() time.Time { return now })
-	node := []trainerv1alpha1.ReplicatedJobPatch{{Name: "node"}}
-	s.job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{{
-		Manager: trainerv1alpha1.QueuePatchManager,
-		TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
-			Template: &trainerv1alpha1.JobSetTemplatePatch{Spec: &trainerv1alpha1.JobSetSpecPatch{ReplicatedJobs: node}},
-		},
-	}}
-	s.refused = map[string]error{"JobSet": apierrors.NewInvalid(jobsetv1alpha2.GroupVersion.WithKind("JobSet").GroupKind(), "lark", nil)}
+	s, r, now := newQueuedStore(t)
+	s.refused = map[string]error{"lark": apierrors.NewInvalid(jobsetv1alpha2.GroupVersion.WithKind("JobSet").GroupKind(), "lark", nil)}
 	step := func(what string, suspend bool, after time.Duration, want bool) {
 		t.Helper()
 		s.job.Spec.Suspend = &suspend
-		now = now.Add(after)
+		*now = now.Add(after)
 		_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
 		if failed := plan.IsFinished(&s.job); failed != want || failed == (err != nil) {
 			t.Errorf("%s: failed %v, error %v", what, failed, err)
@@ -244,6 +239,39 @@ func TestFinalRefusal(t *testing.T) {
 	step("it is evicted", true, reconcile.Patience/2, false)
 	step("it starts again", false, reconcile.Patience/2, false)
 	step("it is refused for long", false, reconcile.Patience, true)
+}
+
+// TestRefusedWhileItRuns: a TrainJob whose JobSet runs does not fail because another of its objects is refused.
+func TestRefusedWhileItRuns(t *testing.T) {
+	s, r, now := newQueuedStore(t)
+	s.runtime.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{MPI: &trainerv1alpha1.MPIPolicy{}}}
+	s.job.Spec.Suspend = new(false)
+	s.reconcile(t, r)
+	s.snapshot.ResourceVersion = "2" // and that of the host file: another client changed it
+	s.refused = map[string]error{"lark-mpi-hostfile": apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind(), "lark-mpi-hostfile", nil)}
+	for range 2 {
+		_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+		if !apierrors.IsInvalid(err) || plan.IsFinished(&s.job) {
+			t.Errorf("error %v, conditions %+v", err, s.job.Status.Conditions)
+		}
+		*now = now.Add(reconcile.Patience)
+	}
+}
+
+// newQueuedStore is newStore with a TrainJob that is queued, and the time of refusals.
+func newQueuedStore(t *testing.T) (s *store, r *reconciler, now *time.Time) {
+	t.Helper()
+	s, r, _ = newStore(t)
+	now = new(time.Unix(1_800_000_000, 0))
+	r.refusals = reconcile.NewRefusals(0, func() time.Time { return *now })
+	node := []trainerv1alpha1.ReplicatedJobPatch{{Name: "node"}}
+	s.job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{{
+		Manager: trainerv1alpha1.QueuePatchManager,
+		TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
+			Template: &trainerv1alpha1.JobSetTemplatePatch{Spec: &trainerv1alpha1.JobSetSpecPatch{ReplicatedJobs: node}},
+		},
+	}}
+	return s, r, now
 }
 
 // BenchmarkReconcile reconciles a TrainJob of which nothing changes.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -92,10 +93,10 @@ func tooLarge(failure error) (why string, other error) {
 }
 
 // finalRefusal separates a refusal of the API server that is final for a TrainJob that holds quota from other failures. Refusals of a TrainJob that
-// waits do not count.
+// waits do not count, nor do those about a TrainJob whose JobSet runs: they are reported, and set no condition (spec: 50 §4.2).
 func (r *reconciler) finalRefusal(obs *observation, failure error) (refused string, other error) {
 	counted := failure
-	if !plan.HoldsQuota(obs.job) {
+	if runs := obs.jobset != nil && !ptr.Deref(obs.jobset.Spec.Suspend, false); runs || !plan.HoldsQuota(obs.job) {
 		counted = nil
 	}
 	if r.refusals.IsFinal(obs.job.UID, counted) {
