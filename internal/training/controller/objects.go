@@ -124,9 +124,18 @@ func (r *reconciler) createSnapshot(ctx context.Context, obs *observation) error
 func (r *reconciler) applyObject(ctx context.Context, u *unstructured.Unstructured) error {
 	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
 	if err != nil {
-		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), missing(err))
 	}
 	return nil
+}
+
+// missing returns an error that is reported, and retried with growing pauses, although it is a 404: a kind, a namespace or an object that the
+// manager needs does not exist. Any other 404 means that the cache lags behind, and is retried soon.
+func missing(err error) error {
+	if apierrors.IsNotFound(err) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // applyOwned applies an object unless an object of this name exists that the TrainJob does not control, whose fields it would overwrite.

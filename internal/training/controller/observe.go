@@ -217,7 +217,7 @@ func (r *reconciler) observeKeys(ctx context.Context, obs *observation) (keys pl
 func (r *reconciler) progressCA(ctx context.Context) ([]byte, error) {
 	var secret corev1.Secret
 	if err := r.live.Get(ctx, r.o.CA, &secret); err != nil {
-		return nil, fmt.Errorf("reading the authority of the progress server, Secret %s: %w", r.o.CA, err)
+		return nil, fmt.Errorf("reading the authority of the progress server, Secret %s: %w", r.o.CA, missing(err))
 	}
 	ca := secret.Data["ca.crt"]
 	if len(ca) == 0 {

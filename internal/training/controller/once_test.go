@@ -258,6 +258,33 @@ func TestRefusedWhileItRuns(t *testing.T) {
 	}
 }
 
+// TestMissingNeeds: a missing Secret of the progress server or kind of pod groups is reported, and retried with growing pauses.
+func TestMissingNeeds(t *testing.T) {
+	for name, change := range map[string]func(*store, *reconciler){
+		"the Secret": func(_ *store, r *reconciler) {
+			r.o.Config.Progress, r.o.CA = &plan.Progress{}, client.ObjectKey{Namespace: "system", Name: "certificate"}
+		},
+		"the kind": func(s *store, _ *reconciler) {
+			s.runtime.Spec.PodGroupPolicy = &trainerv1alpha1.PodGroupPolicy{
+				PodGroupPolicySource: trainerv1alpha1.PodGroupPolicySource{Coscheduling: &trainerv1alpha1.CoschedulingPolicy{}},
+			}
+			s.refused = map[string]error{"lark": apierrors.NewGenericServerResponse(404, "patch", corev1.Resource("podgroups"), "lark", "", 0, true)}
+		},
+	} {
+		s, r, _ := newStore(t)
+		events := record.NewFakeRecorder(10)
+		r.events = events
+		change(s, r)
+		result, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+		if err == nil {
+			t.Errorf("%s: retried after %v, without growing pauses", name, result.RequeueAfter)
+		}
+		if len(events.Events) != 1 {
+			t.Errorf("%s: %d events", name, len(events.Events))
+		}
+	}
+}
+
 // newQueuedStore is newStore with a TrainJob that is queued, and the time of refusals.
 func newQueuedStore(t *testing.T) (s *store, r *reconciler, now *time.Time) {
 	t.Helper()
