@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,19 +13,23 @@ import (
 
 // IsRefused reports whether the API server refused a write because of the content of the object: it is invalid, too large or
 // unreadable, or an admission webhook or policy denied it. The same write is refused again. Errors that may pass with
-// time are no refusals: a conflict, an exhausted quota, a webhook without an answer, a missing permission, a field that
-// is immutable while pods of an earlier run exist.
+// time are no refusals: a conflict, an exhausted quota, a webhook without an answer, a missing permission, and what
+// ends with the pods of an earlier run.
 func IsRefused(err error) bool {
 	switch {
 	case err == nil:
 		return false
 	case apierrors.IsInvalid(err):
-		return !strings.Contains(err.Error(), "field is immutable")
+		return !slices.ContainsFunc(whilePodsExist, func(part string) bool { return strings.Contains(err.Error(), part) })
 	case apierrors.IsForbidden(err):
 		return isDenied(err)
 	}
 	return apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
+
+// whilePodsExist are parts of the messages of 422 answers that pass once the pods of an earlier run are gone: the template of a Job cannot
+// change before, and their volume claims exist until then.
+var whilePodsExist = []string{"field is immutable", "is being deleted"}
 
 // isDenied reports whether a webhook or a policy denied a request. The only sign of it is the beginning of the message: Kubernetes' own
 // admission plugins, quota among them, and RBAC report that an object "is forbidden".

@@ -28,6 +28,8 @@ func denial(message string) error {
 func TestIsRefused(t *testing.T) {
 	immutable := apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "a",
 		field.ErrorList{field.Invalid(field.NewPath("spec", "template"), "x", "field is immutable")})
+	leaving := apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "a",
+		field.ErrorList{field.Invalid(field.NewPath("spec"), "x", "PersistentVolumeClaim c is being deleted; create the JobSet when it is gone")})
 	for name, tc := range map[string]struct {
 		err  error
 		want bool
@@ -37,6 +39,7 @@ func TestIsRefused(t *testing.T) {
 		"invalid":                   {broken, true},
 		"invalid, wrapped":          {fmt.Errorf("creating: %w", errors.Join(broken, errors.New("x"))), true},
 		"pods of an earlier run":    {immutable, false},
+		"claims of an earlier run":  {leaving, false},
 		"unreadable":                {apierrors.NewBadRequest("x"), true},
 		"too large":                 {apierrors.NewRequestEntityTooLargeError("x"), true},
 		"denied by a webhook":       {denial(`admission webhook "a.io" denied the request: no`), true},

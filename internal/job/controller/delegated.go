@@ -50,8 +50,12 @@ func (r *sets) addRemoteWorkloads(ctx context.Context, o *decide.ObservedSets) e
 	if !job.IsRemote(o.Job) {
 		return nil
 	}
+	found := make(map[string]bool, len(o.Workloads))
+	for _, w := range o.Workloads {
+		found[w.Name] = true
+	}
 	for _, name := range decide.NamesOfParts(r.cfg.Load(), r.d, o.Job) {
-		if slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return w.Name == name }) {
+		if found[name] {
 			continue
 		}
 		var w kueue.Workload

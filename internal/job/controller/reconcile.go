@@ -150,9 +150,9 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 	return workloadsBy(ctx, r.cache, namespace, index, value)
 }
 
-func workloadsBy(ctx context.Context, cache client.Reader, namespace, index, value string) ([]*kueue.Workload, error) {
+func workloadsBy(ctx context.Context, cache client.Reader, namespace, index, value string, options ...client.ListOption) ([]*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	if err := cache.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+	if err := cache.List(ctx, &list, append(options, client.InNamespace(namespace), client.MatchingFields{index: value})...); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
 	}
 	out := make([]*kueue.Workload, 0, len(list.Items))

@@ -98,18 +98,19 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 	return reconcile.Done().Result(ctx)
 }
 
-// observeServer reads one object and everything that decide.Sets needs.
+// observeServer reads one object and everything that decide.Sets needs. Pods and Workloads are shared with the cache, since there may be
+// 100,000 of each, and must not be modified.
 func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
 	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, Makers: map[string]job.Object{}}
 	var pods corev1.PodList
-	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name})
+	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of %s: %w", key, err)
 	}
 	for i := range pods.Items {
 		o.Pods = append(o.Pods, &pods.Items[i])
 	}
-	if o.Workloads, err = r.workloads(ctx, key.Namespace, byOwner(r.d.GVK), key.Name); err != nil {
+	if o.Workloads, err = workloadsBy(ctx, r.cache, key.Namespace, byOwner(r.d.GVK), key.Name, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	if err := r.delegated(ctx, &o.Observed); err != nil {

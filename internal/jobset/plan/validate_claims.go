@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -54,28 +55,45 @@ func (v *rules) mounted(path *field.Path, name string) {
 	}
 }
 
-// ValidateClaims checks a new JobSet against the existing claims among ClaimNames. Only a claim with policy Retain may be
-// used again, if it has the values of the template; fields that the template omits are ignored (spec: 60 §3.2).
+// ValidateClaims checks a new JobSet against the existing claims among ClaimNames, while no JobSet of its name exists. Only a claim with policy
+// Retain may be used again, if it has the values of the template; fields that the template omits are ignored (spec: 60 §3.2). The message about a
+// claim that is being deleted is one that reconcile.IsRefused takes for temporary.
 func ValidateClaims(js *jobsetv1alpha2.JobSet, existing map[string]*corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	for i := range js.Spec.VolumeClaimPolicies {
 		policy := &js.Spec.VolumeClaimPolicies[i]
 		for k := range policy.Templates {
 			have := existing[ClaimName(js.Name, policy.Templates[k].Name)]
-			switch {
-			case have == nil:
-			case policy.RetentionPolicy == nil || policy.RetentionPolicy.WhenDeleted != jobsetv1alpha2.RetentionRetain:
-				errs = append(errs, field.Invalid(claimsPath.Index(i).Child("retentionPolicy", "whenDeleted"), jobsetv1alpha2.RetentionDelete,
-					fmt.Sprintf("PersistentVolumeClaim %s exists already; only a claim with policy Retain is used again", have.Name)))
-			default:
-				if what := differs(&policy.Templates[k].Spec, &have.Spec); what != "" {
-					errs = append(errs, field.Invalid(templatePath(i, k).Child("spec", what), have.Name,
-						"the PersistentVolumeClaim that exists has another value"))
-				}
+			if have == nil {
+				continue
+			}
+			if err := notReusable(js, i, k, have); err != nil {
+				errs = append(errs, err)
 			}
 		}
 	}
 	return errs
+}
+
+// notReusable returns why a claim that exists cannot be used again for a template, or nil.
+func notReusable(js *jobsetv1alpha2.JobSet, policy, template int, have *corev1.PersistentVolumeClaim) (err *field.Error) {
+	p := &js.Spec.VolumeClaimPolicies[policy]
+	if p.RetentionPolicy == nil || p.RetentionPolicy.WhenDeleted != jobsetv1alpha2.RetentionRetain {
+		err = field.Invalid(claimsPath.Index(policy).Child("retentionPolicy", "whenDeleted"), jobsetv1alpha2.RetentionDelete,
+			fmt.Sprintf("PersistentVolumeClaim %s exists already; only a claim with policy Retain is used again", have.Name))
+	} else if what := differs(&p.Templates[template].Spec, &have.Spec); what != "" {
+		err = field.Invalid(templatePath(policy, template).Child("spec", what), have.Name, "the PersistentVolumeClaim that exists has another value")
+	}
+	if err != nil && isLeaving(js, have) {
+		err.Detail = fmt.Sprintf("PersistentVolumeClaim %s is being deleted; create the JobSet when it is gone", have.Name)
+	}
+	return err
+}
+
+// isLeaving reports whether a claim is being deleted, or will be with the earlier JobSet of the name that controls it.
+func isLeaving(js *jobsetv1alpha2.JobSet, claim *corev1.PersistentVolumeClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return claim.DeletionTimestamp != nil || (owner != nil && owner.Kind == jobsetv1alpha2.KindJobSet && owner.Name == js.Name)
 }
 
 // differs returns the first field in which a claim differs from the wanted one.

@@ -94,6 +94,11 @@ func TestValidateNew(t *testing.T) {
 		"rule reason":                    {Config{}, `{spec: {failurePolicy: {rules: [{action: FailJobSet, onJobFailureReasons: [BackoffLimitExceeded, Bad]}]}}}`, "onJobFailureReasons[1]: Unsupported"},
 		"rule reason of a pod policy":    {Config{}, `{spec: {failurePolicy: {rules: [{action: FailJobSet, onJobFailureReasons: [PodFailurePolicy_x]}]}}}`, ""},
 		"rule pattern":                   {Config{}, `{spec: {failurePolicy: {rules: [{action: FailJobSet, onJobFailureMessagePatterns: ["["]}]}}}`, "onJobFailureMessagePatterns[0]"},
+		"rule patterns, many":            {Config{}, withPatterns(strings.Repeat(`"a", `, 99)), ""},
+		"rule patterns, too many":        {Config{}, withPatterns(strings.Repeat(`"a", `, 100)), "rules[2].onJobFailureMessagePatterns[0]: Forbidden: the rules must not have more than 100 patterns"},
+		"rule pattern, too long":         {Config{}, withPatterns(strings.Repeat("a", 1001)), "rules[1].onJobFailureMessagePatterns[0]: Too long"},
+		"rule patterns, complex":         {Config{}, withPatterns(strings.Repeat(`"a{900}", `, 20)), ""},
+		"rule patterns, too complex":     {Config{}, withPatterns(strings.Repeat(`"a{900}", `, 30)), "rules[1].onJobFailureMessagePatterns[22]: Invalid"},
 		"RestartJob off":                 {Config{}, `{spec: {failurePolicy: {rules: [{action: RestartJob}]}}}`, "feature gate RestartJob"},
 		"RestartJob":                     {all, `{spec: {failurePolicy: {rules: [{action: RestartJob}]}}}`, ""},
 		"RestartJob of too many":         {all, `{spec: {failurePolicy: {rules: [{action: RestartJobAndIgnoreMaxRestarts}]}, replicatedJobs: [{name: oar, replicas: 1025}]}}`, "spec.replicatedJobs[0].replicas"},
@@ -114,6 +119,10 @@ func TestValidateNew(t *testing.T) {
 			check(t, test.c.Validate(edited(t, test.patch), nil).ToAggregate(), test.want)
 		})
 	}
+}
+
+func withPatterns(list string) string {
+	return `{spec: {failurePolicy: {rules: [{action: FailJobSet}, {action: FailJobSet, onJobFailureMessagePatterns: [` + list + `]}, {action: FailJobSet, onJobFailureMessagePatterns: [b]}]}}}`
 }
 
 func withClaim(name, pod string) string {
@@ -232,6 +241,17 @@ func TestValidateClaims(t *testing.T) {
 		}
 		return map[string]*corev1.PersistentVolumeClaim{"data-ring": c}
 	}
+	change := func(claims map[string]*corev1.PersistentVolumeClaim, f func(*corev1.PersistentVolumeClaim)) map[string]*corev1.PersistentVolumeClaim {
+		f(claims["data-ring"])
+		return claims
+	}
+	deleted := func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} }
+	ofJobSet := func(name string) func(c *corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) {
+			c.OwnerReferences = []metav1.OwnerReference{{Kind: jobsetv1alpha2.KindJobSet, Name: name, UID: "u", Controller: new(true)}}
+		}
+	}
+	const gone = "is being deleted; create the JobSet when it is gone"
 	bound := `{accessModes: [ReadWriteMany], resources: {requests: {storage: 1024Mi}}, storageClassName: standard, volumeMode: Filesystem, volumeName: pv-1}`
 	tests := map[string]struct {
 		policy string
@@ -243,6 +263,11 @@ func TestValidateClaims(t *testing.T) {
 		"bound":         {"Retain", have(bound), ""},
 		"other modes":   {"Retain", have(`{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`), "templates[0].spec.accessModes"},
 		"other size":    {"Retain", have(`{accessModes: [ReadWriteMany], resources: {requests: {storage: 2Gi}}}`), "templates[0].spec.resources.requests"},
+
+		"being deleted":             {"Delete", change(have(bound), deleted), gone},
+		"other size, being deleted": {"Retain", change(have(`{}`), deleted), gone},
+		"of an earlier JobSet":      {"Delete", change(have(bound), ofJobSet("ring")), gone},
+		"of another JobSet":         {"Delete", change(have(bound), ofJobSet("other")), "exists already"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -36,6 +36,7 @@ import (
 	jobsetcontroller "github.com/berth-project/berth/internal/jobset/controller"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/jobset/webhook"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/review/reviewtest"
 )
 
@@ -286,9 +287,18 @@ func TestClaimsThatExist(t *testing.T) {
 			t.Errorf("%s of %s: %v, want %q as invalid", test.policy, test.size, err, test.want)
 		}
 	}
+	// A claim that is being deleted, as in use by pods, is no final refusal.
+	claim.Finalizers = []string{"test.io/in-use"}
+	y.must(y.c.Update(t.Context(), claim))
+	y.must(y.c.Delete(t.Context(), claim))
+	js := y.parse(strings.Replace(small, "image: i}", "image: i, volumeMounts: [{name: data, mountPath: /data}]}", 1) + "  volumeClaimPolicies: [{templates: [{metadata: {name: data}, spec: {}}]}]\n")
+	if err := y.c.Create(t.Context(), js); !apierrors.IsInvalid(err) || reconcile.IsRefused(err) {
+		t.Errorf("a claim that is being deleted: %v", err)
+	}
+	y.must(y.c.Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))))
 	// The claims of a JobSet would conflict with another JobSet of its name, which the name does already.
 	const mounting = "image: i, volumeMounts: [{name: disk, mountPath: /data}]}"
-	js := y.parse(strings.Replace(small, "image: i}", mounting, 1) +
+	js = y.parse(strings.Replace(small, "image: i}", mounting, 1) +
 		"  volumeClaimPolicies: [{templates: [{metadata: {name: disk}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}]\n")
 	again := js.DeepCopy()
 	y.must(y.c.Create(t.Context(), js))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/multikueue/worker"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -272,18 +272,12 @@ func (w *workloads) failed(s *observation, cluster string, err error) error {
 		return err // the cluster is at fault, and is skipped until it answers
 	}
 	code := plan.CreateFailed
-	if rejected(err) {
+	if reconcile.IsRefused(err) {
 		code = plan.CreateRejected
 	}
 	w.noteFault(s, cluster, plan.Fault{Code: code, Text: err.Error()})
 	ctrl.Log.WithName("multikueue").V(1).Info("Cannot create", "cluster", cluster, "workload", s.key.String(), "err", err.Error())
 	return fmt.Errorf("[%s] %w", code, err)
-}
-
-// rejected reports whether a worker cluster will never accept an object as it is.
-func rejected(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "admission webhook"))
 }
 
 func (w *workloads) syncJob(ctx context.Context, s *observation, conn *worker.Connection, create bool) (again time.Duration, err error) {

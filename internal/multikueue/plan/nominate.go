@@ -33,7 +33,7 @@ func (d *decider) dispatch() bool {
 		case !c.Connected:
 		case !nominated:
 			d.remove(c)
-		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.skipped():
+		case c.Copy == nil && !slices.Contains(d.leaving, c.Name) && !c.Lacks && !c.skipped():
 			d.do(Step{Do: CreateCopy, Cluster: c.Name, Workload: d.newCopy()})
 		case d.lacksGate(c) || slices.Contains(d.leaving, c.Name):
 			d.remove(c) // nothing to do if it was removed before

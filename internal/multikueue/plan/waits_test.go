@@ -111,6 +111,28 @@ func TestWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// TestNoCopyWithoutKind: no copy is created on a cluster that does not serve the kind, whatever nominates it.
+func TestNoCopyWithoutKind(t *testing.T) {
+	lacks := up("w1", nil)
+	lacks.Lacks = true
+	external := config()
+	external.Mode = plan.External
+	for name, tc := range map[string]struct {
+		cfg   *plan.Config
+		local *kueue.Workload
+	}{
+		"nominated by another controller": {external, reserved(nominated("w1", "w2"))},
+		"the cluster of an earlier slice": {config(), reserved(func(w *kueue.Workload) {
+			w.Annotations[kueue.ElasticJobAnnotation], w.Status.ClusterName = "true", "w1"
+		})},
+	} {
+		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{lacks, up("w3", nil)}, Now: t0, Job: plan.JobFacts{Adapter: true, Managed: true}}
+		if got := text(o, plan.Decide(tc.cfg, o)); got != "9: after 30s" {
+			t.Errorf("%s: got %s", name, got)
+		}
+	}
+}
+
 // TestNominateAtOnce: the result equals the nominations of rule 9, or is empty.
 func TestNominateAtOnce(t *testing.T) {
 	slow := down("w3", time.Second)

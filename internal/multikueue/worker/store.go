@@ -132,6 +132,9 @@ func (s *Store) Of(workload types.NamespacedName) []client.Object {
 }
 
 func (s *Store) set(key types.NamespacedName, old, o client.Object) {
+	if s.objects == nil { // no list has succeeded yet
+		s.objects, s.byName = map[types.NamespacedName]client.Object{}, map[types.NamespacedName]map[types.NamespacedName]bool{}
+	}
 	if o == nil {
 		delete(s.objects, key)
 	} else {

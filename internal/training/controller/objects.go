@@ -78,22 +78,18 @@ func runsOtherwise(obs *observation, wanted *jobsetv1alpha2.JobSet) bool {
 
 // removeEarlierJobSet deletes the JobSet of an earlier TrainJob of the same name. Any other JobSet of this name is an error.
 func (r *reconciler) removeEarlierJobSet(ctx context.Context, obs *observation) error {
-	if obs.jobset == nil {
+	switch {
+	case obs.jobset != nil && obs.jobset.DeletionTimestamp != nil:
+		return errWait
+	case obs.foreign == nil:
 		return nil
+	case !plan.IsOfEarlier(obs.job, obs.foreign):
+		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", obs.foreign.Name)
 	}
-	if metav1.IsControlledBy(obs.jobset, obs.job) {
-		if obs.jobset.DeletionTimestamp != nil {
-			return errWait
-		}
-		return nil
+	if err := r.deleteJobSet(ctx, obs.foreign, metav1.DeletePropagationBackground); err != nil {
+		return fmt.Errorf("deleting JobSet %s of an earlier TrainJob: %w", obs.foreign.Name, err)
 	}
-	if !plan.IsOfEarlier(obs.job, obs.jobset) {
-		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", obs.jobset.Name)
-	}
-	if err := r.deleteJobSet(ctx, obs.jobset, metav1.DeletePropagationBackground); err != nil {
-		return fmt.Errorf("deleting JobSet %s of an earlier TrainJob: %w", obs.jobset.Name, err)
-	}
-	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.jobset.Name) // retry
+	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.foreign.Name) // retry
 }
 
 // createSnapshot stores the runtime for the life of the TrainJob. The runtime may have changed since the webhook validated the TrainJob,
@@ -128,9 +124,18 @@ func (r *reconciler) createSnapshot(ctx context.Context, obs *observation) error
 func (r *reconciler) applyObject(ctx context.Context, u *unstructured.Unstructured) error {
 	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), fieldOwner, client.ForceOwnership)
 	if err != nil {
-		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+		return fmt.Errorf("applying %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), missing(err))
 	}
 	return nil
+}
+
+// missing returns an error that is reported, and retried with growing pauses, although it is a 404: a kind, a namespace or an object that the
+// manager needs does not exist. Any other 404 means that the cache lags behind, and is retried soon.
+func missing(err error) error {
+	if apierrors.IsNotFound(err) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // applyOwned applies an object unless an object of this name exists that the TrainJob does not control, whose fields it would overwrite.

@@ -22,7 +22,8 @@ import (
 // observation is the state that one reconcile of a TrainJob acts on, read at its start.
 type observation struct {
 	job     *trainerv1alpha1.TrainJob
-	jobset  *jobsetv1alpha2.JobSet // nil if there is none
+	jobset  *jobsetv1alpha2.JobSet // of the TrainJob, nil if there is none
+	foreign *jobsetv1alpha2.JobSet // of the TrainJob's name, which the TrainJob does not control
 	deleted *deletedJobSet         // the last JobSet, if it was deleted
 	// runtime is the runtime of the snapshot, or the live one. snapshot is the metadata of the ConfigMap, nil if it does not exist.
 	runtime  *plan.Runtime
@@ -61,8 +62,10 @@ func (r *reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	}
 	jobset := &jobsetv1alpha2.JobSet{}
 	switch err := r.client.Get(ctx, key, jobset); {
-	case err == nil:
+	case err == nil && metav1.IsControlledBy(jobset, obs.job):
 		obs.jobset = jobset
+	case err == nil:
+		obs.foreign = jobset
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading JobSet %s: %w", key, err)
 	}
@@ -214,7 +217,7 @@ func (r *reconciler) observeKeys(ctx context.Context, obs *observation) (keys pl
 func (r *reconciler) progressCA(ctx context.Context) ([]byte, error) {
 	var secret corev1.Secret
 	if err := r.live.Get(ctx, r.o.CA, &secret); err != nil {
-		return nil, fmt.Errorf("reading the authority of the progress server, Secret %s: %w", r.o.CA, err)
+		return nil, fmt.Errorf("reading the authority of the progress server, Secret %s: %w", r.o.CA, missing(err))
 	}
 	ca := secret.Data["ca.crt"]
 	if len(ca) == 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,6 +32,8 @@ type store struct {
 	job      trainerv1alpha1.TrainJob
 	jobset   *jobsetv1alpha2.JobSet
 	snapshot *corev1.ConfigMap
+	// refused are errors of writes, by the name of the object.
+	refused map[string]error
 	// contents is how often the content of the snapshot was read, and not its metadata only.
 	contents int
 }
@@ -67,12 +70,17 @@ func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object,
 func (s *store) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	content := config.(interface{ UnstructuredContent() map[string]any }).UnstructuredContent()
 	u := &unstructured.Unstructured{Object: content}
+	if err := s.refused[u.GetName()]; err != nil {
+		return err
+	}
 	u.SetUID(types.UID("uid of the " + u.GetKind()))
 	u.SetResourceVersion("1")
-	switch u.GetKind() {
-	case "ConfigMap":
+	switch {
+	case u.GetName() == "lark-runtime-snapshot":
 		s.snapshot = &corev1.ConfigMap{}
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(content, s.snapshot)
+	case u.GetKind() == "ConfigMap": // any other has the version of the snapshot
+		return nil
 	default:
 		s.jobset = &jobsetv1alpha2.JobSet{}
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(content, s.jobset)
@@ -80,6 +88,15 @@ func (s *store) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ..
 }
 
 func (s *store) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return nil
+}
+
+func (s *store) Create(context.Context, client.Object, ...client.CreateOption) error { return nil }
+
+func (s *store) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
+	if _, ok := o.(*jobsetv1alpha2.JobSet); ok {
+		s.jobset = nil
+	}
 	return nil
 }
 
@@ -154,6 +171,134 @@ func TestDraftedOnce(t *testing.T) {
 	if s.contents != 1 || r.o.Runtimes.Recorded(&s.job) == nil {
 		t.Errorf("another manager reads the snapshot %d times, and has %v", s.contents, r.o.Runtimes.Recorded(&s.job))
 	}
+}
+
+// TestForeignJobSet: a JobSet of the TrainJob's name that it does not control neither ends it nor gives it counters. The JobSet of an
+// earlier TrainJob is deleted, and replaced.
+func TestForeignJobSet(t *testing.T) {
+	ended := func(kind jobsetv1alpha2.ConditionType) jobsetv1alpha2.JobSetStatus {
+		return jobsetv1alpha2.JobSetStatus{
+			Conditions:           []metav1.Condition{{Type: string(kind), Status: metav1.ConditionTrue, Reason: "Theirs"}},
+			ReplicatedJobsStatus: []jobsetv1alpha2.ReplicatedJobStatus{{Name: "node", Failed: 1}},
+		}
+	}
+	earlier := []metav1.OwnerReference{{
+		APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainJob, Name: "lark", UID: "u0", Controller: new(true),
+	}}
+	for name, tc := range map[string]struct {
+		owners   []metav1.OwnerReference
+		status   jobsetv1alpha2.JobSetStatus
+		complete bool // the TrainJob
+	}{
+		"of an earlier TrainJob, completed": {owners: earlier, status: ended(jobsetv1alpha2.ConditionCompleted)},
+		"of an earlier TrainJob, failed":    {owners: earlier, status: ended(jobsetv1alpha2.ConditionFailed)},
+		"of a user, completed":              {status: ended(jobsetv1alpha2.ConditionCompleted)},
+		"of a user, running":                {status: jobsetv1alpha2.JobSetStatus{ReplicatedJobsStatus: []jobsetv1alpha2.ReplicatedJobStatus{{Name: "node", Active: 1}}}},
+		"of a user, after the TrainJob":     {status: ended(jobsetv1alpha2.ConditionFailed), complete: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, r, _ := newStore(t)
+			s.job.Spec.Suspend = nil
+			if tc.complete {
+				s.job.Status.Conditions = []metav1.Condition{{Type: string(trainerv1alpha1.ConditionComplete), Status: metav1.ConditionTrue}}
+			}
+			before := s.job.Status.DeepCopy()
+			s.jobset = &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Name: "lark", Namespace: "lab", UID: "foreign", OwnerReferences: tc.owners}, Status: tc.status}
+			for range 2 {
+				_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+				if failed, taken := err != nil, tc.owners == nil && !tc.complete; failed != taken {
+					t.Errorf("the reconcile fails with %v", err)
+				}
+			}
+			if got := s.job.Status; !equality.Semantic.DeepEqual(got.Conditions, before.Conditions) || len(got.JobsStatus) > 0 {
+				t.Errorf("status %+v", got)
+			}
+			if replaced := metav1.IsControlledBy(s.jobset, &s.job); replaced != (tc.owners != nil) {
+				t.Errorf("JobSet %+v", s.jobset.ObjectMeta)
+			}
+		})
+	}
+}
+
+// TestFinalRefusal: a TrainJob that holds quota fails once its objects were refused for a while. Refusals while it waits do not count.
+func TestFinalRefusal(t *testing.T) {
+	s, r, now := newQueuedStore(t)
+	s.refused = map[string]error{"lark": apierrors.NewInvalid(jobsetv1alpha2.GroupVersion.WithKind("JobSet").GroupKind(), "lark", nil)}
+	step := func(what string, suspend bool, after time.Duration, want bool) {
+		t.Helper()
+		s.job.Spec.Suspend = &suspend
+		*now = now.Add(after)
+		_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+		if failed := plan.IsFinished(&s.job); failed != want || failed == (err != nil) {
+			t.Errorf("%s: failed %v, error %v", what, failed, err)
+		}
+	}
+	step("it waits", true, 0, false)
+	step("it waits for long", true, reconcile.Patience, false)
+	step("it starts", false, time.Second, false)
+	step("it is evicted", true, reconcile.Patience/2, false)
+	step("it starts again", false, reconcile.Patience/2, false)
+	step("it is refused for long", false, reconcile.Patience, true)
+}
+
+// TestRefusedWhileItRuns: a TrainJob whose JobSet runs does not fail because another of its objects is refused.
+func TestRefusedWhileItRuns(t *testing.T) {
+	s, r, now := newQueuedStore(t)
+	s.runtime.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{MPI: &trainerv1alpha1.MPIPolicy{}}}
+	s.job.Spec.Suspend = new(false)
+	s.reconcile(t, r)
+	s.snapshot.ResourceVersion = "2" // and that of the host file: another client changed it
+	s.refused = map[string]error{"lark-mpi-hostfile": apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind(), "lark-mpi-hostfile", nil)}
+	for range 2 {
+		_, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+		if !apierrors.IsInvalid(err) || plan.IsFinished(&s.job) {
+			t.Errorf("error %v, conditions %+v", err, s.job.Status.Conditions)
+		}
+		*now = now.Add(reconcile.Patience)
+	}
+}
+
+// TestMissingNeeds: a missing Secret of the progress server or kind of pod groups is reported, and retried with growing pauses.
+func TestMissingNeeds(t *testing.T) {
+	for name, change := range map[string]func(*store, *reconciler){
+		"the Secret": func(_ *store, r *reconciler) {
+			r.o.Config.Progress, r.o.CA = &plan.Progress{}, client.ObjectKey{Namespace: "system", Name: "certificate"}
+		},
+		"the kind": func(s *store, _ *reconciler) {
+			s.runtime.Spec.PodGroupPolicy = &trainerv1alpha1.PodGroupPolicy{
+				PodGroupPolicySource: trainerv1alpha1.PodGroupPolicySource{Coscheduling: &trainerv1alpha1.CoschedulingPolicy{}},
+			}
+			s.refused = map[string]error{"lark": apierrors.NewGenericServerResponse(404, "patch", corev1.Resource("podgroups"), "lark", "", 0, true)}
+		},
+	} {
+		s, r, _ := newStore(t)
+		events := record.NewFakeRecorder(10)
+		r.events = events
+		change(s, r)
+		result, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+		if err == nil {
+			t.Errorf("%s: retried after %v, without growing pauses", name, result.RequeueAfter)
+		}
+		if len(events.Events) != 1 {
+			t.Errorf("%s: %d events", name, len(events.Events))
+		}
+	}
+}
+
+// newQueuedStore is newStore with a TrainJob that is queued, and the time of refusals.
+func newQueuedStore(t *testing.T) (s *store, r *reconciler, now *time.Time) {
+	t.Helper()
+	s, r, _ = newStore(t)
+	now = new(time.Unix(1_800_000_000, 0))
+	r.refusals = reconcile.NewRefusals(0, func() time.Time { return *now })
+	node := []trainerv1alpha1.ReplicatedJobPatch{{Name: "node"}}
+	s.job.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{{
+		Manager: trainerv1alpha1.QueuePatchManager,
+		TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
+			Template: &trainerv1alpha1.JobSetTemplatePatch{Spec: &trainerv1alpha1.JobSetSpecPatch{ReplicatedJobs: node}},
+		},
+	}}
+	return s, r, now
 }
 
 // BenchmarkReconcile reconciles a TrainJob of which nothing changes.

@@ -111,7 +111,7 @@ func (r *reconciler) deriveProvenance(ctx context.Context, obs *observation, wan
 	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(trial), fieldOwner, client.ForceOwnership, client.DryRunAll)
 	refused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) // it would change immutable fields
 	if err != nil && !refused {
-		return &provenance{hashes: hashes}, fmt.Errorf("comparing JobSet %s: %w", obs.jobset.Name, err)
+		return &provenance{hashes: hashes}, fmt.Errorf("comparing JobSet %s: %w", obs.jobset.Name, missing(err))
 	}
 	r.memory.noteApplied(obs.job, id, tried)
 	if refused || differs(obs.jobset, trial) {

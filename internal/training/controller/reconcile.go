@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -47,7 +48,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	case !obs.isFinished() && !r.failsByDeletion(obs):
 		built, failure = r.applyObjects(ctx, obs)
 		r.recordFailure(obs, failure)
-	case !plan.IsFinished(obs.job) && obs.jobset != nil && metav1.IsControlledBy(obs.jobset, obs.job):
+	case !plan.IsFinished(obs.job) && obs.jobset != nil:
 		built, failure = r.recordEnded(ctx, obs)
 	}
 	base := r.withPendingStatus(obs.job)
@@ -91,9 +92,14 @@ func tooLarge(failure error) (why string, other error) {
 	return "", failure
 }
 
-// finalRefusal separates a refusal of the API server that is final for a TrainJob with quota from other failures.
+// finalRefusal separates a refusal of the API server that is final for a TrainJob that holds quota from other failures. Refusals of a TrainJob that
+// waits do not count, nor do those about a TrainJob whose JobSet runs: they are reported, and set no condition (spec: 50 §4.2).
 func (r *reconciler) finalRefusal(obs *observation, failure error) (refused string, other error) {
-	if r.refusals.IsFinal(obs.job.UID, failure) && plan.HoldsQuota(obs.job) {
+	counted := failure
+	if runs := obs.jobset != nil && !ptr.Deref(obs.jobset.Spec.Suspend, false); runs || !plan.HoldsQuota(obs.job) {
+		counted = nil
+	}
+	if r.refusals.IsFinal(obs.job.UID, counted) {
 		return failure.Error(), nil
 	}
 	return "", failure
@@ -156,7 +162,7 @@ func (r *reconciler) enforceDeadline(ctx context.Context, obs *observation, stat
 		plan.Overdue(status, r.o.Now())
 		overdue = true
 	}
-	if !overdue || obs.jobset == nil || obs.jobset.DeletionTimestamp != nil || !metav1.IsControlledBy(obs.jobset, obs.job) {
+	if !overdue || obs.jobset == nil || obs.jobset.DeletionTimestamp != nil {
 		return 0, nil
 	}
 	if err := r.deleteJobSet(ctx, obs.jobset, metav1.DeletePropagationBackground); err != nil {

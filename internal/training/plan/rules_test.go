@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -453,6 +454,9 @@ func TestDeadline(t *testing.T) {
 	if !plan.IsOverdue(job) || !plan.IsFinished(job) {
 		t.Error("it is not overdue")
 	}
+	job = trainJob(t, `{activeDeadlineSeconds: 9223372036854775807}`)
+	job.CreationTimestamp = metav1.NewTime(epoch)
+	check(epoch.Add(math.MaxInt32*time.Second), true)
 	job = trainJob(t, `{}`)
 	check(time.Time{}, false)
 }

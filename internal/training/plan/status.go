@@ -10,6 +10,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/job"
 )
 
 // IsOurs reports whether this controller manages the TrainJob.
@@ -205,15 +206,15 @@ func Overdue(s *trainerv1alpha1.TrainJobStatus, now time.Time) {
 }
 
 // Deadline returns when a TrainJob has been active for too long since its creation or last resume; false without a deadline, and while it is
-// suspended or finished (spec: 50 §4.2).
-func Deadline(job *trainerv1alpha1.TrainJob, s *trainerv1alpha1.TrainJobStatus) (time.Time, bool) {
-	limit := job.Spec.ActiveDeadlineSeconds
-	if limit == nil || HasFinished(s) || IsSuspended(job) {
+// suspended or finished (spec: 50 §4.2). No deadline is longer than 68 years.
+func Deadline(trainJob *trainerv1alpha1.TrainJob, s *trainerv1alpha1.TrainJobStatus) (time.Time, bool) {
+	limit := trainJob.Spec.ActiveDeadlineSeconds
+	if limit == nil || HasFinished(s) || IsSuspended(trainJob) {
 		return time.Time{}, false
 	}
-	start := job.CreationTimestamp.Time
+	start := trainJob.CreationTimestamp.Time
 	if c := apimeta.FindStatusCondition(s.Conditions, string(trainerv1alpha1.ConditionSuspended)); c != nil && c.Status == metav1.ConditionFalse {
 		start = c.LastTransitionTime.Time
 	}
-	return start.Add(time.Duration(*limit) * time.Second), true
+	return start.Add(time.Duration(job.Saturate(*limit)) * time.Second), true
 }

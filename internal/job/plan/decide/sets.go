@@ -55,6 +55,8 @@ type setsDecider struct {
 	decider
 	pods   []*corev1.Pod
 	makers map[string]job.Object
+	// groups are the groups that have pods, filled by hasMembers.
+	groups map[string]bool
 }
 
 // serve synchronizes the Workloads with the object, then its pods.
@@ -116,7 +118,7 @@ func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (fail
 // abandoned releases the Workload of a deleted object. The object needs no pods: a group on hold has none (spec: 30 §4.3 step 2,
 // which leaves such a Workload to garbage collection).
 func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
-	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && len(s.members(w.Name)) == 0))
+	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && !s.hasMembers(w.Name)))
 }
 
 // name is the name of the Workload of a part. On a worker cluster it is the manager's name.
@@ -162,7 +164,7 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	case w == nil:
 		return s.createPart(p)
 	case w.DeletionTimestamp != nil:
-		if lifecycle.HasFinalizer(w) && len(s.members(w.Name)) == 0 {
+		if lifecycle.HasFinalizer(w) && !s.hasMembers(w.Name) {
 			return &job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 		}
 		return nil // its pods are stopped first
@@ -172,7 +174,7 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 		return nil
 	case len(p.PodSets) == 0:
 		return s.holdPart(w)
-	case lifecycle.IsLeaving(w) && len(s.members(w.Name)) == 0 && !s.runsOnWorker(w): // there is no group to release it
+	case lifecycle.IsLeaving(w) && !s.hasMembers(w.Name) && !s.runsOnWorker(w): // there is no group to release it
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Release(next, false, s.o.Now)
 		return &job.Action{Verb: job.WriteStatus, Workload: next}
@@ -186,9 +188,15 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	return s.syncPart(w)
 }
 
-// members are the pods in the group of a Workload.
-func (s *setsDecider) members(name string) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return s.cfg.GroupName(p) != name })
+// hasMembers reports whether the group of a Workload has pods.
+func (s *setsDecider) hasMembers(name string) bool {
+	if s.groups == nil {
+		s.groups = map[string]bool{}
+		for _, p := range s.pods {
+			s.groups[s.cfg.GroupName(p)] = true
+		}
+	}
+	return s.groups[name]
 }
 
 // createPart creates a Workload. On a worker cluster the manager does.
@@ -225,14 +233,22 @@ func (s *setsDecider) mark(p *job.Part, w *kueue.Workload) {
 	}
 }
 
+// draft returns a copy of a Workload that shares all but what claim and syncPart may change: an object has many Workloads, and most passes
+// change none. A draft must be copied before it is written.
+func draft(w *kueue.Workload) *kueue.Workload {
+	next := new(*w)
+	next.Labels, next.Annotations, next.OwnerReferences = maps.Clone(w.Labels), maps.Clone(w.Annotations), slices.Clip(w.OwnerReferences)
+	return next
+}
+
 // claim marks a Workload of another version, or one that lost its owner.
 func (s *setsDecider) claim(p *job.Part, w *kueue.Workload) *job.Action {
-	next := w.DeepCopy()
+	next := draft(w)
 	s.mark(p, next)
 	if len(next.OwnerReferences) == len(w.OwnerReferences) && maps.Equal(next.Annotations, w.Annotations) {
 		return nil
 	}
-	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
+	return &job.Action{Verb: job.UpdateWorkload, Workload: next.DeepCopy()}
 }
 
 // holdPart removes the Workload of a group without replicas from the queue, and releases its quota.
@@ -268,7 +284,7 @@ func (s *setsDecider) resume(p *job.Part, w *kueue.Workload) *job.Action {
 
 // syncPart synchronizes queue, gates and priority class. A queue with a quota reservation cannot change.
 func (s *setsDecider) syncPart(w *kueue.Workload) *job.Action {
-	next := w.DeepCopy()
+	next := draft(w)
 	if queue := kueue.LocalQueueName(job.QueueName(s.job)); !lifecycle.IsReserved(w) {
 		next.Spec.QueueName = queue
 	}
@@ -279,9 +295,9 @@ func (s *setsDecider) syncPart(w *kueue.Workload) *job.Action {
 	}
 	switch {
 	case changed || ok:
-		return &job.Action{Verb: job.UpdateWorkload, Workload: next, Events: s.updated(w, "its owner changed its admission gates or its priority")}
+		return &job.Action{Verb: job.UpdateWorkload, Workload: next.DeepCopy(), Events: s.updated(w, "its owner changed its admission gates or its priority")}
 	case next.Spec.QueueName != w.Spec.QueueName:
-		return &job.Action{Verb: job.UpdateWorkload, Workload: next}
+		return &job.Action{Verb: job.UpdateWorkload, Workload: next.DeepCopy()}
 	default:
 		return nil
 	}
@@ -294,19 +310,25 @@ func (s *setsDecider) changedPods(parts []job.Part, names []string, workloads []
 		byName[parts[i].Name] = i
 	}
 	out := s.ungateOrphans()
+	orphans := map[types.UID]bool{}
+	for _, pod := range out {
+		orphans[pod.UID] = true
+	}
 	for _, pod := range s.pods {
-		if job.PodIsOver(pod) || pod.DeletionTimestamp != nil || slices.ContainsFunc(out, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
+		if job.PodIsOver(pod) || pod.DeletionTimestamp != nil || orphans[pod.UID] {
 			continue
 		}
-		next := pod.DeepCopy()
+		next := new(*pod) // shares all that stamp does not change
+		next.Labels, next.Annotations = maps.Clone(pod.Labels), maps.Clone(pod.Annotations)
 		part, role := s.d.Sets.Place(s.job, pod)
 		if at, ok := byName[part]; ok && (workloads[at] == nil || workloads[at].DeletionTimestamp == nil) {
 			s.stamp(next, names[at], role, parts[at].Total)
 		}
 		switch {
-		case !same(next.ObjectMeta, pod.ObjectMeta):
-			out = append(out, next)
+		case !maps.Equal(next.Labels, pod.Labels) || !maps.Equal(next.Annotations, pod.Annotations):
+			out = append(out, next.DeepCopy())
 		case s.holdsUpRollout(pod): // ungate after the metadata is stored: only gated pods may get a queue
+			next = pod.DeepCopy()
 			job.OpenGates(next, false)
 			out = append(out, next)
 		}

@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -364,6 +365,46 @@ func TestLeaderWorkerSet(t *testing.T) {
 	check("the StatefulSet of the worker is gone", "open llm-0-1")
 	s.o.Job = nil
 	check("all is gone", "open llm-0", "update "+name(0)+" in lq leader:1 worker:3 let go", "update "+name(1)+" in lq leader:1 worker:3 let go")
+}
+
+// TestManyGroupsAreNotCopied: a decision that changes none of many Workloads copies none. One that is changed is a copy.
+func TestManyGroupsAreNotCopied(t *testing.T) {
+	const n, each = 1000, 8 << 10
+	set := newLeaderWorkerSet(t)
+	env := make([]any, 200)
+	for i := range env {
+		env[i] = map[string]any{"name": fmt.Sprintf("V%d", i), "value": "v"}
+	}
+	containers := []any{map[string]any{"name": "c", "image": "x", "env": env}}
+	_ = unstructured.SetNestedSlice(set.Object, containers, "spec", "leaderWorkerTemplate", "workerTemplate", "spec", "containers")
+	_ = unstructured.SetNestedField(set.Object, int64(1), "spec", "replicas")
+	s := newServed(leaderworkerset.Descriptor(), set)
+	s.runUntilStable()
+	first := s.o.Workloads[0]
+	for i := 1; i < n; i++ {
+		w := first.DeepCopy()
+		w.Name, w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = s.cfg.WorkloadName(s.d.GVK, fmt.Sprintf("llm-%d", i), "uid-2"), fmt.Sprint(i)
+		s.o.Workloads = append(s.o.Workloads, w)
+	}
+	_ = unstructured.SetNestedField(set.Object, int64(n), "spec", "replicas")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	a, pods := decide.Sets(s.cfg, s.d, s.o)
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) / n; a.Verb != job.Nothing || len(pods) > 0 || took > each {
+		t.Errorf("action %v, %d pods, %d bytes for each Workload", a.Verb, len(pods), took)
+	}
+
+	was := first.DeepCopy()
+	set.SetLabels(map[string]string{kueue.QueueNameLabel: "other"})
+	a, _ = decide.Sets(s.cfg, s.d, s.o)
+	if a.Verb != job.UpdateWorkload || a.Workload.Spec.QueueName != "other" {
+		t.Fatalf("%v %+v", a.Verb, a.Workload)
+	}
+	a.Workload.Labels["x"], a.Workload.Spec.PodSets[1].Template.Spec.Containers[0].Env[0].Value = "y", "z"
+	if diff := cmp.Diff(was, first); diff != "" {
+		t.Errorf("what was observed has changed -was +is:\n%s", diff)
+	}
 }
 
 // TestLeaderWorkerSetSurges: a roll-out with a surge has more groups than replicas.

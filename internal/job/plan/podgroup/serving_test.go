@@ -1,6 +1,7 @@
 package podgroup_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -105,6 +106,19 @@ func TestQuotaUntilPodsEnd(t *testing.T) {
 		if lifecycle.IsReserved(x.w) {
 			t.Errorf("fast %v: still reserved", fast)
 		}
+	}
+}
+
+// TestLongGracePeriod: a grace period of centuries does not overflow into one that is over.
+func TestLongGracePeriod(t *testing.T) {
+	x := running()
+	x.set(feature.FastQuotaReleaseInPodIntegration, false)
+	x.evict()
+	x.runUntilStable()
+	x.each(func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = new(int64(math.MaxInt64 / 1000)) })
+	x.runUntilStable()
+	if !lifecycle.IsReserved(x.w) {
+		t.Error("the quota is released while pods run")
 	}
 }
 

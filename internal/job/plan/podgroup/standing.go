@@ -185,7 +185,7 @@ func (g *Group) inactiveAt(p *corev1.Pod) time.Time {
 	}
 	at := p.DeletionTimestamp.Time
 	if grace := p.DeletionGracePeriodSeconds; grace != nil {
-		at = at.Add(time.Duration(*grace) * time.Second)
+		at = at.Add(time.Duration(job.Saturate(*grace)) * time.Second)
 	}
 	return at
 }
