@@ -100,6 +100,15 @@ func TestPendingSplit(t *testing.T) {
 		wl.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.ReasonPodsReadyTimeout}}
 	})
 	w.put(backedOff)
+	retried := newWorkload("w5", "a", "1", func(wl *kueue.Workload) {
+		wl.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(600))}
+	})
+	w.put(retried)
+	compare("a check is retried later", split([2]int{2, 2}, [2]int{1, 1}, [2]int{1, 1}))
+	if view, _ := w.state.Publish().Queue("cq"); view.Active+view.Inadmissible != 4 {
+		t.Errorf("the status has %+v, the metrics 4", view.Counts)
+	}
+	w.remove(retried)
 	compare("one waits for a time", split([2]int{2, 1}, [2]int{1, 0}, [2]int{1, 1}))
 	w.expect("and asks as well", "kueue_cluster_queue_resource_pending", "kueue_cluster_queue_resource_pending{cluster_queue=cq,resource=cpu} 3")
 	w.queue("cq", "", "cpu=1", func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
