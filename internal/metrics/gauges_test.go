@@ -65,7 +65,7 @@ func TestQueueGauges(t *testing.T) {
 		t.Errorf("after it is deleted, %v remain", got)
 	}
 	w.queue("gpu-a", "", "cpu=4")
-	w.expect("another queue of the name has had no cycle", "kueue_admission_cycle_preemption_skips")
+	w.expect("another queue of the name has passed over none", "kueue_admission_cycle_preemption_skips")
 }
 
 // Inactive queues have no active Workloads, in both families. spec: 10 §4.4.

@@ -24,7 +24,7 @@ type Recorder struct {
 	queues      map[string]*queueObject
 	localQueues map[state.Name]*localQueueObject
 	tree        *cohortTree
-	skips       map[string]int       // by ClusterQueue: preemptors passed over in the last cycle
+	skips       map[string]int       // by ClusterQueue: preemptors passed over in the last cycle with any
 	shares      map[string]lastShare // by ClusterQueue
 	workloads   Workloads            // nil until the cache is filled
 	trainJobs   func() []string      // the phase of each; may be nil
