@@ -125,10 +125,13 @@ func (r *jobRules) update() field.ErrorList {
 		return append(r.create(), r.serving()...)
 	}
 	var errs field.ErrorList
+	suspended := r.d.IsSuspended(r.job)
+	mayRename := suspended || job.IsElastic(r.old)
 	if !r.d.LaxUpdates {
 		errs = r.create()
+	} else if mayRename {
+		errs = r.prebuilt()
 	}
-	suspended := r.d.IsSuspended(r.job)
 	queue, oldQueue := job.QueueName(r.job), job.QueueName(r.old)
 	switch {
 	case queue != oldQueue && !suspended:
@@ -136,7 +139,7 @@ func (r *jobRules) update() field.ErrorList {
 	case queue == "" && oldQueue != "" && r.hasDefaultQueue:
 		errs = append(errs, field.Forbidden(queuePath, "cannot be removed in a namespace that has a LocalQueue named default"))
 	}
-	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !suspended && !job.IsElastic(r.old) {
+	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !mayRename {
 		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change "+r.whileItRuns()))
 	}
 	maxTime, oldMaxTime := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]

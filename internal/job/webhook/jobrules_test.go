@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -99,6 +100,50 @@ func TestJobRules(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestLaxUpdates: kinds that do not repeat the rules for new jobs check the name of a prebuilt Workload while it may change.
+func TestLaxUpdates(t *testing.T) {
+	const label = "metadata.labels[kueue.x-k8s.io/prebuilt-workload-name]"
+	for name, tc := range map[string]struct {
+		suspended, elastic bool
+		old, value         string
+		want               []string
+	}{
+		"bad name while suspended": {suspended: true, value: "A_B", want: []string{label}},
+		"bad name while elastic":   {elastic: true, value: "A_B", want: []string{label}},
+		"bad name while it runs":   {old: "w", value: "A_B", want: []string{label}},
+		"name while suspended":     {suspended: true, value: "w"},
+		"name while elastic":       {elastic: true, old: "v", value: "w"},
+		"name while it runs":       {old: "v", value: "w", want: []string{label}},
+	} {
+		lax := 0
+		for _, d := range all.Descriptors() {
+			if !d.LaxUpdates {
+				continue
+			}
+			lax++
+			old := d.New()
+			if pod, ok := old.(*corev1.Pod); ok && tc.suspended {
+				pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}}
+			} else if tc.suspended {
+				d.Suspend(old)
+			}
+			old.SetLabels(map[string]string{kueue.PrebuiltWorkloadLabel: tc.old})
+			if tc.elastic {
+				old.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true"})
+			}
+			changed := old.DeepCopyObject().(job.Object)
+			changed.SetLabels(map[string]string{kueue.PrebuiltWorkloadLabel: tc.value})
+			rules := jobRules{cfg: testOptions().Jobs, d: d, job: changed, old: old}
+			if diff := cmp.Diff(tc.want, reviewtest.Fields(t, review.Refuse(rules.update()))); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", d.Framework, name, diff)
+			}
+		}
+		if lax < 7 {
+			t.Errorf("%d kinds, want 5 of Kubeflow, AppWrapper and Pod", lax)
+		}
 	}
 }
 
