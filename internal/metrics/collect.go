@@ -30,7 +30,7 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	ch <- r.buildInfo()
 	localQueues, workloads := r.localQueuesNow()
 	seen := survey(workloads, localQueues, &r.options)
-	if statistics, ok := r.readState(seen.backedOff); ok {
+	if statistics, ok := r.readState(); ok {
 		for _, m := range r.gauges(statistics, seen, workloads) {
 			ch <- m
 		}
@@ -63,7 +63,7 @@ func (r *Recorder) phases() []prometheus.Metric {
 	return g.out
 }
 
-func (r *Recorder) readState(backedOff []string) (*state.Statistics, bool) {
+func (r *Recorder) readState() (*state.Statistics, bool) {
 	if r.options.Model == nil {
 		return nil, false
 	}
@@ -71,7 +71,7 @@ func (r *Recorder) readState(backedOff []string) (*state.Statistics, bool) {
 	if model == nil {
 		return nil, false
 	}
-	statistics := model.Statistics(state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0, BackedOff: backedOff})
+	statistics := model.Statistics(state.Asked{Classes: r.options.Hashes, Keys: len(r.custom[fromWorkload]) > 0})
 	return &statistics, true
 }
 

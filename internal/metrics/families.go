@@ -101,7 +101,7 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 			[]string{"git_version", "git_commit", "build_date", "go_version", "compiler", "platform"},
 		}),
 		skips: m.gauge("kueue_admission_cycle_preemption_skips",
-			"Workloads that had to preempt and were passed over in the last scheduling cycle, since others took their victims.", ofQueue, queueLabel),
+			"Workloads that had to preempt and were passed over since others took their victims, in the last scheduling cycle with any.", ofQueue, queueLabel),
 		attempts: m.counter("kueue_admission_attempts_total",
 			"Scheduling cycles that evaluated a Workload, by whether one was admitted.", nil, resultLabel),
 		attemptTime: m.histogram("kueue_admission_attempt_duration_seconds", "Time that a scheduling cycle took.", prometheus.DefBuckets, nil, resultLabel),

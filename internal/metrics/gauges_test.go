@@ -65,7 +65,7 @@ func TestQueueGauges(t *testing.T) {
 		t.Errorf("after it is deleted, %v remain", got)
 	}
 	w.queue("gpu-a", "", "cpu=4")
-	w.expect("another queue of the name has had no cycle", "kueue_admission_cycle_preemption_skips")
+	w.expect("another queue of the name has passed over none", "kueue_admission_cycle_preemption_skips")
 }
 
 // Inactive queues have no active Workloads, in both families. spec: 10 §4.4.
@@ -100,6 +100,15 @@ func TestPendingSplit(t *testing.T) {
 		wl.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.ReasonPodsReadyTimeout}}
 	})
 	w.put(backedOff)
+	retried := newWorkload("w5", "a", "1", func(wl *kueue.Workload) {
+		wl.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(600))}
+	})
+	w.put(retried)
+	compare("a check is retried later", split([2]int{2, 2}, [2]int{1, 1}, [2]int{1, 1}))
+	if view, _ := w.state.Publish().Queue("cq"); view.Active+view.Inadmissible != 4 {
+		t.Errorf("the status has %+v, the metrics 4", view.Counts)
+	}
+	w.remove(retried)
 	compare("one waits for a time", split([2]int{2, 1}, [2]int{1, 0}, [2]int{1, 1}))
 	w.expect("and asks as well", "kueue_cluster_queue_resource_pending", "kueue_cluster_queue_resource_pending{cluster_queue=cq,resource=cpu} 3")
 	w.queue("cq", "", "cpu=1", func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
@@ -365,21 +374,32 @@ func TestCustomLabels(t *testing.T) {
 	w.expect("spec: 70 §7 34", "kueue_pod_scheduling", "kueue_pod_scheduling_gate_removal_seconds{cluster_queue=q,custom_team=red,is_group=true,name=gate} 1/3")
 	w.expect("", "kueue_workload_creation", "kueue_workload_creation_latency_seconds{custom_owner=ann,job_kind=Job} 1/1")
 
-	// Gauges follow changed labels; earlier counts keep the old ones.
-	admitted := "kueue_admitted_workloads_total{cluster_queue=q,custom_team=red,priority_class=} 2"
+	// Gauges follow changed labels; counters and histograms start again.
+	w.recorder.Preempted("q", "q", "InClusterQueue")
 	w.queue("q", "c", "cpu=9", team("blue"))
 	w.expect("a gauge", "kueue_reserving_active", "kueue_reserving_active_workloads{cluster_queue=q,custom_team=blue} 1")
 	w.expect("a share", "kueue_cluster_queue_weighted_share", "kueue_cluster_queue_weighted_share{cluster_queue=q,cohort=c,custom_team=blue} 0")
-	w.expect("a counter", "kueue_admitted_workloads_total", admitted)
-	w.expect("a histogram", "kueue_admission_wait", "kueue_admission_wait_time_seconds{cluster_queue=q,custom_team=red,priority_class=} 2/8")
+	for _, name := range []string{"kueue_admitted_workloads_total", "kueue_admission_wait", "kueue_pod_scheduling", "kueue_preempted"} {
+		w.expect("an earlier count", name)
+	}
+	if got := w.naming("red"); len(got) > 0 {
+		t.Errorf("%v have the earlier value", got)
+	}
+	w.expect("without custom labels", "berth_preempted", "berth_preempted_workloads_total{preempted_cluster_queue=q,preempting_cluster_queue=q,reason=InClusterQueue} 1")
 	w.admit(plain, "q", "1", 3)
-	w.expect("what is counted from now on", "kueue_admitted_workloads_total", admitted, "kueue_admitted_workloads_total{cluster_queue=q,custom_team=blue,priority_class=} 1")
+	admitted := "kueue_admitted_workloads_total{cluster_queue=q,custom_team=blue,priority_class=} 1"
+	w.expect("a later count", "kueue_admitted_workloads_total", admitted)
+	w.queue("q", "c", "cpu=8", team("blue"))
+	w.expect("another change", "kueue_admitted_workloads_total", admitted)
+	reserved := "kueue_local_queue_quota_reserved_workloads_total{custom_owner=ann,name=l,namespace=ns,priority_class=} 3"
+	w.localQueue("l", "q", owner("ann"))
+	w.expect("no change", "kueue_local_queue_quota_reserved_workloads", reserved)
 	w.localQueue("l", "q", owner("bob"))
 	w.expect("a gauge", "kueue_local_queue_reserving", "kueue_local_queue_reserving_active_workloads{custom_owner=bob,name=l,namespace=ns} 2")
-	w.expect("a counter", "kueue_local_queue_quota_reserved_workloads", "kueue_local_queue_quota_reserved_workloads_total{custom_owner=ann,name=l,namespace=ns,priority_class=} 3")
+	w.expect("a counter", "kueue_local_queue_quota_reserved_workloads")
 	w.cohort("c", "", "")
 	w.expect("a gauge", "kueue_cohort_info", "kueue_cohort_info{cohort=c,custom_org=,parent_cohort=,root_cohort=c} 1")
-	w.expect("a counter", "kueue_cohort_subtree_admitted_workloads_total", "kueue_cohort_subtree_admitted_workloads_total{cohort=c,custom_org=acme,priority_class=} 3")
+	w.expect("a counter", "kueue_cohort_subtree_admitted_workloads_total")
 	w.deleteQueue("q")
 	if got := slices.Concat(w.naming("red"), w.naming("blue")); !slices.Equal(got, []string{"kueue_cluster_queue_weighted_share"}) {
 		t.Errorf("the queue is deleted, but %v remain", got)

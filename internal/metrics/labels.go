@@ -3,6 +3,7 @@ package metrics
 import (
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -55,6 +56,18 @@ func (c customLabels) values(kind configv1beta2.MetricSourceKind, object metav1.
 	}
 	for i := range list {
 		out[i] = valueOf(&list[i], object)
+	}
+	return out
+}
+
+// earlier returns the labels with an object's values before a change of them, nil if no value changed.
+func (c customLabels) earlier(kind configv1beta2.MetricSourceKind, before, after []string) prometheus.Labels {
+	if slices.Equal(before, after) {
+		return nil
+	}
+	out := prometheus.Labels{}
+	for i, name := range c.names(kind) {
+		out[name] = before[i]
 	}
 	return out
 }

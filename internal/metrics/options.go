@@ -16,8 +16,6 @@ type Options struct {
 	Metrics options.Metrics
 	// Families that feature gates and the rest of the configuration enable.
 	Cohorts, Hashes, Unadmitted, CreationLatency, FairSharing, UsageSharing, Topologies bool
-	// Gates: the annotation admission-gated-by keeps Workloads out of their queue.
-	Gates bool
 
 	// LeaderElection is true if replicas elect a leader; Elected is closed once this one leads. They define the label replica_role.
 	LeaderElection bool
@@ -43,7 +41,6 @@ func NewOptions(o *options.Options) Options {
 	return Options{
 		Metrics: o.Metrics, Cohorts: on(feature.MetricsForCohorts), Hashes: on(feature.SchedulingEquivalenceHashing),
 		Unadmitted: on(feature.UnadmittedWorkloadsObservability), CreationLatency: on(feature.MetricForWorkloadCreationLatency),
-		Gates:       on(feature.AdmissionGatedBy),
 		Topologies:  on(feature.TopologyAwareScheduling),
 		FairSharing: o.FairSharing.Enabled, UsageSharing: o.AdmissionFairSharing.Enabled, LeaderElection: o.LeaderElection.Enabled,
 	}

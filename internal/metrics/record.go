@@ -58,8 +58,8 @@ func (r *Recorder) ObserveTurn(took time.Duration) {
 	r.with(func(role []string) { r.scheduler.turns.observe(took.Seconds(), role) })
 }
 
-// PreemptionSkips sets the number of preemptors of a ClusterQueue that were passed over in its last scheduling cycle, since others
-// preempt their victims. A deleted queue has no series, even if its last cycle is reported late.
+// PreemptionSkips sets the number of preemptors of a ClusterQueue that were passed over in the last scheduling cycle with any, since
+// others preempt their victims. A deleted queue has no series, even if its last cycle is reported late.
 func (r *Recorder) PreemptionSkips(queue string, n int) {
 	r.locked(func() {
 		if r.queues[queue] != nil {

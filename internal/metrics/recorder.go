@@ -24,7 +24,7 @@ type Recorder struct {
 	queues      map[string]*queueObject
 	localQueues map[state.Name]*localQueueObject
 	tree        *cohortTree
-	skips       map[string]int       // by ClusterQueue: preemptors passed over in the last cycle
+	skips       map[string]int       // by ClusterQueue: preemptors passed over in the last cycle with any
 	shares      map[string]lastShare // by ClusterQueue
 	workloads   Workloads            // nil until the cache is filled
 	trainJobs   func() []string      // the phase of each; may be nil
@@ -83,10 +83,14 @@ func (r *Recorder) SetWorkloads(w Workloads) {
 	r.locked(func() { r.workloads = w })
 }
 
-// SetClusterQueue sets a ClusterQueue. New values of its custom labels apply to gauges from the next scrape, and to later counts.
+// SetClusterQueue sets a ClusterQueue. With new values of its custom labels its counts start again. spec: 70 §5.3.
 func (r *Recorder) SetClusterQueue(q *kueue.ClusterQueue) {
 	r.locked(func() {
+		before := r.queueValues(q.Name)
 		r.queues[q.Name] = &queueObject{values: r.custom.values(fromQueue, q), terminating: q.DeletionTimestamp != nil}
+		if earlier := r.custom.earlier(fromQueue, before, r.queues[q.Name].values); earlier != nil {
+			r.dropQueue(q.Name, earlier)
+		}
 		r.dropCohorts(r.tree.setQueue(q.Name, string(q.Spec.CohortName)))
 	})
 }
@@ -96,12 +100,12 @@ func (r *Recorder) DeleteClusterQueue(name string) {
 	r.locked(func() {
 		delete(r.queues, name)
 		delete(r.skips, name)
-		r.dropQueue(name)
+		r.dropQueue(name, nil)
 		r.dropCohorts(r.tree.deleteQueue(name))
 	})
 }
 
-// SetLocalQueue sets a LocalQueue. It has series while the configured selector matches it.
+// SetLocalQueue sets a LocalQueue. It has series while the configured selector matches it. Custom labels are as in SetClusterQueue.
 func (r *Recorder) SetLocalQueue(q *kueue.LocalQueue) {
 	if r == nil {
 		return
@@ -119,7 +123,10 @@ func (r *Recorder) SetLocalQueue(q *kueue.LocalQueue) {
 		}
 	}
 	if was := r.localQueues[name]; was != nil && was.shown && !now.shown {
-		r.dropLocalQueue(name)
+		r.dropLocalQueue(name, nil)
+	}
+	if earlier := r.custom.earlier(fromLocalQueue, r.localQueueValues(name), now.values); earlier != nil {
+		r.dropLocalQueue(name, earlier)
 	}
 	r.localQueues[name] = now
 }
@@ -129,14 +136,18 @@ func (r *Recorder) DeleteLocalQueue(namespace, name string) {
 	r.locked(func() {
 		key := state.Name{Namespace: namespace, Name: name}
 		delete(r.localQueues, key)
-		r.dropLocalQueue(key)
+		r.dropLocalQueue(key, nil)
 	})
 }
 
-// SetCohort sets a Cohort.
+// SetCohort sets a Cohort. Custom labels are as in SetClusterQueue.
 func (r *Recorder) SetCohort(c *kueue.Cohort) {
 	r.locked(func() {
-		r.dropCohorts(r.tree.setCohort(c.Name, string(c.Spec.ParentName), r.custom.values(fromCohort, c)))
+		values := r.custom.values(fromCohort, c)
+		if earlier := r.custom.earlier(fromCohort, r.cohortValues(c.Name), values); earlier != nil {
+			r.dropMatching(prometheus.Labels{cohortLabel: c.Name}, earlier)
+		}
+		r.dropCohorts(r.tree.setCohort(c.Name, string(c.Spec.ParentName), values))
 	})
 }
 
@@ -179,27 +190,30 @@ func (r *Recorder) countAdmitted(before, after *kueue.Workload) {
 	}
 }
 
-func (r *Recorder) dropQueue(name string) {
-	for _, v := range r.vectors {
-		if v == r.scheduler.dispatched.vec || v == r.scheduler.remotelyAdmitted.vec {
-			continue
-		}
-		for _, label := range []string{queueLabel, preemptingLabel, preemptedLabel} {
-			v.DeletePartialMatch(prometheus.Labels{label: name})
-		}
+// dropQueue drops the counts of a ClusterQueue: those with the given custom labels, or all.
+func (r *Recorder) dropQueue(name string, custom prometheus.Labels) {
+	for _, label := range []string{queueLabel, preemptingLabel, preemptedLabel} {
+		r.dropMatching(prometheus.Labels{label: name}, custom)
 	}
 }
 
-func (r *Recorder) dropLocalQueue(name state.Name) {
-	for _, v := range r.vectors {
-		v.DeletePartialMatch(prometheus.Labels{nameLabel: name.Name, namespaceLabel: name.Namespace})
-	}
+// dropLocalQueue is dropQueue for a LocalQueue.
+func (r *Recorder) dropLocalQueue(name state.Name, custom prometheus.Labels) {
+	r.dropMatching(prometheus.Labels{nameLabel: name.Name, namespaceLabel: name.Namespace}, custom)
 }
 
 func (r *Recorder) dropCohorts(names []string) {
 	for _, name := range names {
-		for _, v := range r.vectors {
-			v.DeletePartialMatch(prometheus.Labels{cohortLabel: name})
+		r.dropMatching(prometheus.Labels{cohortLabel: name}, nil)
+	}
+}
+
+// dropMatching drops the series with all the labels, except the counts of dispatches to worker clusters.
+func (r *Recorder) dropMatching(labels, custom prometheus.Labels) {
+	maps.Copy(labels, custom)
+	for _, v := range r.vectors {
+		if v != r.scheduler.dispatched.vec && v != r.scheduler.remotelyAdmitted.vec {
+			v.DeletePartialMatch(labels)
 		}
 	}
 }

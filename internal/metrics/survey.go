@@ -14,7 +14,6 @@ type surveyed struct {
 	finishedIn   map[state.Name]int
 	unadmitted   map[string]map[why]int // by ClusterQueue
 	unadmittedIn map[state.Name]map[whyIn]int
-	backedOff    []string // UIDs of Workloads in requeue backoff
 }
 
 // why are the reasons of the conditions Admitted and QuotaReserved of a Workload that is not admitted.
@@ -51,8 +50,6 @@ func survey(workloads Workloads, localQueues map[state.Name]*localQueueObject, o
 			continue
 		case w.DeletionTimestamp != nil:
 			continue
-		case lifecycle.IsRequeueBlocked(w) && lifecycle.IsPending(w) && lifecycle.MayQueue(w, o.Gates): // spec: 10 §4.4
-			out.backedOff = append(out.backedOff, string(w.UID))
 		}
 		if o.Unadmitted && queue != "" && !lifecycle.IsAdmitted(w) && !isVariant(w) {
 			reason := whyUnadmitted(w)

@@ -73,13 +73,9 @@ type CohortStatistics struct {
 // Asked selects the lists of Statistics beyond counts.
 type Asked struct {
 	Classes, Keys bool
-	// BackedOff are the UIDs of workloads that would be in line but for a backoff: they count as
-	// inadmissible.
-	BackedOff []string
 }
 
-// Statistics counts the workloads, in time that grows with the queues; with lists, backed-off workloads or LocalQueues also with the
-// workloads that are pending or listed.
+// Statistics counts the workloads, in time that grows with the queues and the pending workloads; with lists also with the listed ones.
 func (m *Model) Statistics(ask Asked) Statistics {
 	t := collector{m, ask, map[Name]*LocalQueueStatistics{}, map[string]map[resource.Pair]resource.Amount{}}
 	var c Statistics
@@ -169,15 +165,11 @@ func (q *queueView) asked(resources *[]string) map[string]total {
 
 // pending adds what is not counted before: lists, the counts of LocalQueues, and workloads in backoff.
 func (t *collector) pending(q *queueView, out *QueueStatistics, asked map[string]total) {
-	backedOffUIDs := make(map[string]bool, len(t.BackedOff))
-	for _, uid := range t.BackedOff {
-		backedOffUIDs[uid] = true
-	}
 	active, inadmissible := map[int32]bool{}, map[int32]bool{} // classes
 	for e := range q.waiting() {
 		isActive := q.isActive(e)
 		if !e.has(inLine) {
-			if !e.has(backedOff) || !backedOffUIDs[e.wl.UID] {
+			if !e.has(backedOff) {
 				continue
 			}
 			out.Inadmissible.Workloads++

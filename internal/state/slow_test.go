@@ -144,9 +144,8 @@ type slowCollector struct {
 // counted there.
 func (t *slowCollector) backedOff() map[string][]*record {
 	out := map[string][]*record{}
-	for _, uid := range t.BackedOff {
-		r := t.records[uid]
-		if r == nil || r.in != nil || r.def.Reserved {
+	for _, r := range t.records {
+		if !r.def.rests() || r.in != nil {
 			continue
 		}
 		if q, _, _ := t.route(r); q != nil {

@@ -183,6 +183,7 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 		r.Admitting += part.Admitting
 		r.More, r.Next, r.Endless = part.More, part.Next, append(r.Endless, part.Endless...)
 	}
+	countSecondPass(&r, placed)
 	s.flight.noteUnsettled(s)
 	if placeNext != 0 && (r.Next == 0 || placeNext < r.Next) {
 		r.Next = placeNext
@@ -193,6 +194,18 @@ func (s *State) Step(now workload.Instant, budget int) cycle.Result {
 	}
 	s.flight.stepped(s, now, budget, &r)
 	return r
+}
+
+// countSecondPass counts the workloads of a second pass as heads of the first cycle. spec: 10 §4.5.
+func countSecondPass(r *cycle.Result, placed []cycle.Decision) {
+	if len(placed) == 0 {
+		return
+	}
+	r.Heads += len(placed)
+	r.Cycles = max(r.Cycles, 1)
+	if slices.ContainsFunc(placed, func(d cycle.Decision) bool { return d.Placed != nil || d.NodesFailed }) {
+		r.Admitting = max(r.Admitting, 1)
+	}
 }
 
 // retracted updates what depends on workloads that an earlier part of the run admitted. They are

@@ -72,11 +72,9 @@ func meterTurn(meter *metrics.Recorder, log logr.Logger) func(*engine.Turn) {
 			if d.Recomputed != "" {
 				meter.Recomputed(d.Queue, string(d.Recomputed))
 			}
-			skips := 0
 			if d.PassedOver {
-				skips = 1
+				meter.PreemptionSkips(d.Queue, 1) // a queue has one head in a cycle
 			}
-			meter.PreemptionSkips(d.Queue, skips)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,8 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/all"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/review"
+	"github.com/berth-project/berth/internal/review/reviewtest"
 )
 
 // namespaces is a reader that has one namespace, a default queue in it, and a default class.
@@ -98,6 +101,62 @@ func TestGateInTheWebhook(t *testing.T) {
 		was := o.DeepCopyObject()
 		if err := on.defaultJob(d)(t.Context(), req, o); err != nil || cmp.Diff(was, o.DeepCopyObject()) == "" {
 			t.Errorf("%s: not touched in a namespace that is managed (%v)", d.Framework, err)
+		}
+	}
+}
+
+// TestDefaultsOfServing: a serving object gets the default queue and class when it is created. Ones that are created later are not added to
+// it, as its update would be refused (spec: 30 §3.2, §5.5).
+func TestDefaultsOfServing(t *testing.T) {
+	both := func(value string) map[string]string {
+		return map[string]string{kueue.QueueNameLabel: value, kueue.PriorityClassLabel: value}
+	}
+	refused := []string{"metadata.labels[kueue.x-k8s.io/priority-class]", "metadata.labels[kueue.x-k8s.io/queue-name]"}
+	for name, tc := range map[string]struct {
+		isNew              bool
+		old, changed, want map[string]string
+		refused            []string
+	}{
+		"a new one":         {isNew: true, want: both("default")},
+		"a new one of a":    {isNew: true, changed: both("a"), want: both("a")},
+		"without a queue":   {},
+		"of a queue":        {old: both("a"), changed: both("a"), want: both("a")},
+		"of the default":    {old: both("default"), want: both("default")},
+		"removed from it":   {old: both("a"), refused: refused},
+		"without a class":   {old: map[string]string{kueue.QueueNameLabel: "a"}, changed: map[string]string{kueue.QueueNameLabel: "a"}, want: map[string]string{kueue.QueueNameLabel: "a"}},
+		"with other labels": {old: map[string]string{"app": "a"}, changed: map[string]string{"app": "b"}, want: map[string]string{"app": "b"}},
+	} {
+		for _, d := range all.Descriptors() {
+			if !d.Serving {
+				continue
+			}
+			for _, ready := range []int{0, 1} {
+				s := gateServer(d, namespaces{labels: map[string]string{"managed": "yes"}})
+				s.o.Jobs.ManageAll = false
+				req, old := &admission.Request{}, job.Object(nil)
+				if req.Namespace, req.Operation = "ns", admissionv1.Create; !tc.isNew {
+					old, req.Operation = servingObject(t, d, ready, tc.old), admissionv1.Update
+					raw, err := json.Marshal(old)
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.OldObject.Raw = raw
+				}
+				o := servingObject(t, d, ready, tc.changed)
+				if err := s.defaultJob(d)(t.Context(), req, o); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tc.want, o.GetLabels(), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("%s, %s with %d ready: labels (-want +got):\n%s", d.Framework, name, ready, diff)
+				}
+				if old == nil {
+					continue
+				}
+				rules := jobRules{cfg: s.o.Jobs, d: d, job: o, old: old}
+				if diff := cmp.Diff(tc.refused, reviewtest.Fields(t, review.Refuse(rules.update()))); diff != "" {
+					t.Errorf("%s, %s with %d ready: refused (-want +got):\n%s", d.Framework, name, ready, diff)
+				}
+			}
 		}
 	}
 }

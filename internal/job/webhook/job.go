@@ -66,17 +66,24 @@ func (s *server) defaultAny(d *job.Descriptor) review.Defaulter {
 		case d.Once != nil && s.o.Jobs.PodsOfParentsOnly:
 			return nil
 		}
-		return s.queueJob(ctx, d, req.Namespace, object)
+		var old client.Object
+		if req.Operation == admissionv1.Update {
+			var err error
+			if old, err = review.Decode[client.Object](req.OldObject, d.GVK.Kind, d.New()); err != nil {
+				return err
+			}
+		}
+		return s.queueJob(ctx, d, req.Namespace, object, old)
 	}
 }
 
-// queueJob suspends a new job that no ancestor has a Workload for.
-func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace string, object client.Object) error {
+// queueJob suspends a new job, or a changed one that serves, that no ancestor has a Workload for. old is nil for a new one.
+func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace string, object, old client.Object) error {
 	v, err := s.judge(ctx, d, namespace, object)
 	if err != nil {
 		return err
 	}
-	if err := s.defaultLabels(ctx, namespace, object, v.IsPart); err != nil {
+	if err := s.defaultLabels(ctx, namespace, object, old, v.IsPart); err != nil {
 		return err
 	}
 	if v.Mode == job.Ignored && s.isQueued(object) && !s.isBeingDeleted(object) {
@@ -132,12 +139,16 @@ func (s *server) changeJob(ctx context.Context, d *job.Descriptor, req *admissio
 	return nil
 }
 
-// defaultLabels sets the default queue and the default priority class, where they exist, on a job that is not part of another one.
-func (s *server) defaultLabels(ctx context.Context, namespace string, object client.Object, isPart bool) error {
+// defaultLabels sets the default queue and the default priority class, where they exist, on a new job that is not part of another one. A
+// changed job keeps the ones that it has, and gets no others: the rules for changes would refuse them. spec: 30 §5.5.
+func (s *server) defaultLabels(ctx context.Context, namespace string, object, old client.Object, isPart bool) error {
 	if isPart {
 		return nil
 	}
-	if job.QueueName(object) == "" {
+	lacks := func(key string) bool {
+		return object.GetLabels()[key] == "" && (old == nil || old.GetLabels()[key] == defaultName)
+	}
+	if lacks(kueue.QueueNameLabel) {
 		found, err := s.exists(ctx, client.ObjectKey{Namespace: namespace, Name: defaultName}, &kueue.LocalQueue{})
 		if err != nil {
 			return err
@@ -146,7 +157,7 @@ func (s *server) defaultLabels(ctx context.Context, namespace string, object cli
 			setLabel(object, kueue.QueueNameLabel)
 		}
 	}
-	if s.o.Jobs.DefaultPriorityClass && object.GetLabels()[kueue.PriorityClassLabel] == "" {
+	if s.o.Jobs.DefaultPriorityClass && lacks(kueue.PriorityClassLabel) {
 		// The default priority is optional: an error must not refuse the job.
 		if found, err := s.exists(ctx, client.ObjectKey{Name: defaultName}, &kueue.WorkloadPriorityClass{}); err == nil && found {
 			setLabel(object, kueue.PriorityClassLabel)

@@ -125,23 +125,26 @@ func (r *jobRules) update() field.ErrorList {
 		return append(r.create(), r.serving()...)
 	}
 	var errs field.ErrorList
+	suspended := r.d.IsSuspended(r.job)
+	mayRename := suspended || job.IsElastic(r.old)
 	if !r.d.LaxUpdates {
 		errs = r.create()
+	} else if mayRename {
+		errs = r.prebuilt()
 	}
-	suspended := r.d.IsSuspended(r.job)
 	queue, oldQueue := job.QueueName(r.job), job.QueueName(r.old)
 	switch {
 	case queue != oldQueue && !suspended:
-		errs = append(errs, field.Forbidden(queuePath, fmt.Sprintf("cannot change from %q to %q while the job is not suspended", oldQueue, queue)))
+		errs = append(errs, field.Forbidden(queuePath, fmt.Sprintf("cannot change from %q to %q %s", oldQueue, queue, r.whileItRuns())))
 	case queue == "" && oldQueue != "" && r.hasDefaultQueue:
 		errs = append(errs, field.Forbidden(queuePath, "cannot be removed in a namespace that has a LocalQueue named default"))
 	}
-	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !suspended && !job.IsElastic(r.old) {
-		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change while the job is not suspended"))
+	if r.cfg.PrebuiltName(r.job) != r.cfg.PrebuiltName(r.old) && !mayRename {
+		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change "+r.whileItRuns()))
 	}
 	maxTime, oldMaxTime := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]
 	if maxTime != oldMaxTime && (!suspended || !r.d.IsSuspended(r.old)) {
-		errs = append(errs, field.Forbidden(maxTimePath, "cannot change while the job is not suspended"))
+		errs = append(errs, field.Forbidden(maxTimePath, "cannot change "+r.whileItRuns()))
 	}
 	errs = append(errs, r.priorityClass(suspended)...)
 	return append(errs, r.fixed()...)
@@ -158,24 +161,18 @@ func (r *jobRules) fixed() (errs field.ErrorList) {
 	return errs
 }
 
-// serving are the rules for a changed serving object: queue and class stay while replicas are ready, and the queue is never removed
-// (spec: 30 §3.2).
-func (r *jobRules) serving() field.ErrorList {
-	var errs field.ErrorList
+// serving are the rules for a changed serving object, which counts as suspended while no replica is ready: the queue is never removed.
+// spec: 30 §3.2.
+func (r *jobRules) serving() (errs field.ErrorList) {
 	suspended := r.d.IsSuspended(r.old)
-	for _, label := range []struct {
-		key  string
-		path *field.Path
-	}{{kueue.QueueNameLabel, queuePath}, {kueue.PriorityClassLabel, classPath}} {
-		value, old := r.job.GetLabels()[label.key], r.old.GetLabels()[label.key]
-		switch {
-		case value == old:
-		case value == "":
-			errs = append(errs, field.Forbidden(label.path, "cannot be removed"))
-		case !suspended:
-			errs = append(errs, field.Forbidden(label.path, fmt.Sprintf("cannot change from %q to %q while replicas are ready", old, value)))
-		}
+	switch queue, old := job.QueueName(r.job), job.QueueName(r.old); {
+	case queue == old:
+	case queue == "":
+		errs = append(errs, field.Forbidden(queuePath, "cannot be removed"))
+	case !suspended:
+		errs = append(errs, field.Forbidden(queuePath, fmt.Sprintf("cannot change from %q to %q %s", old, queue, r.whileItRuns())))
 	}
+	errs = append(errs, r.priorityClass(suspended)...)
 	return append(errs, r.fixed()...)
 }
 
@@ -186,7 +183,14 @@ func (r *jobRules) priorityClass(suspended bool) field.ErrorList {
 	case old != "" && class == "":
 		return field.ErrorList{field.Forbidden(classPath, "cannot be removed; name another class")}
 	case old == "" && class != "" && !suspended:
-		return field.ErrorList{field.Forbidden(classPath, "cannot be added while the job is not suspended")}
+		return field.ErrorList{field.Forbidden(classPath, "cannot be added "+r.whileItRuns())}
 	}
 	return nil
+}
+
+func (r *jobRules) whileItRuns() string {
+	if r.d.Serving {
+		return "while replicas are ready"
+	}
+	return "while the job is not suspended"
 }

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -99,6 +101,95 @@ func TestJobRules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLaxUpdates: kinds that do not repeat the rules for new jobs check the name of a prebuilt Workload while it may change.
+func TestLaxUpdates(t *testing.T) {
+	const label = "metadata.labels[kueue.x-k8s.io/prebuilt-workload-name]"
+	for name, tc := range map[string]struct {
+		suspended, elastic bool
+		old, value         string
+		want               []string
+	}{
+		"bad name while suspended": {suspended: true, value: "A_B", want: []string{label}},
+		"bad name while elastic":   {elastic: true, value: "A_B", want: []string{label}},
+		"bad name while it runs":   {old: "w", value: "A_B", want: []string{label}},
+		"name while suspended":     {suspended: true, value: "w"},
+		"name while elastic":       {elastic: true, old: "v", value: "w"},
+		"name while it runs":       {old: "v", value: "w", want: []string{label}},
+	} {
+		lax := 0
+		for _, d := range all.Descriptors() {
+			if !d.LaxUpdates {
+				continue
+			}
+			lax++
+			old := d.New()
+			if pod, ok := old.(*corev1.Pod); ok && tc.suspended {
+				pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}}
+			} else if tc.suspended {
+				d.Suspend(old)
+			}
+			old.SetLabels(map[string]string{kueue.PrebuiltWorkloadLabel: tc.old})
+			if tc.elastic {
+				old.SetAnnotations(map[string]string{kueue.ElasticJobAnnotation: "true"})
+			}
+			changed := old.DeepCopyObject().(job.Object)
+			changed.SetLabels(map[string]string{kueue.PrebuiltWorkloadLabel: tc.value})
+			rules := jobRules{cfg: testOptions().Jobs, d: d, job: changed, old: old}
+			if diff := cmp.Diff(tc.want, reviewtest.Fields(t, review.Refuse(rules.update()))); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", d.Framework, name, diff)
+			}
+		}
+		if lax < 7 {
+			t.Errorf("%d kinds, want 5 of Kubeflow, AppWrapper and Pod", lax)
+		}
+	}
+}
+
+// TestServingRules: while replicas are ready the queue stays, and a priority class may be changed but not added.
+func TestServingRules(t *testing.T) {
+	const queue, class = "metadata.labels[kueue.x-k8s.io/queue-name]", "metadata.labels[kueue.x-k8s.io/priority-class]"
+	for name, tc := range map[string]struct {
+		key, old, value string
+		ready, waiting  []string // the refused fields with and without ready replicas
+	}{
+		"queue is added":   {kueue.QueueNameLabel, "", "b", []string{queue}, nil},
+		"queue is changed": {kueue.QueueNameLabel, "a", "b", []string{queue}, nil},
+		"queue is removed": {kueue.QueueNameLabel, "a", "", []string{queue}, []string{queue}},
+		"queue stays":      {kueue.QueueNameLabel, "a", "a", nil, nil},
+		"class is added":   {kueue.PriorityClassLabel, "", "p", []string{class}, nil},
+		"class is changed": {kueue.PriorityClassLabel, "p", "q", nil, nil},
+		"class is removed": {kueue.PriorityClassLabel, "p", "", []string{class}, []string{class}},
+		"another label":    {"other", "a", "b", nil, nil},
+	} {
+		for _, d := range all.Descriptors() {
+			if !d.Serving {
+				continue
+			}
+			for ready, want := range map[int][]string{1: tc.ready, 0: tc.waiting} {
+				old := servingObject(t, d, ready, map[string]string{tc.key: tc.old})
+				changed := old.DeepCopyObject().(job.Object)
+				changed.SetLabels(map[string]string{tc.key: tc.value})
+				rules := jobRules{cfg: testOptions().Jobs, d: d, job: changed, old: old}
+				if diff := cmp.Diff(want, reviewtest.Fields(t, review.Refuse(rules.update()))); diff != "" {
+					t.Errorf("%s %s, %d ready (-want +got):\n%s", d.Framework, name, ready, diff)
+				}
+			}
+		}
+	}
+}
+
+func servingObject(t *testing.T, d *job.Descriptor, ready int, labels map[string]string) job.Object {
+	t.Helper()
+	o := d.New()
+	version, kind := d.GVK.ToAPIVersionAndKind()
+	text := fmt.Sprintf(`{"apiVersion": %q, "kind": %q, "metadata": {"namespace": "ns", "name": "s"}, "status": {"readyReplicas": %d}}`, version, kind, ready)
+	if err := json.Unmarshal([]byte(text), o); err != nil {
+		t.Fatal(err)
+	}
+	o.SetLabels(labels)
+	return o
 }
 
 // TestShortened: a job is told that it gets less time before a preemption than it asks for.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -50,7 +51,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, variants bool,
 			cohortTouched.add(types.NamespacedName{Name: name})
 		}
 	})
-	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}, edited).
+	err := ctrl.NewControllerManagedBy(mgr).Named("clusterqueue").For(&kueue.ClusterQueue{}, builder.WithPredicates(editedOrUnheld)).
 		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesFlavor))).
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(usersOf(c, convert.NamesCheck))).
 		Watches(&kueue.Topology{}, handler.EnqueueRequestsFromMapFunc(placedBy(c))).
@@ -82,7 +83,12 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, variants bool,
 // edited passes updates that change more than the status; a deletion changes the generation as well.
 var edited = builder.WithPredicates(predicate.GenerationChangedPredicate{})
 
-// turned passes these, and updates of a ClusterQueue that became active or inactive.
+// editedOrUnheld passes these, and a ClusterQueue that lost its finalizer, to add it again. spec: 10 §3.
+var editedOrUnheld = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.NewPredicateFuncs(func(o client.Object) bool {
+	return o.GetDeletionTimestamp() == nil && !controllerutil.ContainsFinalizer(o, kueue.ResourceInUseFinalizer)
+}))
+
+// turned passes edits, and updates of a ClusterQueue that became active or inactive.
 var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	active := func(o client.Object) bool {
 		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)

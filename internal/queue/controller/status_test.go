@@ -272,6 +272,32 @@ func TestTurned(t *testing.T) {
 	}
 }
 
+// A ClusterQueue is requeued when it is edited, and when its finalizer was removed. spec: 10 §3.
+func TestEditedOrUnheld(t *testing.T) {
+	before := clusterQueue(metav1.ConditionTrue)
+	before.Finalizers = []string{kueue.ResourceInUseFinalizer}
+	for name, tc := range map[string]struct {
+		edit func(*kueue.ClusterQueue)
+		want bool
+	}{
+		"another generation": {func(q *kueue.ClusterQueue) { q.Generation++ }, true},
+		"other figures":      {func(q *kueue.ClusterQueue) { q.Status.PendingWorkloads = 9 }, false},
+		"another label":      {func(q *kueue.ClusterQueue) { q.Labels = map[string]string{"a": "b"} }, false},
+		"another finalizer":  {func(q *kueue.ClusterQueue) { q.Finalizers = append(q.Finalizers, "example.com/mine") }, false},
+		"no finalizer":       {func(q *kueue.ClusterQueue) { q.Finalizers = nil }, true},
+		"only a foreign one": {func(q *kueue.ClusterQueue) { q.Finalizers = []string{"example.com/mine"} }, true},
+		"none while it is deleted": {func(q *kueue.ClusterQueue) {
+			q.Finalizers, q.DeletionTimestamp = []string{"example.com/mine"}, &metav1.Time{}
+		}, false},
+	} {
+		next := before.DeepCopy()
+		tc.edit(next)
+		if got := editedOrUnheld.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: next}); got != tc.want {
+			t.Errorf("%s: requeued is %v", name, got)
+		}
+	}
+}
+
 // A failed read does not make a ClusterQueue inactive.
 func TestProblemsThatCannotBeRead(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build() // without kinds

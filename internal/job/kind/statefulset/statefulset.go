@@ -18,6 +18,7 @@ import (
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podgroup"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 const (
@@ -128,7 +129,7 @@ func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
 		errs = append(errs, field.Forbidden(path, "cannot change from 0 before all pods of the earlier size are gone"))
 	default:
 		for _, ref := range refers(s) {
-			if w := in.Objects[ref]; w != nil && !onHold(w) {
+			if w := in.Objects[ref]; w != nil && !mayReturn(w, in) {
 				errs = append(errs, field.Forbidden(path, "cannot change from 0 before workload "+w.GetName()+" of the earlier size is on hold"))
 			}
 		}
@@ -136,15 +137,16 @@ func validate(o, before plan.Object, in *plan.Setting) field.ErrorList {
 	return errs
 }
 
-// onHold reports whether a Workload is out of its queue, or finished.
-func onHold(w plan.Object) bool {
-	for _, c := range view.Maps(view.Of(w).Object, "status", "conditions") {
-		switch {
-		case view.String(c, "type") == kueue.WorkloadQuotaReserved && view.String(c, "reason") == kueue.ReasonOnHold:
-			return true
-		case view.String(c, "type") == kueue.WorkloadFinished && view.String(c, "status") == "True":
-			return true
-		}
+// mayReturn reports whether the Workload of an earlier size may get another one: it is finished, or has no quota and is on hold, inactive
+// or gated. The controller does not put an inactive or gated Workload on hold, as it is out of its queue already.
+func mayReturn(o plan.Object, in *plan.Setting) bool {
+	w := &kueue.Workload{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(view.Of(o).Object, w); err != nil {
+		return false
 	}
-	return false
+	if lifecycle.IsFinished(w) || lifecycle.IsOnHold(w) {
+		return true
+	}
+	out := lifecycle.KeptOut(w, in.AdmissionGatedBy)
+	return (out == lifecycle.Inactive || out == lifecycle.Gated) && !lifecycle.IsReserved(w)
 }
