@@ -590,6 +590,23 @@ func TestRecord(t *testing.T) {
 }
 
 // TestSelectors is 50 §4.13.4.
+// TestRecordOfMany: only the first fields of an entry are compared with each other. To compare all of these would take minutes.
+func TestRecordOfMany(t *testing.T) {
+	labels := map[string]string{}
+	for i := range 400_000 {
+		labels[fmt.Sprintf("label-%06d", i)] = ""
+	}
+	many := trainerv1alpha1.RuntimePatch{Manager: "a.io/x", TrainingRuntimeSpec: &trainerv1alpha1.TrainingRuntimeSpecPatch{
+		Template: &trainerv1alpha1.JobSetTemplatePatch{Metadata: &metav1.ObjectMeta{Labels: labels}},
+	}}
+	cfg := patch.DefaultConfig()
+	built := patch.Hashes([]trainerv1alpha1.RuntimePatch{many}, nil)
+	s := patch.Record(jobWith(many), template(basePod), nil, &cfg, built, epoch)
+	if len(s) != 1 || len(s[0].Fields) != 65 || s[0].Fields[63] != "template.metadata.labels[label-000063]" || s[0].Fields[64] != "…" {
+		t.Errorf("record %+v", s)
+	}
+}
+
 func TestSelectors(t *testing.T) {
 	runtime := parse[trainerv1alpha1.JobSetTemplateSpec](`{"spec":{"replicatedJobs":[
 		{"name":"workers","template":{"metadata":{"labels":{"trainer.kubeflow.org/trainjob-ancestor-step":"trainer"}},"spec":{"template":{"spec":{"containers":[{"name":"node"}]}}}}},

@@ -108,12 +108,13 @@ func record(
 func fields(p *trainerv1alpha1.RuntimePatch) []string {
 	var out []string
 	for _, l := range leavesOf(p) {
-		if !slices.Contains(out, l.path) {
+		switch {
+		case slices.Contains(out, l.path):
+		case len(out) == maxFields:
+			return append(out, moreFields)
+		default:
 			out = append(out, l.path)
 		}
-	}
-	if len(out) > maxFields {
-		out = append(out[:maxFields], moreFields)
 	}
 	return out
 }
