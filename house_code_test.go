@@ -35,7 +35,7 @@ var pureRooms = []pureRoom{
 
 // Pure rooms that decide about API objects may import these, and other pure rooms.
 var (
-	planStd   = []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "math/big", "path", "regexp", "unicode", "unicode/utf8"}
+	planStd   = []string{"bytes", "crypto/sha1", "crypto/sha256", "encoding/hex", "encoding/json", "hash/fnv", "math/big", "path", "regexp", "regexp/syntax", "unicode", "unicode/utf8"}
 	planBelow = []string{module + "/api", module + "/internal/core", module + "/internal/state", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/resource", "k8s.io/utils/ptr"}
 	planBut   = []string{
 		"k8s.io/apimachinery/pkg/util/clock", "k8s.io/apimachinery/pkg/util/rand", "k8s.io/apimachinery/pkg/util/uuid",

@@ -17,6 +17,7 @@ package plan
 
 import (
 	"iter"
+	"regexp"
 	"slices"
 	"time"
 
@@ -185,6 +186,10 @@ type pass struct {
 	missing  []int // replicated jobs that may start and lack Jobs
 	previous int
 	failed   []*child
+	// ruleOfJob and patterns are the rules of failed Jobs and the compiled patterns, filled as they are needed. A pattern that does not
+	// compile is nil.
+	ruleOfJob map[*child]int
+	patterns  map[string]*regexp.Regexp
 }
 
 // decide goes through the steps in the order that clients know (spec: 60 §4.3).

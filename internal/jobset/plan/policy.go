@@ -65,18 +65,35 @@ func blame(message string, first *child) string {
 
 // match returns the first rule that a failed Job meets, and the earliest of these Jobs. Without a rule it is -1.
 func (p *pass) match(policy *jobsetv1alpha2.FailurePolicy) (rule int, first *child) {
-	for i := range policy.Rules {
-		var hit []*child
-		for _, c := range p.failed {
-			if p.meets(&policy.Rules[i], c) {
-				hit = append(hit, c)
-			}
-		}
-		if len(hit) > 0 {
-			return i, earliest(hit)
+	var hit []*child
+	rule = len(policy.Rules)
+	for _, c := range p.failed {
+		if r := p.ruleOf(policy, c); r < rule {
+			rule, hit = r, []*child{c}
+		} else if r == rule {
+			hit = append(hit, c)
 		}
 	}
-	return -1, earliest(p.failed)
+	if rule == len(policy.Rules) {
+		rule = -1
+	}
+	return rule, earliest(hit)
+}
+
+// ruleOf returns the first rule that a failed Job meets, or the number of rules. Patterns are searched once per Job and pass.
+func (p *pass) ruleOf(policy *jobsetv1alpha2.FailurePolicy, c *child) int {
+	if rule, ok := p.ruleOfJob[c]; ok {
+		return rule
+	}
+	rule := slices.IndexFunc(policy.Rules, func(r jobsetv1alpha2.FailurePolicyRule) bool { return p.meets(&r, c) })
+	if rule < 0 {
+		rule = len(policy.Rules)
+	}
+	if p.ruleOfJob == nil {
+		p.ruleOfJob = map[*child]int{}
+	}
+	p.ruleOfJob[c] = rule
+	return rule
 }
 
 // earliest returns the Job that failed first; of several, the first in the list.
@@ -110,13 +127,26 @@ func (p *pass) meets(rule *jobsetv1alpha2.FailurePolicyRule, c *child) bool {
 		return true
 	}
 	return slices.ContainsFunc(rule.OnJobFailureMessagePatterns, func(pattern string) bool {
-		expression, err := regexp.Compile(pattern)
-		if err != nil {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("failure policy rule %q: pattern %q is skipped: %v", rule.Name, pattern, err))
-			return false
-		}
-		return expression.MatchString(f.Message)
+		expression := p.compiled(rule, pattern)
+		return expression != nil && expression.MatchString(f.Message)
 	})
+}
+
+// compiled returns an expression, compiled once per pass, or nil.
+func (p *pass) compiled(rule *jobsetv1alpha2.FailurePolicyRule, pattern string) *regexp.Regexp {
+	expression, ok := p.patterns[pattern]
+	if ok {
+		return expression
+	}
+	expression, err := regexp.Compile(pattern)
+	if err != nil {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("failure policy rule %q: pattern %q is skipped: %v", rule.Name, pattern, err))
+	}
+	if p.patterns == nil {
+		p.patterns = map[string]*regexp.Regexp{}
+	}
+	p.patterns[pattern] = expression
+	return expression
 }
 
 // act applies a rule, or the default for -1, and reports whether to continue with the other failed Jobs.

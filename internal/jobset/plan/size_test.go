@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -118,5 +119,26 @@ func TestSuspendedLargeJobSet(t *testing.T) {
 				t.Errorf("resumed: %d Jobs", len(w.jobs))
 			}
 		})
+	}
+}
+
+// TestPatternsAreSearchedOnce: the patterns of a failure policy are compiled once in a decision, and searched once for each failed Job. To do
+// so for each Job, rule and restart would take minutes here.
+func TestPatternsAreSearchedOnce(t *testing.T) {
+	const jobs = 1000
+	w := big(t, jobs)
+	w.c.RestartJob = true
+	w.js.Spec.FailurePolicy.MaxRestarts = jobs
+	rules := []jobsetv1alpha2.FailurePolicyRule{{Name: "never", Action: jobsetv1alpha2.ActionFailJobSet}, {Name: "other", Action: jobsetv1alpha2.ActionRestartJob}}
+	for i := range maxPatterns {
+		rules[0].OnJobFailureMessagePatterns = append(rules[0].OnJobFailureMessagePatterns, fmt.Sprintf("(exit code|status) [0-9]{50} of %d", i))
+	}
+	w.js.Spec.FailurePolicy.Rules = rules
+	w.command("decide quietly")
+	for name := range w.jobs {
+		w.job(name, "fail", []string{"PodFailurePolicy", "a pod failed"})
+	}
+	if p := w.c.Decide(w.observed()); p.Restarted != jobs {
+		t.Errorf("%d of %d Jobs are restarted", p.Restarted, jobs)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -219,12 +219,12 @@ func (v *rules) failurePolicy() {
 	if p.RestartStrategy == jobsetv1alpha2.RestartInPlace {
 		v.inPlace()
 	}
-	names := map[string]bool{}
+	names, all := map[string]bool{}, patterns{}
 	for i := range p.Rules {
 		rule, path := &p.Rules[i], failurePath.Child("rules").Index(i)
 		v.ruleName(path.Child("name"), rule.Name, names)
 		v.targets(path.Child("targetReplicatedJobs"), rule.TargetReplicatedJobs)
-		v.matchers(path, rule)
+		v.matchers(path, rule, &all)
 		v.action(path.Child("action"), rule.Action)
 	}
 }
@@ -248,7 +248,45 @@ var failureReasons = []string{
 	batchv1.JobReasonMaxFailedIndexesExceeded, batchv1.JobReasonPodFailurePolicy,
 }
 
-func (v *rules) matchers(path *field.Path, rule *jobsetv1alpha2.FailurePolicyRule) {
+// Bounds of the patterns of a failure policy, which are compiled and searched whenever Jobs have failed. Instructions are counted over all
+// patterns: a character has about one, and a counted repetition as many as there are repetitions.
+const (
+	maxPatterns            = 100
+	maxPatternLength       = 1000
+	maxPatternInstructions = 20_000
+)
+
+// patterns counts the patterns of a failure policy.
+type patterns struct{ number, instructions int }
+
+// exceed reports whether a bound of all patterns is exceeded.
+func (p *patterns) exceed() bool {
+	return p.number > maxPatterns || p.instructions > maxPatternInstructions
+}
+
+// add returns why a pattern is refused, or nil.
+func (p *patterns) add(path *field.Path, pattern string) *field.Error {
+	switch p.number++; {
+	case p.exceed():
+		return field.Forbidden(path, fmt.Sprintf("the rules must not have more than %d patterns", maxPatterns))
+	case len(pattern) > maxPatternLength:
+		return field.TooLong(path, pattern, maxPatternLength)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return field.Invalid(path, pattern, err.Error())
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return field.Invalid(path, pattern, err.Error())
+	}
+	if p.instructions += len(program.Inst); p.exceed() {
+		return field.Invalid(path, pattern, fmt.Sprintf("the patterns of all rules are too complex: they compile to more than %d instructions", maxPatternInstructions))
+	}
+	return nil
+}
+
+func (v *rules) matchers(path *field.Path, rule *jobsetv1alpha2.FailurePolicyRule, all *patterns) {
 	for i, reason := range rule.OnJobFailureReasons {
 		// Kubernetes plans to append the name of the rule that failed the Job.
 		if !slices.Contains(failureReasons, reason) && !strings.HasPrefix(reason, batchv1.JobReasonPodFailurePolicy+"_") {
@@ -256,8 +294,11 @@ func (v *rules) matchers(path *field.Path, rule *jobsetv1alpha2.FailurePolicyRul
 		}
 	}
 	for i, pattern := range rule.OnJobFailureMessagePatterns {
-		if _, err := regexp.Compile(pattern); err != nil {
-			v.invalid(path.Child("onJobFailureMessagePatterns").Index(i), pattern, err.Error())
+		if all.exceed() {
+			return
+		}
+		if err := all.add(path.Child("onJobFailureMessagePatterns").Index(i), pattern); err != nil {
+			v.errs = append(v.errs, err)
 		}
 	}
 }

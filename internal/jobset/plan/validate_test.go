@@ -94,6 +94,11 @@ func TestValidateNew(t *testing.T) {
 		"rule reason":                    {Config{}, `{spec: {failurePolicy: {rules: [{action: FailJobSet, onJobFailureReasons: [BackoffLimitExceeded, Bad]}]}}}`, "onJobFailureReasons[1]: Unsupported"},
 		"rule reason of a pod policy":    {Config{}, `{spec: {failurePolicy: {rules: [{action: FailJobSet, onJobFailureReasons: [PodFailurePolicy_x]}]}}}`, ""},
 		"rule pattern":                   {Config{}, `{spec: {failurePolicy: {rules: [{action: FailJobSet, onJobFailureMessagePatterns: ["["]}]}}}`, "onJobFailureMessagePatterns[0]"},
+		"rule patterns, many":            {Config{}, withPatterns(strings.Repeat(`"a", `, 99)), ""},
+		"rule patterns, too many":        {Config{}, withPatterns(strings.Repeat(`"a", `, 100)), "rules[2].onJobFailureMessagePatterns[0]: Forbidden: the rules must not have more than 100 patterns"},
+		"rule pattern, too long":         {Config{}, withPatterns(strings.Repeat("a", 1001)), "rules[1].onJobFailureMessagePatterns[0]: Too long"},
+		"rule patterns, complex":         {Config{}, withPatterns(strings.Repeat(`"a{900}", `, 20)), ""},
+		"rule patterns, too complex":     {Config{}, withPatterns(strings.Repeat(`"a{900}", `, 30)), "rules[1].onJobFailureMessagePatterns[22]: Invalid"},
 		"RestartJob off":                 {Config{}, `{spec: {failurePolicy: {rules: [{action: RestartJob}]}}}`, "feature gate RestartJob"},
 		"RestartJob":                     {all, `{spec: {failurePolicy: {rules: [{action: RestartJob}]}}}`, ""},
 		"RestartJob of too many":         {all, `{spec: {failurePolicy: {rules: [{action: RestartJobAndIgnoreMaxRestarts}]}, replicatedJobs: [{name: oar, replicas: 1025}]}}`, "spec.replicatedJobs[0].replicas"},
@@ -114,6 +119,10 @@ func TestValidateNew(t *testing.T) {
 			check(t, test.c.Validate(edited(t, test.patch), nil).ToAggregate(), test.want)
 		})
 	}
+}
+
+func withPatterns(list string) string {
+	return `{spec: {failurePolicy: {rules: [{action: FailJobSet}, {action: FailJobSet, onJobFailureMessagePatterns: [` + list + `]}, {action: FailJobSet, onJobFailureMessagePatterns: [b]}]}}}`
 }
 
 func withClaim(name, pod string) string {
