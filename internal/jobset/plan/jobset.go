@@ -210,6 +210,9 @@ func (p *pass) decide() {
 	}
 	if len(p.failed) > 0 {
 		p.applyFailurePolicy()
+		if p.plan.Err != nil && p.suspended() { // its quota is released when its Jobs have ended
+			p.suspend()
+		}
 		return
 	}
 	if p.succeeded() {
