@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 const base = `{metadata: {name: ring}, spec: {replicatedJobs: [
@@ -279,16 +280,20 @@ func TestValidateClaims(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	js := edited(t, `{spec: {volumeClaimPolicies: [{templates: [{metadata: {name: d}}]}], replicatedJobs: [
 		{name: a, template: {metadata: {annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}}, spec: {completionMode: NonIndexed, ttlSecondsAfterFinished: 5, template: {spec: {restartPolicy: Always}}}}},
-		{name: b, template: {spec: {template: {spec: {containers: [{name: c}]}}}}}]}}`)
+		{name: b, template: {metadata: {labels: {kueue.x-k8s.io/queue-name: lq}}, spec: {template: {spec: {containers: [{name: c}]}}}}}]}}`)
 	got := strings.Join(Warnings(js), "\n")
 	for _, want := range []string{
 		"spec.replicatedJobs[0].template.spec.ttlSecondsAfterFinished", "spec.replicatedJobs[0].template.spec.completionMode",
 		"spec.replicatedJobs[0].template.spec.template.spec.containers:", "restartPolicy", "spec.replicatedJobs[1].template.spec.template.spec.containers[0]",
-		"spec.volumeClaimPolicies[0].templates[0].spec",
+		"spec.volumeClaimPolicies[0].templates[0].spec", "spec.replicatedJobs[1].template.metadata.labels[kueue.x-k8s.io/queue-name]",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning about %s in\n%s", want, got)
 		}
+	}
+	js.Labels = map[string]string{kueue.QueueNameLabel: "lq"}
+	if got := strings.Join(Warnings(js), "\n"); strings.Contains(got, kueue.QueueNameLabel) {
+		t.Errorf("a queued JobSet: %s", got)
 	}
 	if w := Warnings(edited(t, `{}`)); len(w) > 0 {
 		t.Errorf("%v", w)

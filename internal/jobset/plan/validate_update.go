@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
 )
 
 // update checks a change (spec: 60 §3.4).
@@ -102,6 +104,9 @@ func Warnings(js *jobsetv1alpha2.JobSet) []string {
 		rj := &js.Spec.ReplicatedJobs[i]
 		t, path := &rj.Template.Spec, rjsPath.Index(i).Child("template", "spec")
 		warn := func(at *field.Path, text string) { out = append(out, at.String()+": "+text) }
+		if job.QueueName(&rj.Template) != "" && job.QueueName(js) == "" {
+			warn(rjsPath.Index(i).Child("template", "metadata", "labels").Key(kueue.QueueNameLabel), "Jobs of a JobSet are queued with it; set metadata.labels of the JobSet instead")
+		}
 		if t.TTLSecondsAfterFinished != nil {
 			warn(path.Child("ttlSecondsAfterFinished"), "a Job that is deleted while others run is created again and runs again; set spec.ttlSecondsAfterFinished instead")
 		}
