@@ -155,6 +155,7 @@ func TestValidateChange(t *testing.T) {
 	finished := func(patch string) string {
 		return strings.TrimSuffix(patch, "}") + `, status: {conditions: [{type: Completed, status: "True"}]}}`
 	}
+	const ofTrainJob = `{metadata: {ownerReferences: [{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, name: lark, uid: u, controller: true}]}}`
 	elastic := Config{ElasticJobSet: true}
 	immutable := "spec.replicatedJobs[1]: Invalid"
 	tests := map[string]struct {
@@ -178,6 +179,8 @@ func TestValidateChange(t *testing.T) {
 		"another order":                      {Config{}, `{spec: {suspend: true}}`, `{spec: {suspend: true, replicatedJobs: [{name: oar}, {name: coach}]}}`, "neither added, removed"},
 		"resized with the gate off":          {Config{}, `{}`, resized("4", "4"), immutable},
 		"resized":                            {elastic, `{}`, resized("4", "4"), ""},
+		"resized, of a TrainJob":             {elastic, ofTrainJob, resized("4", "4"), "spec.replicatedJobs[1].template.spec.parallelism: Forbidden: the JobSet belongs to TrainJob lark; create a new TrainJob"},
+		"suspended, of a TrainJob":           {elastic, ofTrainJob, `{spec: {suspend: true}}`, ""},
 		"resized unevenly":                   {elastic, `{}`, resized("4", "3"), "must be equal to parallelism, 4"},
 		"resized too far":                    {elastic, `{}`, resized("2147483647", "2147483647"), "spec.replicatedJobs[1].template.spec.parallelism: Invalid value: 6442450941: replicas × parallelism must not exceed"},
 		"resized to nothing":                 {elastic, `{}`, resized("0", "0"), "must be at least 1"},

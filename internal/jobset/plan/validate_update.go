@@ -87,6 +87,10 @@ func (v *rules) resized(old *jobsetv1alpha2.JobSet, was, is *jobsetv1alpha2.Repl
 		if FinishedCondition(old) != nil {
 			v.errs = append(v.errs, field.Forbidden(path.Child(n.name), "the JobSet has finished"))
 		}
+		if owner := TrainJobOf(old); owner != nil { // its quota is of the pods that the TrainJob had when it was admitted
+			v.errs = append(v.errs, field.Forbidden(path.Child(n.name),
+				"the JobSet belongs to TrainJob "+owner.Name+"; create a new TrainJob to change its number of pods, spec.trainer.numNodes"))
+		}
 	}
 	if changed && b.Parallelism != nil && b.Completions != nil && *b.Parallelism != *b.Completions {
 		v.invalid(path.Child("completions"), *b.Completions, fmt.Sprintf("must be equal to parallelism, %d", *b.Parallelism))
