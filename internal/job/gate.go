@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -68,6 +69,10 @@ func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueNam
 // walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
 
+// jobSet is the kind whose controller resumes suspended Jobs whatever their labels are: it would resume each Job that Berth suspends
+// (spec: 60 §4.13).
+var jobSet = schema.GroupKind{Group: jobsetv1alpha2.GroupVersion.Group, Kind: jobsetv1alpha2.KindJobSet}
+
 // maxOwners is the maximum length of an owner chain.
 const maxOwners = 10
 
@@ -104,6 +109,8 @@ type Verdict struct {
 	Ancestor *Owner
 	// IsPart reports that the controller owner is of a managed kind, whatever its labels are, and has made the object.
 	IsPart bool
+	// Resumed reports that the controller owner starts the object while it runs itself, and has made it: without an ancestor it is Ignored.
+	Resumed bool
 	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent.
 	NotMade error
 	// Need is the owner to read and append to the chain, with Undecided. It is in the namespace of the object.
@@ -128,6 +135,8 @@ func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, 
 	case v.Need != nil || v.Err != nil:
 	case v.Ancestor != nil:
 		v.Mode = Follows
+	case v.Resumed:
+		v.Mode = Ignored
 	case cfg.ManageAll || QueueName(object) != "":
 		v.Mode = Managed
 	default:
@@ -191,6 +200,7 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 		at = chain[i]
 		seen[ref.UID] = true
 		v.IsPart = v.IsPart || (i == 0 && managed)
+		v.Resumed = v.Resumed || (i == 0 && gvk.GroupKind() == jobSet)
 		relayed = child.Relay || (relayed && !child.Relayed)
 		if managed && !relayed && (cfg.ManageAll || QueueName(at.Object) != "") {
 			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -156,6 +157,42 @@ func TestDefaultsOfServing(t *testing.T) {
 				if diff := cmp.Diff(tc.refused, reviewtest.Fields(t, review.Refuse(rules.update()))); diff != "" {
 					t.Errorf("%s, %s with %d ready: refused (-want +got):\n%s", d.Framework, name, ready, diff)
 				}
+			}
+		}
+	}
+}
+
+// identified is a reader whose objects all have one UID.
+type identified struct{ namespaces }
+
+func (n identified) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	into.SetUID("u")
+	return n.namespaces.Get(ctx, key, into, opts...)
+}
+
+// TestJobOfJobSet: the webhook suspends no Job of a JobSet that is not queued, whatever label the Job or the namespace's default queue
+// would give it, and leaves it to its cluster: the JobSet controller would resume it for ever (spec: 60 §4.13).
+func TestJobOfJobSet(t *testing.T) {
+	jobSet := metav1.TypeMeta{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet"}
+	for _, queue := range []string{"", "lq"} {
+		for _, enabled := range []bool{false, true} {
+			d := all.Descriptors()[slices.IndexFunc(all.Descriptors(), func(d *job.Descriptor) bool { return d.Framework == "batch/job" })]
+			s := gateServer(d, namespaces{labels: map[string]string{"managed": "yes"}})
+			s.o.Jobs.ManageAll, s.o.Jobs.Kinds[jobSet.GroupVersionKind()] = false, enabled
+			reader := identified{s.reader.(namespaces)}
+			s.gate = lookup.NewGate(s.o.Jobs, nil, reader, reader)
+			o := d.New()
+			o.SetNamespace("ns")
+			o.SetLabels(map[string]string{kueue.QueueNameLabel: queue})
+			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: jobSet.APIVersion, Kind: jobSet.Kind, Name: "ring", UID: "u", Controller: new(true)}})
+			req := &admission.Request{}
+			req.Namespace, req.Operation = "ns", admissionv1.Create
+			before := o.DeepCopyObject()
+			if err := s.defaultJob(d)(t.Context(), req, o); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, o.DeepCopyObject()); diff != "" {
+				t.Errorf("queue %q, JobSets queued %v: changed\n%s", queue, enabled, diff)
 			}
 		}
 	}

@@ -83,10 +83,10 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err != nil {
 		return err
 	}
-	if err := s.defaultLabels(ctx, namespace, object, old, v.IsPart); err != nil {
+	if err := s.defaultLabels(ctx, namespace, object, old, v.IsPart || v.Resumed); err != nil {
 		return err
 	}
-	if v.Mode == job.Ignored && s.isQueued(object) && !s.isBeingDeleted(object) {
+	if v.Mode == job.Ignored && !v.Resumed && s.isQueued(object) && !s.isBeingDeleted(object) {
 		v.Mode = job.Managed // by the default queue
 	}
 	sent := object.DeepCopyObject().(client.Object)
@@ -94,8 +94,10 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if mode == job.Managed {
 		suspendJob(ctx, d, object, &v)
 	}
-	if err := s.delegate(ctx, d, namespace, object); err != nil {
-		return err
+	if !v.Resumed {
+		if err := s.delegate(ctx, d, namespace, object); err != nil {
+			return err
+		}
 	}
 	if d.Default == nil {
 		return nil

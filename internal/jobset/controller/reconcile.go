@@ -143,9 +143,8 @@ func (r *reconciler) metadata(ctx context.Context, kind, namespace, name string)
 // ownerActive reports whether a JobSet whose time to live counts down belongs to a TrainJob that has not finished. For other JobSets
 // it makes no request.
 func (r *reconciler) ownerActive(ctx context.Context, js *jobsetv1alpha2.JobSet) (bool, error) {
-	owner := metav1.GetControllerOfNoCopy(js)
-	if js.Spec.TTLSecondsAfterFinished == nil || plan.FinishedCondition(js) == nil || owner == nil ||
-		owner.APIVersion != trainerv1alpha1.GroupVersion.String() || owner.Kind != "TrainJob" {
+	owner := plan.TrainJobOf(js)
+	if js.Spec.TTLSecondsAfterFinished == nil || plan.FinishedCondition(js) == nil || owner == nil {
 		return false, nil
 	}
 	var job trainerv1alpha1.TrainJob

@@ -27,6 +27,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/job"
 )
 
@@ -145,6 +146,15 @@ func IsManaged(js *jobsetv1alpha2.JobSet) bool {
 	return js.Spec.ManagedBy == nil || *js.Spec.ManagedBy == jobsetv1alpha2.DefaultManager
 }
 
+// TrainJobOf returns the reference to the TrainJob that controls a JobSet, or nil.
+func TrainJobOf(js *jobsetv1alpha2.JobSet) *metav1.OwnerReference {
+	owner := metav1.GetControllerOf(js)
+	if owner == nil || owner.APIVersion != trainerv1alpha1.GroupVersion.String() || owner.Kind != trainerv1alpha1.KindTrainJob {
+		return nil
+	}
+	return owner
+}
+
 // HoldsQuota reports whether a JobSet runs by an admission: a queue labels the pod templates of the JobSets that it starts. Such a JobSet
 // must not wait for ever for objects that it cannot have, because others wait for its quota.
 func HoldsQuota(js *jobsetv1alpha2.JobSet) bool {
@@ -210,6 +220,9 @@ func (p *pass) decide() {
 	}
 	if len(p.failed) > 0 {
 		p.applyFailurePolicy()
+		if p.plan.Err != nil && p.suspended() { // its quota is released when its Jobs have ended
+			p.suspend()
+		}
 		return
 	}
 	if p.succeeded() {

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 const base = `{metadata: {name: ring}, spec: {replicatedJobs: [
@@ -154,6 +155,7 @@ func TestValidateChange(t *testing.T) {
 	finished := func(patch string) string {
 		return strings.TrimSuffix(patch, "}") + `, status: {conditions: [{type: Completed, status: "True"}]}}`
 	}
+	const ofTrainJob = `{metadata: {ownerReferences: [{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, name: lark, uid: u, controller: true}]}}`
 	elastic := Config{ElasticJobSet: true}
 	immutable := "spec.replicatedJobs[1]: Invalid"
 	tests := map[string]struct {
@@ -177,6 +179,8 @@ func TestValidateChange(t *testing.T) {
 		"another order":                      {Config{}, `{spec: {suspend: true}}`, `{spec: {suspend: true, replicatedJobs: [{name: oar}, {name: coach}]}}`, "neither added, removed"},
 		"resized with the gate off":          {Config{}, `{}`, resized("4", "4"), immutable},
 		"resized":                            {elastic, `{}`, resized("4", "4"), ""},
+		"resized, of a TrainJob":             {elastic, ofTrainJob, resized("4", "4"), "spec.replicatedJobs[1].template.spec.parallelism: Forbidden: the JobSet belongs to TrainJob lark; create a new TrainJob"},
+		"suspended, of a TrainJob":           {elastic, ofTrainJob, `{spec: {suspend: true}}`, ""},
 		"resized unevenly":                   {elastic, `{}`, resized("4", "3"), "must be equal to parallelism, 4"},
 		"resized too far":                    {elastic, `{}`, resized("2147483647", "2147483647"), "spec.replicatedJobs[1].template.spec.parallelism: Invalid value: 6442450941: replicas × parallelism must not exceed"},
 		"resized to nothing":                 {elastic, `{}`, resized("0", "0"), "must be at least 1"},
@@ -279,16 +283,20 @@ func TestValidateClaims(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	js := edited(t, `{spec: {volumeClaimPolicies: [{templates: [{metadata: {name: d}}]}], replicatedJobs: [
 		{name: a, template: {metadata: {annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}}, spec: {completionMode: NonIndexed, ttlSecondsAfterFinished: 5, template: {spec: {restartPolicy: Always}}}}},
-		{name: b, template: {spec: {template: {spec: {containers: [{name: c}]}}}}}]}}`)
+		{name: b, template: {metadata: {labels: {kueue.x-k8s.io/queue-name: lq}}, spec: {template: {spec: {containers: [{name: c}]}}}}}]}}`)
 	got := strings.Join(Warnings(js), "\n")
 	for _, want := range []string{
 		"spec.replicatedJobs[0].template.spec.ttlSecondsAfterFinished", "spec.replicatedJobs[0].template.spec.completionMode",
 		"spec.replicatedJobs[0].template.spec.template.spec.containers:", "restartPolicy", "spec.replicatedJobs[1].template.spec.template.spec.containers[0]",
-		"spec.volumeClaimPolicies[0].templates[0].spec",
+		"spec.volumeClaimPolicies[0].templates[0].spec", "spec.replicatedJobs[1].template.metadata.labels[kueue.x-k8s.io/queue-name]",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning about %s in\n%s", want, got)
 		}
+	}
+	js.Labels = map[string]string{kueue.QueueNameLabel: "lq"}
+	if got := strings.Join(Warnings(js), "\n"); strings.Contains(got, kueue.QueueNameLabel) {
+		t.Errorf("a queued JobSet: %s", got)
 	}
 	if w := Warnings(edited(t, `{}`)); len(w) > 0 {
 		t.Errorf("%v", w)

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
 )
 
 // update checks a change (spec: 60 §3.4).
@@ -85,6 +87,10 @@ func (v *rules) resized(old *jobsetv1alpha2.JobSet, was, is *jobsetv1alpha2.Repl
 		if FinishedCondition(old) != nil {
 			v.errs = append(v.errs, field.Forbidden(path.Child(n.name), "the JobSet has finished"))
 		}
+		if owner := TrainJobOf(old); owner != nil { // its quota is of the pods that the TrainJob had when it was admitted
+			v.errs = append(v.errs, field.Forbidden(path.Child(n.name),
+				"the JobSet belongs to TrainJob "+owner.Name+"; create a new TrainJob to change its number of pods, spec.trainer.numNodes"))
+		}
 	}
 	if changed && b.Parallelism != nil && b.Completions != nil && *b.Parallelism != *b.Completions {
 		v.invalid(path.Child("completions"), *b.Completions, fmt.Sprintf("must be equal to parallelism, %d", *b.Parallelism))
@@ -102,6 +108,9 @@ func Warnings(js *jobsetv1alpha2.JobSet) []string {
 		rj := &js.Spec.ReplicatedJobs[i]
 		t, path := &rj.Template.Spec, rjsPath.Index(i).Child("template", "spec")
 		warn := func(at *field.Path, text string) { out = append(out, at.String()+": "+text) }
+		if job.QueueName(&rj.Template) != "" && job.QueueName(js) == "" {
+			warn(rjsPath.Index(i).Child("template", "metadata", "labels").Key(kueue.QueueNameLabel), "Jobs of a JobSet are queued with it; set metadata.labels of the JobSet instead")
+		}
 		if t.TTLSecondsAfterFinished != nil {
 			warn(path.Child("ttlSecondsAfterFinished"), "a Job that is deleted while others run is created again and runs again; set spec.ttlSecondsAfterFinished instead")
 		}

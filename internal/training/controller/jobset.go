@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -85,23 +87,31 @@ func containsAll(m, part map[string]string) bool {
 	return true
 }
 
+// suspendJobSet suspends the JobSet of a suspended TrainJob if its objects were not applied because of a failure. The quota of the TrainJob is
+// released when its Jobs have ended, which must not depend on objects of other owners.
+func (r *reconciler) suspendJobSet(ctx context.Context, obs *observation, failure error) error {
+	j := obs.jobset
+	if failure == nil || !plan.IsSuspended(obs.job) || j == nil || j.DeletionTimestamp != nil || ptr.Deref(j.Spec.Suspend, false) {
+		return nil
+	}
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": j.UID}, "spec": map[string]any{"suspend": true}})
+	if err != nil {
+		return err
+	}
+	if err := r.client.Patch(ctx, j.DeepCopy(), client.RawPatch(types.MergePatchType, change), fieldOwner); err != nil {
+		return fmt.Errorf("suspending JobSet %s: %w", j.Name, err)
+	}
+	return nil
+}
+
 // recreateJobSet deletes a JobSet whose immutable fields would have to change, so that the next reconcile creates it (spec: 50 §3.6). It
-// is suspended first, and deleted when no pods are left. Other refusals are returned.
+// is suspended first, by suspendJobSet, and deleted when no pods are left. Other refusals are returned.
 func (r *reconciler) recreateJobSet(ctx context.Context, obs *observation, refusal error) error {
 	isImmutable := obs.jobset != nil && (apierrors.IsInvalid(refusal) || apierrors.IsForbidden(refusal)) && strings.Contains(refusal.Error(), "replicatedJobs")
 	if !isImmutable {
 		return refusal
 	}
-	if obs.jobset.Spec.Suspend == nil || !*obs.jobset.Spec.Suspend {
-		next := obs.jobset.DeepCopy()
-		next.Spec.Suspend = new(true)
-		lock := client.MergeFromWithOptions(obs.jobset, client.MergeFromWithOptimisticLock{})
-		if err := r.client.Patch(ctx, next, lock, fieldOwner); err != nil {
-			return fmt.Errorf("suspending JobSet %s: %w", obs.jobset.Name, err)
-		}
-		return errWait
-	}
-	if !plan.IsIdle(obs.jobset) {
+	if !ptr.Deref(obs.jobset.Spec.Suspend, false) || !plan.IsIdle(obs.jobset) {
 		return errWait
 	}
 	r.memory.noteRecreation(obs.jobset.UID)

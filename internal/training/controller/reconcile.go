@@ -43,11 +43,12 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 		return reconcile.Retry(r.writeStatus(ctx, obs, plan.Unsupported(obs.job, r.o.Now())))
 	}
 	var built *provenance
-	var failure error
+	var failure, suspension error
 	switch {
 	case !obs.isFinished() && !r.failsByDeletion(obs):
 		built, failure = r.applyObjects(ctx, obs)
 		r.recordFailure(obs, failure)
+		suspension = r.suspendJobSet(ctx, obs, failure)
 	case !plan.IsFinished(obs.job) && obs.jobset != nil:
 		built, failure = r.recordEnded(ctx, obs)
 	}
@@ -63,7 +64,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	r.recordPatches(obs, base, built, status)
 	r.recordSnapshot(obs, status)
 	after, err := r.enforceDeadline(ctx, obs, status)
-	failure = errors.Join(ignoreWait(failure), err)
+	failure = errors.Join(ignoreWait(failure), suspension, err)
 	if built != nil {
 		after = earliest(after, built.after)
 	}

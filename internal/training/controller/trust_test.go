@@ -9,10 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/trainjob"
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
@@ -177,5 +180,68 @@ func TestForeignConfigMap(t *testing.T) {
 	w.jobset("lark", suspendIs(false))
 	if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(theirs), &now); apierrors.IsNotFound(err) || !metav1.IsControlledBy(&now, w.job("lark")) {
 		t.Errorf("it is not made once the name is free: %v, %+v", err, now)
+	}
+}
+
+// TestSuspendedWithoutObjects: whatever keeps the objects of a TrainJob from being applied, the queue can stop it. The suspension reaches its
+// JobSet, and the counters, for which the queue waits, are mirrored.
+func TestSuspendedWithoutObjects(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	mpi := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}, Spec: acmeTorch()}
+	mpi.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{MPI: &trainerv1alpha1.MPIPolicy{}}}
+	w.create(mpi)
+	obstacles := map[string]client.Object{
+		"snapshot":  &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "snapshot-runtime-snapshot"}},
+		"hostfile":  &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "hostfile-mpi-hostfile"}},
+		"immutable": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "immutable-mpi-hostfile"}, Immutable: new(true)},
+		"keys":      &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys-mpi-ssh-auth"}},
+	}
+	for name, obstacle := range obstacles {
+		running := w.newJob(name, "{runtimeRef: {name: mpi, kind: TrainingRuntime}, trainer: {numNodes: 2}}")
+		running.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, selector("a"))}
+		w.create(running)
+		w.jobset(name, suspendIs(false))
+		w.report(name, runs)
+		w.recorded(name)
+		obstacle.SetNamespace(w.namespace)
+		w.must(w.c.Delete(w.ctx, obstacle))
+		if name == "immutable" {
+			obstacle.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(w.job(name), trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob))})
+		}
+		obstacle.SetResourceVersion("")
+		w.create(obstacle)
+	}
+	stop := func(name string) job.Step {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob))
+		w.must(w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, o))
+		step, changed := trainjob.Descriptor(plan.DefaultConfig()).Stops.Next(o, nil, job.WorkloadEvicted)
+		if step == job.Change {
+			w.must(w.c.Update(w.ctx, changed))
+		}
+		return step
+	}
+	for name := range obstacles {
+		wait.Until(w.t, "TrainJob "+name+" is active", func() error {
+			if !plan.IsActive(&w.job(name).Status) {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		if step := stop(name); step != job.Change {
+			t.Errorf("%s: step %v", name, step)
+		}
+	}
+	for name := range obstacles {
+		w.jobset(name, suspendIs(true))
+		w.report(name, active(0))
+		wait.Until(w.t, "TrainJob "+name+" is stopped", func() error {
+			if step := stop(name); step != job.Stopped {
+				return fmt.Errorf("step %v", step)
+			}
+			return nil
+		})
+		w.hasEvent(name, "Warning TrainJobResourcesCreationFailed")
 	}
 }

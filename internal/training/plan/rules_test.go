@@ -216,7 +216,21 @@ func TestValidateUpdate(t *testing.T) {
 		expect(t, plan.Validate(request(job, old, r)), want...)
 	}
 	check(bad, bad, torch, nil)
-	check(bad, bad, torch, func(job, _ *trainerv1alpha1.TrainJob) { job.Spec.Suspend = new(true) }, "spec.trainer.env")
+	check(bad, bad, torch, func(job, _ *trainerv1alpha1.TrainJob) { job.Spec.Suspend = new(true) })
+	check(bad, bad, torch, func(_, old *trainerv1alpha1.TrainJob) { old.Spec.Suspend = new(true) }, "spec.trainer.env")
+	const queued = `{suspend: true, trainer: {env: [{name: PET_NNODES}]}, runtimePatches: [{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {%s}}}}]}`
+	placed := `replicatedJobs: [{name: node, template: {spec: {template: {spec: {nodeSelector: {zone: a}}}}}}]`
+	check(fmt.Sprintf(queued, placed), fmt.Sprintf(queued, placed), torch, func(_, old *trainerv1alpha1.TrainJob) { old.Spec.Suspend = nil })
+	byQueue := func(spec, oldSpec string, want ...string) {
+		t.Helper()
+		req := request(trainJob(t, spec), trainJob(t, oldSpec), torch)
+		req.Config.Patches.Ownership.Self, req.User.Name = "queue", "queue"
+		expect(t, plan.Validate(req), want...)
+	}
+	byQueue(fmt.Sprintf(queued, ""), fmt.Sprintf(queued, placed))
+	byQueue(fmt.Sprintf(queued, placed), fmt.Sprintf(queued, ""), "spec.trainer.env")
+	check(fmt.Sprintf(queued, ""), fmt.Sprintf(queued, placed), torch, nil, "is owned by another actor")
+	check(`{suspend: true, trainer: {env: [{name: PET_NNODES}]}, runtimePatches: [{manager: a.io/x}]}`, bad, torch, nil, "spec.trainer.env")
 	check(bad, bad, torch, func(job, _ *trainerv1alpha1.TrainJob) {
 		job.Spec.Suspend = new(true)
 		job.DeletionTimestamp = &metav1.Time{Time: epoch}

@@ -65,7 +65,12 @@ type Observed struct {
 // HoldsQuota reports whether a TrainJob runs by an admission: it is not suspended and has the patch of the queue. It must not wait for
 // objects that it cannot have, because others wait for its quota.
 func HoldsQuota(job *trainerv1alpha1.TrainJob) bool {
-	return !IsSuspended(job) && slices.ContainsFunc(job.Spec.RuntimePatches, func(p trainerv1alpha1.RuntimePatch) bool {
+	return !IsSuspended(job) && isPlaced(job)
+}
+
+// isPlaced reports whether the patch of the queue changes replicated jobs.
+func isPlaced(job *trainerv1alpha1.TrainJob) bool {
+	return slices.ContainsFunc(job.Spec.RuntimePatches, func(p trainerv1alpha1.RuntimePatch) bool {
 		return p.Manager == trainerv1alpha1.QueuePatchManager && p.TrainingRuntimeSpec != nil && p.TrainingRuntimeSpec.Template != nil &&
 			p.TrainingRuntimeSpec.Template.Spec != nil && len(p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs) > 0
 	})

@@ -73,15 +73,36 @@ var (
 	runtimeRefPath = specPath.Child("runtimeRef")
 )
 
+// Stops reports whether an update leaves a TrainJob suspended, and changes nothing of its spec but suspend and the patch of the queue, which
+// it may empty. It is valid whatever has become of the runtime: the quota of the TrainJob is released by it.
+func Stops(job, old *trainerv1alpha1.TrainJob) bool {
+	if old == nil || !IsSuspended(job) {
+		return false
+	}
+	now, before := *job, *old
+	now.Spec.Suspend, before.Spec.Suspend = nil, nil
+	if !isPlaced(job) {
+		now.Spec.RuntimePatches, before.Spec.RuntimePatches = withoutQueue(job), withoutQueue(old)
+	}
+	return sameSpec(&now, &before)
+}
+
+func withoutQueue(job *trainerv1alpha1.TrainJob) []trainerv1alpha1.RuntimePatch {
+	return slices.DeleteFunc(slices.Clone(job.Spec.RuntimePatches), func(p trainerv1alpha1.RuntimePatch) bool {
+		return p.Manager == trainerv1alpha1.QueuePatchManager
+	})
+}
+
 // Validate applies the rules for TrainJobs (spec: 50 §3.2) that are not in the schema. An update that does not change the spec, or of an
-// object that is being deleted, is always valid, so that finalizers can be removed after the runtime is deleted.
+// object that is being deleted, is always valid, so that finalizers can be removed after the runtime is deleted. An update that Stops the
+// TrainJob is not compared with the runtime.
 func Validate(r *Request) Findings { return validate(&validation{Request: r}) }
 
 func validate(v *validation) Findings {
 	if v.Runtime != nil {
 		v.warnDeprecated()
 	}
-	if v.Old != nil && (v.New.DeletionTimestamp != nil || v.sameSpec()) {
+	if v.Old != nil && (v.New.DeletionTimestamp != nil || sameSpec(v.New, v.Old)) {
 		return v.Findings
 	}
 	if !IsSupported(&v.New.Spec.RuntimeRef) {
@@ -102,7 +123,7 @@ func validate(v *validation) Findings {
 		v.DeniedPatches = append(v.DeniedPatches, patch.DeniedTransition)
 	}
 	v.validatePatches()
-	if v.Runtime != nil {
+	if v.Runtime != nil && !Stops(v.New, v.Old) {
 		v.validateFit()
 	}
 	return v.Findings
@@ -124,8 +145,8 @@ func (d *Draft) Fits(classes map[string]bool) error {
 	return f.Err()
 }
 
-func (v *validation) sameSpec() bool {
-	now, before := v.New.Spec, v.Old.Spec
+func sameSpec(job, old *trainerv1alpha1.TrainJob) bool {
+	now, before := job.Spec, old.Spec
 	now.RuntimePatches, before.RuntimePatches = patch.WithoutTimes(now.RuntimePatches), patch.WithoutTimes(before.RuntimePatches)
 	return equality.Semantic.DeepEqual(&now, &before)
 }

@@ -231,12 +231,13 @@ func (s *server) request(user *authenticationv1.UserInfo, now, old *trainerv1alp
 }
 
 // judge reads the objects that the rules need and applies the rules. The JobSet is read from the API server, because a cached one may
-// be outdated. The error means that the request cannot be judged now.
+// be outdated. The error means that the request cannot be judged now; a stop needs no runtime, and is judged without it.
 func (s *server) judge(ctx context.Context, user *authenticationv1.UserInfo, now, old *trainerv1alpha1.TrainJob) (f plan.Findings, err error) {
 	r := &plan.Request{Request: s.request(user, now, old), Config: s.Plan}
 	if err := s.askRBAC(ctx, user, &r.Request); err != nil {
 		return f, err
 	}
+	stops := plan.Stops(now, old)
 	if plan.IsSupported(&now.Spec.RuntimeRef) {
 		if old == nil {
 			r.Runtime, err = s.Runtimes.Live(ctx, now)
@@ -245,11 +246,11 @@ func (s *server) judge(ctx context.Context, user *authenticationv1.UserInfo, now
 			begun.Status = old.Status // the stored status, and not the request's
 			r.Runtime, err = s.Runtimes.Begun(ctx, &begun)
 		}
-		if err != nil {
+		if err != nil && !stops {
 			return f, err
 		}
 	}
-	if r.PriorityClasses, err = s.Runtimes.PriorityClasses(ctx, r.Runtime); err != nil {
+	if r.PriorityClasses, err = s.Runtimes.PriorityClasses(ctx, r.Runtime); err != nil && !stops {
 		return f, err
 	}
 	if patch.NeedsJobSet(now, old) {

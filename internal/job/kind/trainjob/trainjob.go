@@ -423,9 +423,9 @@ func (k kind) reclaimable(o plan.Object, in *plan.Setting) []kueue.ReclaimablePo
 }
 
 // validate plans the pod sets, which fails without a runtime, and checks their topology annotations. A new TrainJob has no
-// snapshot: the API server refuses it if the name is taken.
+// snapshot: the API server refuses it if the name is taken. A stop is valid whatever has become of the runtime.
 func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
-	if o.GetDeletionTimestamp() != nil {
+	if o.GetDeletionTimestamp() != nil || stops(o, old) {
 		return nil
 	}
 	if old == nil {
@@ -456,6 +456,12 @@ func (k kind) validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 		errs = append(errs, in.ValidateTopology(&s.Template.ObjectMeta, path.Key(s.Name), plan.Times(s.Replicas, s.Count))...)
 	}
 	return errs
+}
+
+func stops(o, old plan.Object) bool {
+	var job, before trainerv1alpha1.TrainJob
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+	return old != nil && convert(view.Of(o).Object, &job) == nil && convert(view.Of(old).Object, &before) == nil && trainingplan.Stops(&job, &before)
 }
 
 // validateName refuses a TrainJob that could not start, because the name of a pod of its JobSet would be too long. Without a queue it holds

@@ -430,6 +430,15 @@ func TestRuntimes(t *testing.T) {
 	if got := fmt.Sprint(d.Validate(o, nil, in)); !strings.Contains(got, "spec.runtimeRef") {
 		t.Errorf("without a runtime: %s", got)
 	}
+	suspended, running := parse(t, job), parse(t, job)
+	view.Set(suspended.Object, true, "spec", "suspend")
+	view.Set(running.Object, false, "spec", "suspend")
+	if errs := d.Validate(suspended, running, in); len(errs) > 0 {
+		t.Errorf("a stop without a runtime: %v", errs)
+	}
+	if got := fmt.Sprint(d.Validate(running, suspended, in)); !strings.Contains(got, "spec.runtimeRef") {
+		t.Errorf("a start without a runtime: %s", got)
+	}
 }
 
 func TestDefault(t *testing.T) {

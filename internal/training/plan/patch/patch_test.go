@@ -589,7 +589,6 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestSelectors is 50 §4.13.4.
 // TestRecordOfMany: only the first fields of an entry are compared with each other. To compare all of these would take minutes on a busy machine.
 func TestRecordOfMany(t *testing.T) {
 	labels := map[string]string{}
@@ -607,6 +606,7 @@ func TestRecordOfMany(t *testing.T) {
 	}
 }
 
+// TestSelectors is 50 §4.13.4.
 func TestSelectors(t *testing.T) {
 	runtime := parse[trainerv1alpha1.JobSetTemplateSpec](`{"spec":{"replicatedJobs":[
 		{"name":"workers","template":{"metadata":{"labels":{"trainer.kubeflow.org/trainjob-ancestor-step":"trainer"}},"spec":{"template":{"spec":{"containers":[{"name":"node"}]}}}}},
