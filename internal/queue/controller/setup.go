@@ -17,11 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
@@ -31,7 +32,7 @@ type Workers struct {
 	ClusterQueue, LocalQueue, Cohort, ResourceFlavor int
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
 
 // Setup adds the controllers to the manager. The engine reports which figures changed; none are
 // written before known reports that the engine knows all objects that exist. variants is the feature gate ConcurrentAdmission.
@@ -81,15 +82,15 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, variants bool,
 }
 
 // edited passes updates that change more than the status; a deletion changes the generation as well.
-var edited = builder.WithPredicates(predicate.GenerationChangedPredicate{})
+var edited = builder.WithPredicates(reconcile.Edited())
 
 // editedOrUnheld passes these, and a ClusterQueue that lost its finalizer, to add it again. spec: 10 §3.
-var editedOrUnheld = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.NewPredicateFuncs(func(o client.Object) bool {
+var editedOrUnheld = predicate.Or[client.Object](reconcile.Edited(), predicate.NewPredicateFuncs(func(o client.Object) bool {
 	return o.GetDeletionTimestamp() == nil && !controllerutil.ContainsFinalizer(o, kueue.ResourceInUseFinalizer)
 }))
 
 // turned passes edits, and updates of a ClusterQueue that became active or inactive.
-var turned = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+var turned = predicate.Or[client.Object](reconcile.Edited(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	active := func(o client.Object) bool {
 		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
 	}
@@ -115,8 +116,8 @@ func (t *touched) add(name types.NamespacedName) {
 	if q == nil {
 		return
 	}
-	request, after := reconcile.Request{NamespacedName: name}, t.pace.changed(name)
-	if ranked, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+	request, after := ctrlreconcile.Request{NamespacedName: name}, t.pace.changed(name)
+	if ranked, ok := (*q).(priorityqueue.PriorityQueue[ctrlreconcile.Request]); ok {
 		ranked.AddWithOpts(priorityqueue.AddOpts{After: after, Priority: new(handler.LowPriority)}, request)
 		return
 	}
@@ -125,21 +126,21 @@ func (t *touched) add(name types.NamespacedName) {
 
 // usersOf maps a flavor or a check to the ClusterQueues that name it.
 func usersOf(c client.Client, names func(*kueue.ClusterQueue, string) bool) handler.MapFunc {
-	return func(ctx context.Context, o client.Object) []reconcile.Request {
+	return func(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return names(cq, o.GetName()) })
 	}
 }
 
 // inCohorts maps a Cohort to the ClusterQueues that may be below it.
 func inCohorts(c client.Client) handler.MapFunc {
-	return func(ctx context.Context, _ client.Object) []reconcile.Request {
+	return func(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
 		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return cq.Spec.CohortName != "" })
 	}
 }
 
 // placedBy maps a Topology to the ClusterQueues with flavors that name it.
 func placedBy(c client.Client) handler.MapFunc {
-	return func(ctx context.Context, o client.Object) []reconcile.Request {
+	return func(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 		var flavors kueue.ResourceFlavorList
 		if err := c.List(ctx, &flavors, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Listing ResourceFlavors")
@@ -153,16 +154,16 @@ func placedBy(c client.Client) handler.MapFunc {
 	}
 }
 
-func clusterQueuesThat(ctx context.Context, c client.Client, match func(*kueue.ClusterQueue) bool) []reconcile.Request {
+func clusterQueuesThat(ctx context.Context, c client.Client, match func(*kueue.ClusterQueue) bool) []ctrlreconcile.Request {
 	var list kueue.ClusterQueueList
 	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
 		return nil
 	}
-	var out []reconcile.Request
+	var out []ctrlreconcile.Request
 	for i := range list.Items {
 		if match(&list.Items[i]) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
 	return out
@@ -170,16 +171,16 @@ func clusterQueuesThat(ctx context.Context, c client.Client, match func(*kueue.C
 
 // entrancesTo maps a ClusterQueue to the LocalQueues that point to it.
 func entrancesTo(c client.Client) handler.MapFunc {
-	return func(ctx context.Context, cq client.Object) []reconcile.Request {
+	return func(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
 		var list kueue.LocalQueueList
 		if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
 			return nil
 		}
-		var out []reconcile.Request
+		var out []ctrlreconcile.Request
 		for i := range list.Items {
 			if string(list.Items[i].Spec.ClusterQueue) == cq.GetName() {
-				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+				out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 			}
 		}
 		return out
