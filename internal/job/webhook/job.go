@@ -276,7 +276,7 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 
 // isFree reports whether no rule applies to an object, though its namespace is managed.
 func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
-	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) && (old == nil || !d.Claimed(old)) {
 		return true
 	}
 	if d.Serving && d.Claimed != nil && d.Claimed(object) {
