@@ -268,6 +268,9 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if d.Validate != nil {
 		errs = append(errs, d.Validate(object, before, in)...)
 	}
+	if len(errs) == 0 {
+		errs = in.ValidatePodSets(d, object, before)
+	}
 	if old == nil && len(errs) == 0 && s.o.Jobs.IsQueued(object) {
 		review.Advise(ctx, in.Warnings...)
 	}
