@@ -116,6 +116,10 @@ func TestPodsOnAnAPIServer(t *testing.T) {
 	forbidden(t, w.Create(w.ctx, w.pod("no", map[string]string{kueue.ManagedLabel: "no"}, nil)), "metadata.labels[kueue.x-k8s.io/managed]")
 	forbidden(t, w.update(member, func() { member.Labels[kueue.PodGroupNameLabel] = "h" }), "metadata.labels[kueue.x-k8s.io/pod-group-name]")
 	forbidden(t, w.update(member, func() { delete(member.Annotations, kueue.RetriableInGroupAnnotation) }), "metadata.annotations[kueue.x-k8s.io/retriable-in-group]")
+	forbidden(t, w.update(single, func() {
+		delete(single.Labels, kueue.ManagedLabel)
+		single.Spec.SchedulingGates = nil
+	}), "metadata.labels[kueue.x-k8s.io/managed]")
 	w.must(w.update(single, func() { // joining later is fine
 		single.Labels[kueue.PodGroupNameLabel], single.Annotations[kueue.PodGroupTotalCountAnnotation] = "g", "2"
 	}))

@@ -199,6 +199,12 @@ func (s *Server) topology(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	hosts := false
+	if asked != nil {
+		if hosts, err = s.access.may(ctx, a.who, nodesResource, "", ""); err != nil {
+			return nil, err
+		}
+	}
 	out := &topologyMap{Topology: *t, Waiting: []string{}}
 	var domains []entry
 	var waiting []pendingName
@@ -221,7 +227,7 @@ func (s *Server) topology(ctx context.Context, a *ask) (any, error) {
 			domains = entriesOf(r.Domains(f, -1, nil))
 		}
 		waiting = pendingOf(r, f.Name)
-		out.Asked = neededBy(r, asked, f.Name)
+		out.Asked = neededBy(r, asked, f.Name, hosts)
 	})
 	out.Domains = a.whole(domains)
 	out.Waiting, err = s.listable(ctx, a, waiting)
@@ -292,7 +298,7 @@ type needView struct {
 	Needed  int64    `json:"needed"`
 	Why     string   `json:"why,omitempty"` // why they have no place whatever is free
 	// Enough is how many domains hold all, Fit how much all domains hold together, and Domains what each holds and lacks: of hosts
-	// the 100 that hold most.
+	// the 100 that hold most, and none for callers that may not list nodes.
 	Enough  int                 `json:"enough"`
 	Fit     int64               `json:"fit"`
 	Domains map[string]lackView `json:"domains"`
@@ -320,7 +326,8 @@ func (s *Server) askedFor(ctx context.Context, a *ask) (*kueue.Workload, error) 
 	return w, err
 }
 
-func neededBy(r *occupancy.Reader, w *kueue.Workload, flavor string) *neededView {
+// neededBy names hosts only with hosts.
+func neededBy(r *occupancy.Reader, w *kueue.Workload, flavor string, hosts bool) *neededView {
 	if w == nil || r.Model == nil {
 		return nil
 	}
@@ -330,13 +337,13 @@ func neededBy(r *occupancy.Reader, w *kueue.Workload, flavor string) *neededView
 	out.Pending = pending
 	for i := range needs {
 		if n := &needs[i]; n.Flavor == flavor {
-			out.Needs = append(out.Needs, viewOfNeed(n))
+			out.Needs = append(out.Needs, viewOfNeed(n, hosts))
 		}
 	}
 	return out
 }
 
-func viewOfNeed(n *occupancy.Need) needView {
+func viewOfNeed(n *occupancy.Need, hosts bool) needView {
 	v := needView{PodSets: n.PodSets, Level: n.Level, One: n.One, Unit: string(n.Unit), Needed: n.Needed, Why: n.Why, Domains: map[string]lackView{}}
 	all := slices.Clone(n.Domains)
 	slices.SortStableFunc(all, func(a, b topology.DomainFit) int { return cmp.Compare(b.Slices, a.Slices) })
@@ -344,7 +351,7 @@ func viewOfNeed(n *occupancy.Need) needView {
 		if v.Fit += d.Slices; d.Slices >= n.Needed {
 			v.Enough++
 		}
-		if i < shownDomains && (n.Level != topology.Hostname || i < needsOfHosts) {
+		if i < shownDomains && (n.Level != topology.Hostname || (hosts && i < needsOfHosts)) {
 			v.Domains[strings.Join(d.Values, "/")] = lackView{d.Slices, max(0, n.Needed-d.Slices)}
 		}
 	}

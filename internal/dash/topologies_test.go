@@ -80,10 +80,13 @@ func (n *nodesOf) queue(name string, namespaces ...string) {
 }
 
 // gang adds a gang of one rack.
-func (n *nodesOf) gang(w *kueue.Workload, pods int32) {
+func (n *nodesOf) gang(w *kueue.Workload, pods int32) { n.gangOf(w, pods, "rack") }
+
+// gangOf adds a gang of one domain of a level.
+func (n *nodesOf) gangOf(w *kueue.Workload, pods int32, level string) {
 	n.apply(state.SetWorkload(state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, Version: 1, LocalQueue: "main", Queueable: true, PodSets: []state.PodSet{{
-			Name: "main", Count: pods, Requests: []state.Request{{Resource: "gpu", Amount: amounts.Amount(pods)}}, Topology: &workload.Topology{Required: "rack"},
+			Name: "main", Count: pods, Requests: []state.Request{{Resource: "gpu", Amount: amounts.Amount(pods)}}, Topology: &workload.Topology{Required: level},
 			PerPod: []state.Request{{Resource: "gpu", Amount: 1}, {Resource: "pods", Amount: 1}},
 		}},
 	}))
@@ -179,14 +182,15 @@ func TestTopologyMap(t *testing.T) {
 
 // A map takes the right to read topologies, hosts that to list nodes, and a workload that to read it.
 func TestTopologyAccess(t *testing.T) {
-	w, _ := topologyWorld(t)
+	w := mapped(t)
 	viewer := w.viewer()
 	for _, path := range []string{"/ws/topologies", "/ws/topology/" + w.red, "/ws/topology/" + w.red + "/domains", "/ws/topology/none"} {
 		if code, why := w.dial(viewer, path).closed(); code != websocket.ClosePolicyViolation || !strings.Contains(why, "may not") {
 			t.Errorf("%s: closed with %d %q", path, code, why)
 		}
 	}
-	w = mapped(t)
+	w, n := topologyWorld(t)
+	n.gangOf(w.workload(w.red, "one-host", ""), 9, topology.Hostname)
 	viewer = w.viewer()
 	w.readsTopologies("topologies")
 	w.may(viewer, "/ws/topologies")
@@ -197,8 +201,19 @@ func TestTopologyAccess(t *testing.T) {
 		t.Errorf("another's workload: closed with %d", code)
 	}
 	d := w.dial(viewer, "/ws/topology/"+w.red).document()
-	if got := fmt.Sprint(d.at("waiting")); got != fmt.Sprintf("[%s/waits]", w.red) {
+	if got := fmt.Sprint(d.at("waiting")); got != fmt.Sprintf("[%s/waits %s/one-host]", w.red, w.red) && got != fmt.Sprintf("[%s/one-host %s/waits]", w.red, w.red) {
 		t.Errorf("the viewer may choose among %s", got)
+	}
+	for token, hosts := range map[string]int{viewer: 0, w.administrator(): 4} {
+		d := w.dial(token, "/ws/topology/"+w.red+"?delta=true&workload="+w.red+"/one-host").follow("the gang", func(d document) bool {
+			pending, _ := d.at("asked", "pending").(bool)
+			return pending
+		})
+		needs, _ := d.at("asked", "needs").([]any)
+		need := document(needs[0].(map[string]any))
+		if domains, _ := need.at("domains").(map[string]any); need.at("level") != topology.Hostname || need.at("fit") != 4.0 || len(domains) != hosts {
+			t.Errorf("with %d hosts that the caller may list, it needs %v", hosts, need)
+		}
 	}
 }
 

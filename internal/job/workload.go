@@ -3,12 +3,14 @@ package job
 import (
 	"crypto/sha1" //nolint:gosec // names must be those that upstream gives; nothing secret depends on them
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job/plan/podset"
@@ -46,7 +48,7 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 		return nil, err
 	}
 	if len(podSets) == 0 || len(podSets) > maxPodSets {
-		return nil, fmt.Errorf("the job has %d pod sets: a workload takes 1 to %d", len(podSets), maxPodSets)
+		return nil, errors.New(wrongNumber(len(podSets)))
 	}
 	for i := range podSets {
 		podSets[i].Name = kueue.PodSetReference(strings.ToLower(string(podSets[i].Name)))
@@ -56,6 +58,29 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	}
 	podset.Normalise(podSets)
 	return podSets, nil
+}
+
+func wrongNumber(podSets int) string {
+	return fmt.Sprintf("the job has %d pod sets: a workload takes 1 to %d", podSets, maxPodSets)
+}
+
+// ValidatePodSets refuses a job that enters its queue with more pod sets than a Workload takes. A job with an owner may be counted by
+// the Workload of the owner.
+func (c *Setting) ValidatePodSets(d *Descriptor, job, old Object) field.ErrorList {
+	if d.PodSets == nil || !c.IsQueued(job) || (old != nil && c.IsQueued(old)) || c.HasManagedOwner(job) {
+		return nil
+	}
+	podSets, err := d.PodSets(job, c)
+	if err != nil || len(podSets) <= maxPodSets {
+		return nil // other rules report the error
+	}
+	path := field.NewPath("spec")
+	if d.Sizes != nil {
+		if sizes := d.Sizes(job, c); len(sizes) == len(podSets) {
+			path = sizes[maxPodSets].Path
+		}
+	}
+	return field.ErrorList{field.Forbidden(path, wrongNumber(len(podSets)))}
 }
 
 // WorkloadNames are the possible names of the Workload of an object, under any configuration.

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
@@ -54,7 +55,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		return err
 	}
 	cfg.reloader = reload.New(&cfg.Options, cfg.Reload, cfg.limit, cfg.Log.WithName("options"))
-	if err := cmp.Or(mgr.Add(cfg.reloader), addEngine(mgr, e, cfg.Log)); err != nil {
+	if err := cmp.Or(mgr.Add(cfg.reloader), addEngine(mgr, e, &cfg)); err != nil {
 		return err
 	}
 	cfg.runtimes = runtimes.New(mgr.GetClient(), mgr.GetAPIReader())
@@ -151,13 +152,34 @@ func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, pods
 }
 
 // addEngine adds the engine and its diagnostics: at the metrics address, and in the log.
-func addEngine(mgr ctrl.Manager, e *engine.Engine, log logr.Logger) error {
+func addEngine(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	return cmp.Or(
-		mgr.AddMetricsServerExtraHandler(inspect.FlightPath, inspect.Flight(e)),
-		mgr.AddMetricsServerExtraHandler(inspect.DumpPath, inspect.Dump(e)),
-		mgr.Add(everywhere(inspect.DumpOnSignal(e, log))),
+		addDiagnostics(mgr, cfg, map[string]http.Handler{inspect.FlightPath: inspect.Flight(e), inspect.DumpPath: inspect.Dump(e)}),
+		mgr.Add(everywhere(inspect.DumpOnSignal(e, cfg.Log))),
 		mgr.Add(everywhere(e.Run)),
 	)
+}
+
+// addDiagnostics serves handlers by path at the metrics address. They show the objects of all namespaces, so they are guarded also if the
+// metrics are open to everybody. spec: 70 §4.12.
+func addDiagnostics(mgr ctrl.Manager, cfg *Config, handlers map[string]http.Handler) error {
+	guard := func(_ logr.Logger, handler http.Handler) (http.Handler, error) { return handler, nil } // the server's own filter guards all paths
+	if cfg.Options.Metrics.Open {
+		var err error
+		if guard, err = inspect.Guard(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+			return err
+		}
+	}
+	for path, handler := range handlers {
+		guarded, err := guard(cfg.Log.WithValues("path", path), handler)
+		if err != nil {
+			return err
+		}
+		if err := mgr.AddMetricsServerExtraHandler(path, guarded); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newRequests returns how the requests of Workloads are computed, for all components, and adds the catalog of devices.

@@ -5,17 +5,25 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/engine"
+	"github.com/berth-project/berth/internal/inspect"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/state"
 )
 
 // TestMetricsAccess: only users with the permission can read the metrics. spec: 70 §4.6, §7 example 32.
@@ -82,5 +90,43 @@ func TestMetricsAccess(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// diagnosed is a manager that records the handlers of its metrics server.
+type diagnosed struct {
+	ctrl.Manager
+	handlers map[string]http.Handler
+}
+
+func (d diagnosed) GetConfig() *rest.Config     { return &rest.Config{Host: "http://127.0.0.1:1"} }
+func (d diagnosed) GetHTTPClient() *http.Client { return http.DefaultClient }
+func (d diagnosed) Add(manager.Runnable) error  { return nil }
+func (d diagnosed) AddMetricsServerExtraHandler(path string, h http.Handler) error {
+	d.handlers[path] = h
+	return nil
+}
+
+// TestOpenMetrics: with metrics that are open to everybody, as in a Trainer configuration file, the diagnostics still ask for a token.
+// spec: 70 §4.12.
+func TestOpenMetrics(t *testing.T) {
+	for open, code := range map[bool]int{false: http.StatusOK, true: http.StatusUnauthorized} { // false: the metrics server itself asks
+		o := options.Default()
+		o.Metrics.Open = open
+		s := state.New(StateOptions(&o))
+		s.Record(10)
+		e := engine.New(s, time.Now)
+		go e.Run(t.Context())
+		mgr := diagnosed{handlers: map[string]http.Handler{}}
+		if err := addEngine(mgr, e, &Config{Options: o}); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{inspect.DumpPath, inspect.FlightPath} {
+			answer := httptest.NewRecorder()
+			mgr.handlers[path].ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			if answer.Code != code {
+				t.Errorf("%s with open=%t: %d %.100s, want %d", path, open, answer.Code, answer.Body, code)
+			}
+		}
 	}
 }

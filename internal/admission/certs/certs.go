@@ -98,22 +98,23 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// Check verifies once that the certificate is right and trusted, and repairs it otherwise.
+// Check verifies once that the certificate is right and trusted, and repairs it otherwise. While a target refuses the authority the
+// certificate in use stays, as long as it lasts.
 func (k *Keeper) Check(ctx context.Context) error {
 	pair, err := k.ensure(ctx)
 	if err != nil {
 		return err
 	}
-	if err := k.Trust(ctx, pair.CA); err != nil {
-		return err
-	}
+	untrusted := k.Trust(ctx, pair.CA)
 	old := k.current.Load()
 	switch {
 	case old == nil:
 	case old.Serving.Leaf.Equal(pair.Serving.Leaf):
 		if bytes.Equal(old.CA, pair.CA) {
-			return nil
+			return untrusted
 		}
+	case untrusted != nil && old.serves(old.CA, k.Hosts, k.Now()):
+		return untrusted
 	case !pair.serves(old.CA, k.Hosts, k.Now()) && old.serves(old.CA, k.Hosts, k.Now()):
 		select {
 		case <-time.After(settleTime):
@@ -123,7 +124,7 @@ func (k *Keeper) Check(ctx context.Context) error {
 	}
 	k.current.Store(pair)
 	k.Log.Info("Serving with another certificate", "until", pair.Serving.Leaf.NotAfter.Format(time.RFC3339))
-	return nil
+	return untrusted
 }
 
 // ensure returns the certificate from the Secret if it serves all hosts for long enough, and otherwise stores a new one there. If several

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,7 +26,7 @@ type Target struct {
 	At string
 }
 
-// Targets selects the targets among installed objects.
+// Targets selects the targets among installed objects. Webhook configurations come first: the API server calls them for most requests.
 func Targets(installed []*unstructured.Unstructured) []Target {
 	var out []Target
 	for _, u := range installed {
@@ -32,6 +34,13 @@ func Targets(installed []*unstructured.Unstructured) []Target {
 			out = append(out, Target{Kind: u.GroupVersionKind(), Name: u.GetName(), At: leadsTo(all[0])})
 		}
 	}
+	rank := func(t Target) int {
+		if strings.HasSuffix(t.Kind.Kind, "WebhookConfiguration") {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(out, func(a, b Target) int { return rank(a) - rank(b) })
 	return out
 }
 
@@ -96,17 +105,19 @@ func leadsTo(c map[string]any) string {
 
 // internal/wire grants the rights for this, object by object.
 
-// Trust writes the authority into the existing targets. Only the metadata of a target is read until that target changes.
+// Trust writes the authority into the existing targets. A target that refuses it does not keep the others from it: the error joins all
+// failures. Only the metadata of a target is read until that target changes.
 func (k *Keeper) Trust(ctx context.Context, ca []byte) error {
 	if !bytes.Equal(k.trusted, ca) || k.seen == nil {
 		k.trusted, k.seen = bytes.Clone(ca), map[Target]string{}
 	}
+	var errs []error
 	for _, t := range k.Targets {
 		if err := k.trust(ctx, t, ca); err != nil {
-			return fmt.Errorf("making the certificate known in %s %s: %w", t.Kind.Kind, t.Name, err)
+			errs = append(errs, fmt.Errorf("making the certificate known in %s %s: %w", t.Kind.Kind, t.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (k *Keeper) trust(ctx context.Context, t Target, ca []byte) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,11 +48,20 @@ func (r *sets) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	return b.Complete(r)
 }
 
-func (r *sets) ofPod(_ context.Context, o client.Object) []ctrlreconcile.Request {
+// ofPod returns the object of a pod. A pod that has lost its owner keeps the Workload of its group.
+func (r *sets) ofPod(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 	if name := r.d.Sets.Owner(o.(*corev1.Pod)); name != "" {
 		return []ctrlreconcile.Request{request(o.GetNamespace(), name)}
 	}
-	return nil
+	group := r.cfg.Load().GroupName(o)
+	if group == "" || metav1.GetControllerOf(o) != nil {
+		return nil
+	}
+	var w kueue.Workload
+	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: group}, &w); err != nil || !r.isMadeForOurs(&w) {
+		return nil // the pod of another group, or the end of one
+	}
+	return []ctrlreconcile.Request{request(w.Namespace, w.Annotations[kueue.JobOwnerNameAnnotation])}
 }
 
 func (r *sets) ofOwnedWorkload(_ context.Context, w client.Object) []ctrlreconcile.Request {
@@ -126,7 +136,10 @@ func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*de
 			return o, nil
 		}
 	}
-	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil || o.Job == nil {
+	if o.Job, err = r.job(ctx, key, len(o.Workloads)+len(o.Pods) > 0); err != nil {
+		return o, err
+	}
+	if err := r.alive(ctx, o); err != nil || o.Job == nil {
 		return o, err
 	}
 	if err := errors.Join(r.addLegacyWorkload(ctx, o), r.addRemoteWorkloads(ctx, o)); err != nil {
@@ -140,6 +153,23 @@ func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*de
 	}
 	o.Classes, err = r.classesOf(ctx, o.Job, r.podSetsOf(o.Job))
 	return o, err
+}
+
+// alive finds the groups with pods that outlive their object: with the propagation policy Orphan they have no owner any more.
+func (r *sets) alive(ctx context.Context, o *decide.ObservedSets) error {
+	o.Alive = map[string]bool{}
+	for _, w := range o.Workloads {
+		ofJob := func(ref metav1.OwnerReference) bool { return o.Job != nil && ref.UID == o.Job.GetUID() }
+		if slices.ContainsFunc(w.OwnerReferences, ofJob) && o.Job.GetDeletionTimestamp() == nil {
+			continue
+		}
+		var pods corev1.PodList
+		if err := r.cache.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingFields{byGroup: w.Name}); err != nil {
+			return fmt.Errorf("listing the pods of the group %s/%s: %w", w.Namespace, w.Name, err)
+		}
+		o.Alive[w.Name] = slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !job.PodIsOver(&p) })
+	}
+	return nil
 }
 
 // addLegacyWorkload adds the Workload that an older version made without an owner reference to the object.

@@ -389,7 +389,32 @@ func RunStatefulSets(t *testing.T, sets *job.Descriptor, pods *Kind) {
 		}
 		w.must(w.c.Create(w.ctx, collected))
 		w.finalized(collected)
+		w.orphaned(sets)
 	})
+}
+
+// orphaned deletes a StatefulSet and leaves its pods: they keep the quota until the last one has gone.
+func (w *groupWorld) orphaned(sets *job.Descriptor) {
+	w.t.Helper()
+	set := w.statefulSet("kept", map[string]string{kueue.QueueNameLabel: "lq"})
+	wl := w.workload(w.cfg.WorkloadName(sets.GVK, "kept", set.UID), "main:2")
+	pod := w.member("kept-0", "statefulset", metav1.NewControllerRef(set, sets.GVK), map[string]string{"app": "web"}, nil)
+	w.admit(wl)
+	w.are("it starts", "kept-0 h100")
+	w.must(w.c.Delete(w.ctx, set, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	orphan := []byte(`{"metadata":{"ownerReferences":null}}`) // as the garbage collector writes it
+	w.must(w.c.Patch(w.ctx, pod, client.RawPatch("application/merge-patch+json", orphan)))
+	w.must(w.c.Patch(w.ctx, wl, client.RawPatch("application/merge-patch+json", []byte(
+		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"kept-0","uid":"`+string(pod.UID)+`"}]}}`))))
+	w.must(client.IgnoreNotFound(w.c.Patch(w.ctx, set, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))))
+	w.finalized(wl)
+	w.waitUntilStable()
+	w.says(wl, kueue.WorkloadAdmitted, "True/Admitted")
+	if got := w.get(wl); lifecycle.IsFinished(got) {
+		w.t.Errorf("its pod runs, and its Workload is finished: %+v", got.Status.Conditions)
+	}
+	w.must(w.c.Delete(w.ctx, pod, client.GracePeriodSeconds(0)))
+	w.says(wl, kueue.WorkloadFinished, "True/"+kueue.ReasonOwnerNotFound)
 }
 
 // RunLeaderWorkerSets tests the life of LeaderWorkerSets, with groups that are admitted, evicted and removed one by one. The test

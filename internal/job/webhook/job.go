@@ -281,6 +281,9 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if d.Validate != nil {
 		errs = append(errs, d.Validate(object, before, in)...)
 	}
+	if len(errs) == 0 {
+		errs = in.ValidatePodSets(d, object, before)
+	}
 	if old == nil && len(errs) == 0 && s.o.Jobs.IsQueued(object) {
 		review.Advise(ctx, in.Warnings...)
 	}
@@ -289,7 +292,7 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 
 // isFree reports whether no rule applies to an object, though its namespace is managed.
 func (s *server) isFree(d *job.Descriptor, object, old client.Object) bool {
-	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) {
+	if d.Once != nil && s.o.Jobs.PodsOfParentsOnly && !d.Claimed(object) && (old == nil || !d.Claimed(old)) {
 		return true
 	}
 	if d.Serving && d.Claimed != nil && d.Claimed(object) {

@@ -3,6 +3,7 @@ package webhook
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,5 +258,33 @@ func TestShortenedJob(t *testing.T) {
 				t.Errorf("allowed %v, warnings %q", answer.Allowed, answer.Warnings)
 			}
 		})
+	}
+}
+
+// TestTooManyPodSets: a queued job for which no Workload could be made is refused when it is created.
+func TestTooManyPodSets(t *testing.T) {
+	descriptors := all.Descriptors()
+	d := descriptors[slices.IndexFunc(descriptors, func(d *job.Descriptor) bool { return d.GVK.Kind == "JobSet" })]
+	for n, allowed := range map[int]bool{18: true, 19: false} {
+		var parts []any
+		for i := range n {
+			parts = append(parts, map[string]any{"name": fmt.Sprint("r", i)})
+		}
+		raw, err := json.Marshal(map[string]any{
+			"apiVersion": d.GVK.GroupVersion().String(), "kind": d.GVK.Kind, "spec": map[string]any{"suspend": true, "replicatedJobs": parts},
+			"metadata": map[string]any{"namespace": "ns", "name": "ring", "labels": map[string]any{kueue.QueueNameLabel: "q"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+			Kind: metav1.GroupVersionKind(d.GVK), Operation: admissionv1.Create, Name: "ring", Namespace: "ns",
+		}}
+		req.Object.Raw = raw
+		s := gateServer(d, namespaces{labels: map[string]string{"managed": "yes"}})
+		answer := s.ofKind(d)[1].Handler().Handle(t.Context(), req)
+		if answer.Allowed != allowed || (!allowed && !strings.Contains(answer.Result.Message, "spec.replicatedJobs[18]")) {
+			t.Errorf("%d pod sets: allowed %t, %v", n, answer.Allowed, answer.Result)
+		}
 	}
 }

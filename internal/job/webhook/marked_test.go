@@ -5,8 +5,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -151,5 +154,21 @@ func TestMarked(t *testing.T) {
 	}
 	if got := marked(&Options{Jobs: &job.Config{ManageAll: true}}, bases["Pod"].d); got != "" {
 		t.Errorf("where every pod is queued, some are left out: %s", got)
+	}
+}
+
+// Where only pods of parents are queued, a pod of a parent is checked also when it no longer says so.
+func TestPodsOfParents(t *testing.T) {
+	s := &server{o: &Options{Jobs: &job.Config{PodsOfParentsOnly: true}}}
+	plain, claimed := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}}}
+	for name, tc := range map[string]struct {
+		object, old client.Object
+		want        bool
+	}{
+		"plain": {plain, nil, true}, "of a parent": {claimed, nil, false}, "stays plain": {plain, plain, true}, "leaves its parent": {plain, claimed, false},
+	} {
+		if got := s.isFree(bases["Pod"].d, tc.object, tc.old); got != tc.want {
+			t.Errorf("%s: free of all rules: %t", name, got)
+		}
 	}
 }

@@ -182,6 +182,10 @@ func (r *reconciler) jobHandler() handler.EventHandler {
 			add(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]) {
+			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() { // the watch missed a deletion
+				r.jobs.remove(e.ObjectOld)
+				r.written.gone(e.ObjectOld)
+			}
 			if was, is := jobSetOf(e.ObjectOld), jobSetOf(e.ObjectNew); was != nil && (is == nil || is.UID != was.UID) {
 				r.jobs.remove(e.ObjectOld)
 				add(e.ObjectOld, q)

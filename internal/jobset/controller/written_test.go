@@ -6,6 +6,10 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
@@ -46,5 +50,27 @@ func TestDeletionIsRemembered(t *testing.T) {
 	now = now.Add(time.Minute)
 	if got := w.jobs(js).List([]plan.Job{plan.NewJob(version("8", false))}, nil); got[0].Object.DeletionTimestamp != nil {
 		t.Error("a deletion of long ago is still believed, although the Job is there")
+	}
+}
+
+// A Job that was created again under its name while the watch was broken replaces the earlier one, which comes as one update.
+func TestJobCreatedAgain(t *testing.T) {
+	js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring", UID: "ring"}}
+	job := func(uid types.UID) *batchv1.Job {
+		owner := *metav1.NewControllerRef(js, jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring-a-0", UID: uid, OwnerReferences: []metav1.OwnerReference{owner}}}
+	}
+	r := &reconciler{jobs: newJobs(), written: newWritten(time.Now)}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrlreconcile.Request]())
+	defer q.ShutDown()
+	h := r.jobHandler()
+	h.Create(t.Context(), event.CreateEvent{Object: job("first")}, q)
+	r.written.deletedJob(js, job("first"))
+	h.Update(t.Context(), event.UpdateEvent{ObjectOld: job("first"), ObjectNew: job("second")}, q)
+	if got := r.jobs.of(js.UID); len(got) != 1 || got[0].Object.UID != "second" {
+		t.Errorf("the JobSet has %+v, want the second alone", got)
+	}
+	if n := r.written.jobs(js).Len(); n != 0 {
+		t.Errorf("%d writes of the first are remembered", n)
 	}
 }

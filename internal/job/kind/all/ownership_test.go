@@ -32,6 +32,10 @@ const (
 		spec1CPU + "}}}}]}}"
 	understated = "AppWrapper: {metadata: {name: a}, spec: {components: [{podSets: [{replicas: 1, path: template.spec.template}], template: {apiVersion: batch/v1, kind: Job," +
 		" metadata: {name: j}, spec: {parallelism: 50, template: {spec: " + spec1CPU + "}}}}]}}"
+	aTFJob     = "spec: {tfReplicaSpecs: {PS: {replicas: 5, template: {spec: " + spec1CPU + "}}, Worker: {replicas: 5, template: {spec: " + spec9CPU + "}}}}"
+	aPS        = "{replicas: 5, path: template.spec.tfReplicaSpecs.PS.template}"
+	aWorker    = "{replicas: 5, path: template.spec.tfReplicaSpecs.Worker.template}"
+	anLWSSpec  = "spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}"
 	rayGroups  = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 2, template: {spec: " + spec1CPU + "}}]"
 	rayMore    = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 3, template: {spec: " + spec1CPU + "}}]"
 	rayJobSpec = "spec: {rayClusterSpec: {" + rayGroups + "}}"
@@ -42,6 +46,11 @@ const (
 	aDriver    = "Pod: {metadata: {name: a-driver, labels: {spark-app-selector: q}}, spec: {containers: [{name: spark-kubernetes-driver, image: x, resources: {requests: {cpu: '1', memory: 896Mi}}}]}}"
 	anLWS      = "LeaderWorkerSet: {metadata: {name: l}, spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}}"
 )
+
+// wrapperOf wraps an object with declared pod sets.
+func wrapperOf(podSets, apiVersion, kind, body string) string {
+	return "AppWrapper: {metadata: {name: a}, spec: {components: [{podSets: [" + podSets + "], template: {apiVersion: " + apiVersion + ", kind: " + kind + ", metadata: {name: j}, " + body + "}}]}}"
+}
 
 func podOf(meta, spec string) string { return "Pod: {metadata: {" + meta + "}, spec: " + spec + "}" }
 
@@ -83,6 +92,13 @@ func TestOwnership(t *testing.T) {
 		"a component of another name":               {[]string{batchJob("k", "", spec1CPU), aWrapper}, own},
 		"a component of another kind":               {[]string{podOf("name: j", spec1CPU), aWrapper}, own},
 		"a component with more than it declares":    {[]string{batchJob("j", "parallelism: 50, ", spec1CPU), understated}, own},
+		"a component of pod sets":                   {[]string{"TFJob: {metadata: {name: j}, " + aTFJob + "}", wrapperOf(aWorker+", "+aPS, "kubeflow.org/v1", "TFJob", aTFJob)}, "AppWrapper"},
+		"a component that counts no pods":           {[]string{"TFJob: {metadata: {name: j}, " + aTFJob + "}", wrapperOf("", "kubeflow.org/v1", "TFJob", aTFJob)}, own},
+		"a component that counts one role for two":  {[]string{"TFJob: {metadata: {name: j}, " + aTFJob + "}", wrapperOf(aWorker, "kubeflow.org/v1", "TFJob", aTFJob)}, own},
+		"a component that counts the smaller role":  {[]string{"TFJob: {metadata: {name: j}, " + aTFJob + "}", wrapperOf(aPS+", "+aPS, "kubeflow.org/v1", "TFJob", aTFJob)}, own},
+		"a component of groups":                     {[]string{"LeaderWorkerSet: {metadata: {name: j}, " + anLWSSpec + "}", wrapperOf("{replicas: 6, path: template.spec.leaderWorkerTemplate.workerTemplate}", "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", anLWSSpec)}, "AppWrapper"},
+		"a component that counts one group":         {[]string{"LeaderWorkerSet: {metadata: {name: j}, " + anLWSSpec + "}", wrapperOf("{replicas: 3, path: template.spec.leaderWorkerTemplate.workerTemplate}", "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", anLWSSpec)}, own},
+		"a component of a runtime":                  {[]string{"TrainJob: {metadata: {name: j}, spec: {}}", wrapperOf("", "trainer.kubeflow.org/v1alpha1", "TrainJob", "spec: {}")}, own},
 		"a cluster of a RayJob":                     {[]string{"RayCluster: {metadata: {name: r-x}, spec: {" + rayGroups + "}}", "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, "RayJob"},
 		"a cluster of a RayJob with more workers":   {[]string{"RayCluster: {metadata: {name: r-x}, spec: {" + rayMore + "}}", "RayJob: {metadata: {name: r}, " + rayJobSpec + "}"}, own},
 		"a second cluster of a RayJob":              {[]string{"RayCluster: {metadata: {name: r-x}, spec: {" + rayGroups + "}}", "RayJob: {metadata: {name: r}, " + rayJobSpec + ", status: {rayClusterName: r-y}}"}, own},

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -168,4 +170,49 @@ func of(t *testing.T, framework, text string) (*plan.Descriptor, plan.Object) {
 		t.Fatal(err)
 	}
 	return d, o
+}
+
+// TestTooManyPodSets: a job that enters its queue with more pod sets than a Workload takes is refused, with the field of the first that
+// is too many. A stored job may change, and one of an owner may be counted there.
+func TestTooManyPodSets(t *testing.T) {
+	const container = "template: {spec: {containers: [{name: c, image: i}]}}"
+	for name, tc := range map[string]struct{ framework, spec, one, field string }{
+		"JobSet":     {"jobset.x-k8s.io/jobset", "replicatedJobs: [%s]", "{name: r%d, template: {spec: {" + container + "}}}", "spec.replicatedJobs[18].replicas"},
+		"AppWrapper": {"workload.codeflare.dev/appwrapper", "components: [%s]", "{template: {apiVersion: v1, kind: Pod, metadata: {name: p%d}}}", "spec.components[18].template"},
+		"declared":   {"crew.example.com/crew", "roles: {%s}", "r%02d: {" + container + "}", "spec.roles.r18.template"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := &plan.Setting{Config: &plan.Config{Kinds: plan.Kinds{appsv1.SchemeGroupVersion.WithKind("Deployment"): true}}}
+			job := func(n int, queue string) (*plan.Descriptor, plan.Object) {
+				var parts []string
+				for i := range n {
+					parts = append(parts, fmt.Sprintf(tc.one, i))
+				}
+				d, o := of(t, tc.framework, "spec: {"+fmt.Sprintf(tc.spec, strings.Join(parts, ", "))+"}")
+				o.SetLabels(map[string]string{kueue.QueueNameLabel: queue})
+				return d, o
+			}
+			d, many := job(19, "q")
+			_, unqueued := job(19, "")
+			_, most := job(18, "q")
+			_, owned := job(19, "q")
+			owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", Controller: new(true)}})
+			for what, step := range map[string]struct {
+				o, old plan.Object
+				want   string
+			}{
+				"new": {many, nil, tc.field + ": Forbidden: the job has 19 pod sets: a workload takes 1 to 18"}, "as many as may be": {most, nil, ""},
+				"in no queue": {unqueued, nil, ""}, "enters a queue": {many, unqueued, tc.field + ": Forbidden: the job has 19 pod sets: a workload takes 1 to 18"},
+				"in a queue already": {many, many, ""}, "owned": {owned, nil, ""},
+			} {
+				got := ""
+				if errs := in.ValidatePodSets(d, step.o, step.old); len(errs) > 0 {
+					got = errs.ToAggregate().Error()
+				}
+				if got != step.want {
+					t.Errorf("%s: %q, want %q", what, got, step.want)
+				}
+			}
+		})
+	}
 }

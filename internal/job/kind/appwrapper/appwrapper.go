@@ -21,6 +21,7 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
+	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
@@ -182,7 +183,7 @@ func inferred(template map[string]any) ([]declaredSet, error) {
 func rayCluster(spec map[string]any, path string) []declaredSet {
 	out := []declaredSet{{1, path + ".headGroupSpec.template", plan.Ranks{}}}
 	for i, group := range view.Maps(spec, "workerGroupSpecs") {
-		out = append(out, declaredSet{view.Int(group, 1, "replicas"), fmt.Sprintf("%s.workerGroupSpecs[%d].template", path, i), plan.Ranks{}})
+		out = append(out, declaredSet{rayplan.Workers(group), fmt.Sprintf("%s.workerGroupSpecs[%d].template", path, i), plan.Ranks{}})
 	}
 	return out
 }

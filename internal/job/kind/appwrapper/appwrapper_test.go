@@ -52,6 +52,10 @@ func TestPodSets(t *testing.T) {
 			component: "{template: {apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {" + template + "}, workerGroupSpecs: [{replicas: 2, " + template + "}]}}}",
 			want:      []string{"aw-0:1", "aw-1:2"},
 		},
+		"ray cluster of hosts": {
+			component: "{template: {apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {" + template + "}, workerGroupSpecs: [{replicas: 2, numOfHosts: 4, " + template + "}, {suspend: true, " + template + "}]}}}",
+			want:      []string{"aw-0:1", "aw-1:8", "aw-2:0"},
+		},
 		"ray job": {
 			component: "{template: {apiVersion: ray.io/v1, kind: RayJob, spec: {rayClusterSpec: {headGroupSpec: {" + template + "}}}}}",
 			want:      []string{"aw-0:1"},

@@ -1,6 +1,7 @@
 package appwrapper
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
@@ -27,7 +29,7 @@ func wrapped(k *plan.OwnedBy) error {
 		if !isNamed(k, template) {
 			continue
 		}
-		if err = counts(view.Of(k.Owner), i, c, child); err == nil {
+		if err = counts(k, i, c, child); err == nil {
 			return nil
 		}
 	}
@@ -55,10 +57,10 @@ func treeOf(o plan.Object) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
 
-// counts compares the pods of an object with the pods that its component counts: the pod sets of a known kind, or the declared
-// ones.
-func counts(o view.Object, index int, component, child map[string]any) error {
-	declared, err := podSets(o, index, component)
+// counts compares the pods of an object with the pods that its component counts: those at the paths of a kind with inferred pod
+// sets, the pod sets of any other kind of jobs, and else those at the declared paths.
+func counts(k *plan.OwnedBy, index int, component, child map[string]any) error {
+	declared, err := podSets(view.Of(k.Owner), index, component)
 	if err != nil {
 		return err
 	}
@@ -74,6 +76,9 @@ func counts(o view.Object, index int, component, child map[string]any) error {
 		return err
 	}
 	if known == nil {
+		if sets, ok, err := setsOf(k); ok || err != nil {
+			return cmp.Or(err, covers(declared, component, sets))
+		}
 		known = slices.Clone(declared)
 	}
 	for _, set := range known {
@@ -93,17 +98,82 @@ func counts(o view.Object, index int, component, child map[string]any) error {
 	return nil
 }
 
-// fits compares the pod templates at a path.
-func fits(made, component map[string]any, path string) error {
-	var specs [2]corev1.PodTemplateSpec
-	for i, tree := range []map[string]any{made, component} {
-		template, err := find(tree, path)
+// setsOf returns the pod sets of an object, in all of its parts; false for a kind without any.
+func setsOf(k *plan.OwnedBy) (sets []kueue.PodSet, ok bool, err error) {
+	switch {
+	case k.Kind == nil:
+		return nil, false, nil
+	case k.Kind.PodSets != nil:
+		sets, err = k.Kind.PodSets(k.Child, k.Setting())
+		return sets, true, err
+	case k.Kind.Sets != nil:
+		parts, err := k.Kind.Sets.Parts(k.Child, k.Setting())
+		for i := range parts {
+			sets = append(sets, parts[i].PodSets...)
+		}
+		return sets, true, err
+	}
+	return nil, false, nil
+}
+
+// covers finds a declared pod set with as many pods of that size for each pod set of an object, and counts no declared pod twice.
+func covers(declared []declaredSet, component map[string]any, sets []kueue.PodSet) error {
+	left, templates := make([]int32, len(declared)), make([]*corev1.PodSpec, len(declared))
+	for i, d := range declared {
+		t, err := templateAt(component, d.path)
 		if err != nil {
 			return err
 		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &specs[i]); err != nil {
-			return errors.New("there is no pod template at " + path)
+		left[i], templates[i] = d.replicas, &t.Spec
+	}
+	type demand struct {
+		*kueue.PodSet
+		fits []int // positions of the declared pod sets with pods of that size, and as many
+	}
+	var demands []demand
+	for i := range sets {
+		d := demand{PodSet: &sets[i]}
+		for at, t := range templates {
+			if d.Count <= left[at] && plan.PodExceeds(&d.Template.Spec, t) == nil {
+				d.fits = append(d.fits, at)
+			}
+		}
+		if d.Count > 0 {
+			demands = append(demands, d)
 		}
 	}
-	return plan.PodExceeds(&specs[0].Spec, &specs[1].Spec)
+	slices.SortStableFunc(demands, func(a, b demand) int { return len(a.fits) - len(b.fits) }) // one with a choice leaves room for the others
+	for _, d := range demands {
+		at := slices.IndexFunc(d.fits, func(at int) bool { return d.Count <= left[at] })
+		if at < 0 {
+			return fmt.Errorf("its component does not count %d pods %s of that size", d.Count, d.Name)
+		}
+		left[d.fits[at]] -= d.Count
+	}
+	return nil
+}
+
+// fits compares the pod templates at a path.
+func fits(made, component map[string]any, path string) error {
+	pod, err := templateAt(made, path)
+	if err != nil {
+		return err
+	}
+	template, err := templateAt(component, path)
+	if err != nil {
+		return err
+	}
+	return plan.PodExceeds(&pod.Spec, &template.Spec)
+}
+
+func templateAt(tree map[string]any, path string) (*corev1.PodTemplateSpec, error) {
+	template, err := find(tree, path)
+	if err != nil {
+		return nil, err
+	}
+	out := &corev1.PodTemplateSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, out); err != nil {
+		return nil, errors.New("there is no pod template at " + path)
+	}
+	return out, nil
 }

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
@@ -209,6 +211,7 @@ func TestValidate(t *testing.T) {
 func TestValidateChange(t *testing.T) {
 	pod := func(name, retriable string) *corev1.Pod {
 		p := newPod()
+		p.Labels = map[string]string{kueue.ManagedLabel: "true"}
 		p.Annotations = map[string]string{kueue.RetriableInGroupAnnotation: retriable}
 		if name != "" {
 			p.Labels = group(name)
@@ -235,6 +238,51 @@ func TestValidateChange(t *testing.T) {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}
+}
+
+// TestUnmarked: a queued pod stays queued until it has ended.
+func TestUnmarked(t *testing.T) {
+	const label, annotation = "metadata.labels[kueue.x-k8s.io/managed]", "metadata.annotations[kueue.x-k8s.io/pod-suspending-parent]"
+	all, ofParents := plan.Config{}, plan.Config{PodsOfParentsOnly: true}
+	unlabel := func(p *corev1.Pod) { delete(p.Labels, kueue.ManagedLabel) }
+	tests := map[string]struct {
+		cfg    plan.Config
+		old    map[string]string // annotations
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"changed in another way": {all, nil, func(p *corev1.Pod) { p.Labels["a"] = "b" }, ""},
+		"unmarked":               {all, nil, unlabel, label},
+		"unmarked and ungated":   {all, nil, func(p *corev1.Pod) { unlabel(p); p.Spec.SchedulingGates = nil }, label},
+		"marked otherwise":       {all, nil, func(p *corev1.Pod) { p.Labels[kueue.ManagedLabel] = "false" }, label},
+		"ended":                  {all, nil, func(p *corev1.Pod) { unlabel(p); p.Status.Phase = corev1.PodFailed }, ""},
+		"deleted before it ran":  {all, nil, func(p *corev1.Pod) { unlabel(p); p.DeletionTimestamp = &metav1.Time{} }, ""},
+		"deleted on its node": {all, nil, func(p *corev1.Pod) {
+			unlabel(p)
+			p.DeletionTimestamp, p.Spec.NodeName = &metav1.Time{}, "n"
+		}, label},
+		"never queued":              {ofParents, nil, unlabel, ""},
+		"of no parent any more":     {ofParents, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}, func(p *corev1.Pod) { p.Annotations = nil }, annotation},
+		"of a parent, and unmarked": {ofParents, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"}, unlabel, label},
+	}
+	for name, tc := range tests {
+		old := newPod()
+		old.Labels, old.Annotations = map[string]string{kueue.ManagedLabel: "true"}, tc.old
+		pod := old.DeepCopy()
+		tc.change(pod)
+		errs := validate(pod, old, &plan.Setting{Config: &tc.cfg})
+		if got := fields(errs); got != tc.want {
+			t.Errorf("%s: refused %q, want %q: %v", name, got, tc.want, errs)
+		}
+	}
+}
+
+func fields(errs field.ErrorList) string {
+	out := make([]string, len(errs))
+	for i, err := range errs {
+		out[i] = err.Field
+	}
+	return strings.Join(out, " ")
 }
 
 func TestWarn(t *testing.T) {

@@ -26,9 +26,26 @@ func validate(o, old plan.Object, in *plan.Setting) field.ErrorList {
 	errs = append(errs, in.ValidateTopology(&pod.ObjectMeta, field.NewPath("metadata"), -1)...)
 	errs = append(errs, validateGroup(pod, in.Config)...)
 	if old != nil {
+		errs = append(errs, validateMark(pod, old.(*corev1.Pod), in.Config)...)
 		errs = append(errs, validateGroupChange(pod, old.(*corev1.Pod), in.Config)...)
 	}
 	return errs
+}
+
+// validateMark refuses to take the mark off a pod that may run: it would keep running, or be ungated, without quota. A pod that is
+// being deleted keeps it too while it is on a node.
+func validateMark(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList {
+	if !marked(old, cfg) || marked(pod, cfg) || plan.PodIsOver(pod) || (pod.DeletionTimestamp != nil && pod.Spec.NodeName == "") {
+		return nil
+	}
+	path := labelsPath.Key(kueue.ManagedLabel)
+	switch value, ok := pod.Labels[kueue.ManagedLabel]; {
+	case value == "true":
+		path = annotationsPath.Key(kueue.PodSuspendingParentAnnotation)
+	case ok:
+		return nil // refused as a value
+	}
+	return field.ErrorList{field.Forbidden(path, "cannot be removed from a queued pod before it has ended: delete the pod instead")}
 }
 
 // groupPath is the path of the group's name.

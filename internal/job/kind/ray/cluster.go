@@ -141,22 +141,10 @@ func cluster(o view.Object, spec map[string]any, path *field.Path) ([]view.Role,
 			return nil, podset.Permanent("%s is missing: a group needs a pod template", at.Child("template"))
 		}
 		roles = append(roles, view.Role{
-			Name: strings.ToLower(view.String(group, "groupName")), Count: workers(group), Template: template, Path: at.Child("template"), CountPath: at.Child("replicas"),
+			Name: strings.ToLower(view.String(group, "groupName")), Count: rayplan.Workers(group), Template: template, Path: at.Child("template"), CountPath: at.Child("replicas"),
 		})
 	}
 	return roles, nil
-}
-
-// workers is the number of pods that KubeRay makes for a group: its replicas within their bounds, times the hosts, or none for a
-// suspended group.
-func workers(group map[string]any) int32 {
-	if view.Bool(group, "suspend") {
-		return 0
-	}
-	n := view.Int(group, 1, "replicas")
-	n = max(n, view.Int(group, n, "minReplicas"))
-	n = min(n, view.Int(group, n, "maxReplicas"))
-	return plan.Times(n, max(1, view.Int(group, 1, "numOfHosts")))
 }
 
 // shapeHead adapts the head as KubeRay does. With fault tolerance a cleanup Job replaces the head after its deletion.

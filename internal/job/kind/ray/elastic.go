@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
+	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
@@ -114,7 +115,7 @@ groups:
 		name := strings.ToLower(view.String(group, "groupName"))
 		for i := range roles {
 			if roles[i].Name == name {
-				roles[i].Count = workers(group)
+				roles[i].Count = rayplan.Workers(group)
 				continue groups
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
+	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
@@ -27,9 +28,9 @@ func resizeAt(path ...string) func(remote, local plan.Object, podSets []kueue.Po
 			want := podSets[set].Count
 			at := slices.IndexFunc(ours, func(g map[string]any) bool { return strings.ToLower(view.String(g, "groupName")) == name })
 			switch {
-			case workers(group) == want:
+			case rayplan.Workers(group) == want:
 				continue
-			case at >= 0 && workers(ours[at]) == want:
+			case at >= 0 && rayplan.Workers(ours[at]) == want:
 				copySize(ours[at], group)
 			default:
 				replicas := int64(want / max(1, view.Int(group, 1, "numOfHosts")))

@@ -116,7 +116,7 @@ func forwardBare(ours, theirs view.Object) bool {
 		if i < len(there) {
 			like = there[i]
 		}
-		if group == nil || like == nil || view.String(group, "groupName") != view.String(like, "groupName") || i < len(there) && workers(group) != workers(like) {
+		if group == nil || like == nil || view.String(group, "groupName") != view.String(like, "groupName") || i < len(there) && rayplan.Workers(group) != rayplan.Workers(like) {
 			return false
 		}
 		group["template"] = runtime.DeepCopyJSONValue(like["template"])
@@ -134,7 +134,7 @@ func lowerReplicas(ours, theirs view.Object) (changed bool) {
 	groups := view.Maps(ours.Object, append(slices.Clone(clusterConfig), "workerGroupSpecs")...)
 	for _, there := range view.Maps(theirs.Object, append(slices.Clone(clusterConfig), "workerGroupSpecs")...) {
 		at := slices.IndexFunc(groups, func(g map[string]any) bool { return view.String(g, "groupName") == view.String(there, "groupName") })
-		if at < 0 || workers(groups[at]) >= workers(there) || view.Int(groups[at], 1, "numOfHosts") != view.Int(there, 1, "numOfHosts") {
+		if at < 0 || rayplan.Workers(groups[at]) >= rayplan.Workers(there) || view.Int(groups[at], 1, "numOfHosts") != view.Int(there, 1, "numOfHosts") {
 			continue
 		}
 		copySize(groups[at], there)

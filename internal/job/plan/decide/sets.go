@@ -20,13 +20,15 @@ type ObservedSets struct {
 	job.Observed
 	// Pods are the pods of the object, by name.
 	Pods []*corev1.Pod
+	// Alive are the groups of Workloads whose object may be gone, with pods that have not ended, whatever controls these.
+	Alive map[string]bool
 	// Makers are the objects of the kind's Makers that control pods; nil for one that does not exist.
 	Makers map[string]job.Object
 }
 
 // Sets returns the next write for an object with groups: an action, or pods to be patched to be as returned.
 func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*corev1.Pod) {
-	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, makers: o.Makers}
+	s := &setsDecider{decider: decider{cfg: cfg, d: d, o: &o.Observed, job: o.Job, in: &job.Setting{Config: cfg}}, pods: o.Pods, alive: o.Alive, makers: o.Makers}
 	if o.Job == nil || o.Job.GetDeletionTimestamp() != nil {
 		if freed := s.ungateOrphans(); len(freed) > 0 {
 			return job.Action{}, freed
@@ -54,6 +56,7 @@ func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*c
 type setsDecider struct {
 	decider
 	pods   []*corev1.Pod
+	alive  map[string]bool
 	makers map[string]job.Object
 	// groups are the groups that have pods, filled by hasMembers.
 	groups map[string]bool
@@ -116,9 +119,10 @@ func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (fail
 }
 
 // abandoned releases the Workload of a deleted object. The object needs no pods: a group on hold has none (spec: 30 §4.3 step 2,
-// which leaves such a Workload to garbage collection).
+// which leaves such a Workload to garbage collection). Pods that outlive the object keep the quota.
 func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
-	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && !s.hasMembers(w.Name)))
+	empty := !s.hasMembers(w.Name) && !s.alive[w.Name]
+	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && empty))
 }
 
 // name is the name of the Workload of a part. On a worker cluster it is the manager's name.

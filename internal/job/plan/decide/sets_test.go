@@ -185,12 +185,13 @@ func TestStatefulSet(t *testing.T) {
 // group does.
 func TestStatefulSetDeletedOnHold(t *testing.T) {
 	for name, tc := range map[string]struct {
-		finish, pod bool
-		want        []string
+		finish, pod, orphan bool
+		want                []string
 	}{
-		"without a pod":        {true, false, []string{"status " + nameOfWeb + ": OwnerNotFound", "update " + nameOfWeb + " in lq main:2 let go"}},
-		"with a pod":           {true, true, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
-		"the feature gate off": {false, false, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
+		"without a pod":          {true, false, false, []string{"status " + nameOfWeb + ": OwnerNotFound", "update " + nameOfWeb + " in lq main:2 let go"}},
+		"with a pod":             {true, true, false, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
+		"with a pod of no owner": {true, false, true, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
+		"the feature gate off":   {false, false, false, []string{"update " + nameOfWeb + " in lq main:2 let go"}},
 	} {
 		set := newStatefulSet(2)
 		s := newServed(statefulset.Descriptor(), set)
@@ -201,7 +202,7 @@ func TestStatefulSetDeletedOnHold(t *testing.T) {
 		if tc.pod {
 			s.pod("web-0", "web", map[string]string{}, map[string]string{kueue.PodGroupNameLabel: nameOfWeb})
 		}
-		s.o.Job = nil
+		s.o.Job, s.o.Alive = nil, map[string]bool{nameOfWeb: tc.orphan}
 		if diff := cmp.Diff(tc.want, s.runUntilStable()); diff != "" {
 			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
