@@ -369,3 +369,28 @@ func TestTakenBack(t *testing.T) {
 	}
 	t.Errorf("nothing is told to the worker: %s", text(o, plan.Decide(config(), o)))
 }
+
+// TestCheckIsGone: copies of a Workload whose check left the ClusterQueue are removed, unless it may run.
+func TestCheckIsGone(t *testing.T) {
+	plain := reserved()
+	runs := unlisted(withJob(up("w1", copyOf(plain, admittedAt(0)))))
+	for name, tc := range map[string]struct {
+		change  func(*kueue.Workload)
+		cluster plan.Cluster
+		want    string
+	}{
+		"it has its cluster":       {on("w1"), runs, ":"},
+		"it is being evicted":      {localEvicted, runs, ":"},
+		"it has nominations":       {nominated("w1"), unlisted(up("w1", copyOf(plain))), "unchecked: remove w1"},
+		"it is released":           {func(w *kueue.Workload) { w.Status.Conditions = nil }, runs, "unchecked: remove w1"},
+		"a copy of unknown origin": {nominated("w1"), unlisted(up("w1", copyOf(plain, func(w *kueue.Workload) { delete(w.Annotations, plan.OriginUIDAnnotation) }))), "unchecked:"},
+	} {
+		o := &plan.Observed{
+			Local: reserved(tc.change, func(w *kueue.Workload) { w.Status.AdmissionChecks = nil }), Clusters: []plan.Cluster{tc.cluster}, Now: t0,
+			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		}
+		if got := text(o, plan.Decide(config(), o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}

@@ -31,6 +31,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		return d.plan
 	}
 	if d.check == nil {
+		d.rule("unchecked", d.unchecked)
 		return d.plan
 	}
 	for _, r := range []struct {
@@ -159,6 +160,13 @@ func (d *decider) removeAll() bool {
 		d.remove(&d.clusters[i])
 	}
 	return true
+}
+
+// unchecked removes everything of a Workload that lost its check, unless it may run on a worker cluster. A copy that does not name the
+// Workload may be another manager's.
+func (d *decider) unchecked() bool {
+	d.clusters = slices.DeleteFunc(d.clusters, func(c Cluster) bool { return c.Copy != nil && c.Copy.Annotations[OriginUIDAnnotation] == "" })
+	return !lifecycle.MayRunElsewhere(d.w) && (d.over() || d.removeAll())
 }
 
 // rejected leaves a Workload alone whose check is rejected: its eviction follows. Copies that no worker cluster has admitted are removed

@@ -91,7 +91,7 @@ type Observed struct {
 	// Local is the local Workload, as last seen if Gone.
 	Local *kueue.Workload
 	Gone  bool
-	// Check is our admission check.
+	// Check is our admission check, empty if the Workload has lost it.
 	Check kueue.AdmissionCheckReference
 	Job   JobFacts
 	// Clusters are the clusters of the MultiKueueConfig in its order, then others with objects of the Workload.
