@@ -235,7 +235,7 @@ func (w *workloads) observeJob(ctx context.Context, s *observation) error {
 		return err
 	}
 	if facts.Manager, err = f.Manager(tree.Object); err != nil {
-		return fmt.Errorf("%s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
+		facts.Err = fmt.Errorf("%s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
 	}
 	facts.Wanted, facts.Managed = f.Value, f.Unchecked || facts.Manager == f.Value
 	facts.RetryRefused, facts.Alone, facts.Carried, facts.Transformed = f.Retry, f.Alone, f.NoJob, f.Creates

@@ -50,6 +50,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		{"external", d.requested},
 		{"5", d.outdated},
 		{"6a", d.lost},
+		{"unclear", d.unclear},
 		{"6b", d.admitted},
 		{"7", d.openGate},
 		{"8", d.notWaiting},
@@ -196,7 +197,7 @@ func (d *decider) owner() bool {
 		return d.reject("The workload has no owner that could be sent to a worker cluster")
 	case !d.o.Job.Adapter:
 		return d.reject(fmt.Sprintf("No multikueue adapter found for owner kind %s", d.o.Job.Kind))
-	case !d.o.Job.Missing && !d.o.Job.Managed:
+	case !d.o.Job.Missing && !d.o.Job.Managed && d.o.Job.Err == nil:
 		return d.reject(fmt.Sprintf("The owner is not managed by Kueue: Expecting %s to be %q not %q",
 			cmp.Or(d.o.Job.Field, "spec.managedBy"), cmp.Or(d.o.Job.Wanted, kueue.MultiKueueControllerName), d.o.Job.Manager))
 	}

@@ -114,6 +114,8 @@ type JobFacts struct {
 	// Manager is the value of the job's managedBy, at Field, and Wanted the required one. Managed is true if the manager may dispatch it.
 	Manager, Field, Wanted string
 	Managed                bool
+	// Err is why the job cannot be sent to a worker cluster as it is, which may change. What is there is still followed and removed.
+	Err error
 	// Refused is why the job cannot be dispatched to any cluster, nil if it can. RetryRefused retries such jobs, also after refusals by
 	// transforms, instead of rejecting them.
 	Refused      *external.Error
