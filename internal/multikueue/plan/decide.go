@@ -234,14 +234,21 @@ func (d *decider) over() bool {
 	done := lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w)
 	if done {
 		d.removeFinished()
-		if len(d.plan.Steps) == 0 && d.o.Job.Silent && d.o.Job.Active && !lifecycle.IsFinished(d.w) && !d.mayReturn() {
-			d.quiet() // it was put on hold, which frees the quota at once
+		if len(d.plan.Steps) == 0 && d.isHeld() && !d.mayReturn() {
+			d.quiet()
 		}
 		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
 			d.requeueAtLoss()
 		}
 	}
 	return done || d.o.Job.Missing
+}
+
+// isHeld reports whether the job seems to run although it was put on hold, which frees the quota at once. Gated kinds that are not silent are
+// inactive before.
+func (d *decider) isHeld() bool {
+	facts := &d.o.Job
+	return facts.Active && !lifecycle.IsFinished(d.w) && !facts.Others && (facts.Silent || (facts.Managed && !facts.Gated))
 }
 
 // removeFinished removes everything, except that a finished job is retained for a while: its pods have logs.
