@@ -16,7 +16,7 @@ import (
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks,verbs=get;list;watch
 
 // delegated finds the MultiKueue checks among the checks of the Workloads. Gates cannot be added back to a pod, so the API server
-// is asked about an unknown check; a deleted check counts as one if its Workload has a cluster.
+// is asked about an unknown check.
 func (r *reconciler) delegated(ctx context.Context, o *job.Observed) error {
 	if !r.cfg.Load().MultiKueue {
 		return nil
@@ -38,8 +38,7 @@ func (r *reconciler) delegated(ctx context.Context, o *job.Observed) error {
 			if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("reading admission check %s: %w", state.Name, err)
 			}
-			sends := err == nil && check.Spec.ControllerName == kueue.MultiKueueControllerName
-			o.Delegated[state.Name] = sends || (err != nil && w.Status.ClusterName != "")
+			o.Delegated[state.Name] = err == nil && check.Spec.ControllerName == kueue.MultiKueueControllerName
 		}
 	}
 	return nil

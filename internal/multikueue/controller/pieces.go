@@ -132,7 +132,7 @@ func (w *workloads) observeSiblings(ctx context.Context, s *observation) error {
 	if s.job != nil {
 		out.Wanted = s.kind.Remote.Workloads(s.job)
 		if out.Wanted < 0 || out.Wanted > maxSiblings {
-			return fmt.Errorf("%s %s/%s has %d replicas: it may have 0 to %d", s.kind.GVK.Kind, s.key.Namespace, s.jobName, out.Wanted, maxSiblings)
+			s.observed.Job.Err = fmt.Errorf("%s %s/%s has %d replicas: it may have 0 to %d", s.kind.GVK.Kind, s.key.Namespace, s.jobName, out.Wanted, maxSiblings)
 		}
 	}
 	s.observed.Job.Siblings = out

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -334,6 +335,18 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		r.patch(r.w1, `{"status":{"phase":"Done"}}`)
 		r.there(kueue.WorkloadFinished, kueue.ReasonSucceeded)
 		ended = time.Now()
+	})
+	t.Run("a check that is gone takes the copies with it", func(t *testing.T) {
+		r := p.start(t, "unchecked")
+		r.edit(r.w1, func(*kueue.Workload) {}) // once it is there
+		r.edit(r.hub, func(wl *kueue.Workload) { wl.Status.AdmissionChecks = nil })
+		wait.Until(r.w1.t, "the copy is removed", func() error {
+			err := r.w1.Get(t.Context(), r.key, &kueue.Workload{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is there, error %v", err)
+		})
 	})
 	t.Run("a worker refuses a job for a while", func(t *testing.T) {
 		end := p.w1.refuse("no-run", "runs", admissionregistrationv1.Create, "object.metadata.name != 'unwelcome'")

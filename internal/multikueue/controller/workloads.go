@@ -85,7 +85,7 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 	return ctrlreconcile.Result{RequeueAfter: decided.After}, nil
 }
 
-// observeWorkload reads what decides about a Workload; nil if it has no check of ours.
+// observeWorkload reads what decides about a Workload; nil if it has no check of ours, and nothing on worker clusters.
 func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedName) (*observation, error) {
 	local, err := w.newest(ctx, key)
 	if client.IgnoreNotFound(err) != nil {
@@ -99,21 +99,26 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 		}
 	}
 	check, err := w.checkOf(ctx, s.observed.Local)
-	if err != nil || check == nil {
-		return nil, err
-	}
-	s.observed.Check = kueue.AdmissionCheckReference(check.Name)
-	if err := w.observeJob(ctx, s); err != nil {
-		return nil, err
-	}
-	config, err := w.configOf(ctx, check)
-	if errors.Is(err, errConfig) && s.observed.Gone {
-		config, err = &kueue.MultiKueueConfig{}, nil // connected clusters are cleaned up
-	}
 	if err != nil {
 		return nil, err
 	}
+	if err := w.observeJob(ctx, s); err != nil {
+		return nil, err
+	}
+	config := &kueue.MultiKueueConfig{} // connected clusters are cleaned up
+	if check != nil {
+		s.observed.Check = kueue.AdmissionCheckReference(check.Name)
+		stored, err := w.configOf(ctx, check)
+		if err == nil {
+			config = stored
+		} else if !errors.Is(err, errConfig) || !s.observed.Gone {
+			return nil, err
+		}
+	}
 	w.observeClusters(s, config)
+	if check == nil && !s.observed.Gone && len(s.observed.Clusters) == 0 && !lifecycle.RunsRemotely(s.observed.Local) {
+		return nil, nil
+	}
 	w.observeJobEnds(s)
 	if err := w.dryRun(ctx, s); err != nil {
 		return nil, err
@@ -230,7 +235,7 @@ func (w *workloads) observeJob(ctx context.Context, s *observation) error {
 		return err
 	}
 	if facts.Manager, err = f.Manager(tree.Object); err != nil {
-		return fmt.Errorf("%s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
+		facts.Err = fmt.Errorf("%s %s/%s: %w", gvk.Kind, s.key.Namespace, name, err)
 	}
 	facts.Wanted, facts.Managed = f.Value, f.Unchecked || facts.Manager == f.Value
 	facts.RetryRefused, facts.Alone, facts.Carried, facts.Transformed = f.Retry, f.Alone, f.NoJob, f.Creates

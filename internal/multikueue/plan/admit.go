@@ -70,6 +70,15 @@ func backoff(n int32, uid string) time.Duration {
 	return wait - wait/5 + wait*2/5*time.Duration(h.Sum32()%1000)/1000
 }
 
+// unclear keeps a waiting job that cannot be sent as it is from worker clusters.
+func (d *decider) unclear() bool {
+	if d.o.Job.Err == nil || lifecycle.IsEvicted(d.w) {
+		return false
+	}
+	d.plan.Err = d.o.Job.Err
+	return d.check.State == kueue.CheckStatePending
+}
+
 // admitted (rule 6b) follows the first cluster that admitted its copy: the other copies are removed, the job is created there or its
 // status is mirrored, and the check is Ready.
 func (d *decider) admitted() bool {
@@ -87,7 +96,11 @@ func (d *decider) admitted() bool {
 	if d.endedThere(c) {
 		return true
 	}
-	d.do(Step{Do: SyncJob, Cluster: c.Name, Blocks: d.check.State != kueue.CheckStateReady})
+	do := SyncJob
+	if d.o.Job.Err != nil {
+		do = MirrorJob
+	}
+	d.do(Step{Do: do, Cluster: c.Name, Blocks: d.check.State != kueue.CheckStateReady})
 	if d.check.State == kueue.CheckStateRetry {
 		return true
 	}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -368,4 +369,59 @@ func TestTakenBack(t *testing.T) {
 		return
 	}
 	t.Errorf("nothing is told to the worker: %s", text(o, plan.Decide(config(), o)))
+}
+
+// TestCheckIsGone: copies of a Workload whose check left the ClusterQueue are removed, unless it may run.
+func TestCheckIsGone(t *testing.T) {
+	plain := reserved()
+	runs := unlisted(withJob(up("w1", copyOf(plain, admittedAt(0)))))
+	for name, tc := range map[string]struct {
+		change  func(*kueue.Workload)
+		cluster plan.Cluster
+		want    string
+	}{
+		"it has its cluster":       {on("w1"), runs, ":"},
+		"it is being evicted":      {localEvicted, runs, ":"},
+		"it has nominations":       {nominated("w1"), unlisted(up("w1", copyOf(plain))), "unchecked: remove w1"},
+		"it is released":           {func(w *kueue.Workload) { w.Status.Conditions = nil }, runs, "unchecked: remove w1"},
+		"a copy of unknown origin": {nominated("w1"), unlisted(up("w1", copyOf(plain, func(w *kueue.Workload) { delete(w.Annotations, plan.OriginUIDAnnotation) }))), "unchecked:"},
+	} {
+		o := &plan.Observed{
+			Local: reserved(tc.change, func(w *kueue.Workload) { w.Status.AdmissionChecks = nil }), Clusters: []plan.Cluster{tc.cluster}, Now: t0,
+			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		}
+		if got := text(o, plan.Decide(config(), o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestUnclearJob: a job that cannot be sent as it is, such as one with too many replicas, is not sent. What runs is followed, evicted and
+// removed.
+func TestUnclearJob(t *testing.T) {
+	wrong := errors.New("too many replicas")
+	runs := func(changes ...func(*kueue.Workload)) plan.Cluster {
+		return withJob(up("w1", copyOf(reserved(), append(changes, admittedAt(0))...)))
+	}
+	for name, tc := range map[string]struct {
+		local   *kueue.Workload
+		cluster plan.Cluster
+		want    string
+		err     error
+	}{
+		"it waits":              {reserved(), up("w1", nil), "unclear:", wrong},
+		"it is admitted":        {reserved(nominated("w1")), up("w1", copyOf(reserved(), admittedAt(0))), "unclear:", wrong},
+		"it runs":               {reserved(ready("w1")), runs(), "6b: mirror w1, after 1m0s", wrong},
+		"its cluster is lost":   {reserved(ready("w1")), down("w1", 2*time.Minute), "6a: status Retry lost", nil},
+		"it is evicted":         {reserved(localEvicted), runs(), "6b: copy status w1", nil},
+		"it is evicted there":   {reserved(ready("w1")), runs(condition(kueue.WorkloadEvicted, 0, "Preempted")), "4: status Retry", nil},
+		"it has no quota":       {reserved(func(w *kueue.Workload) { w.Status.Conditions = nil }), runs(), "2: remove w1", nil},
+		"it has finished there": {reserved(ready("w1")), runs(condition(kueue.WorkloadFinished, 0, "Succeeded")), "3: mirror w1, status finished Succeeded", nil},
+	} {
+		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Err: wrong}}
+		got := plan.Decide(config(), o)
+		if text(o, got) != tc.want || got.Err != tc.err {
+			t.Errorf("%s: got %s and %v, want %s", name, text(o, got), got.Err, tc.want)
+		}
+	}
 }

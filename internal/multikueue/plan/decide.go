@@ -31,6 +31,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		return d.plan
 	}
 	if d.check == nil {
+		d.rule("unchecked", d.unchecked)
 		return d.plan
 	}
 	for _, r := range []struct {
@@ -49,6 +50,7 @@ func Decide(cfg *Config, o *Observed) Plan {
 		{"external", d.requested},
 		{"5", d.outdated},
 		{"6a", d.lost},
+		{"unclear", d.unclear},
 		{"6b", d.admitted},
 		{"7", d.openGate},
 		{"8", d.notWaiting},
@@ -161,6 +163,13 @@ func (d *decider) removeAll() bool {
 	return true
 }
 
+// unchecked removes everything of a Workload that lost its check, unless it may run on a worker cluster. A copy that does not name the
+// Workload may be another manager's.
+func (d *decider) unchecked() bool {
+	d.clusters = slices.DeleteFunc(d.clusters, func(c Cluster) bool { return c.Copy != nil && c.Copy.Annotations[OriginUIDAnnotation] == "" })
+	return !lifecycle.MayRunElsewhere(d.w) && (d.over() || d.removeAll())
+}
+
 // rejected leaves a Workload alone whose check is rejected: its eviction follows. Copies that no worker cluster has admitted are removed
 // at once (spec: 40 §4.7).
 func (d *decider) rejected() bool {
@@ -188,7 +197,7 @@ func (d *decider) owner() bool {
 		return d.reject("The workload has no owner that could be sent to a worker cluster")
 	case !d.o.Job.Adapter:
 		return d.reject(fmt.Sprintf("No multikueue adapter found for owner kind %s", d.o.Job.Kind))
-	case !d.o.Job.Missing && !d.o.Job.Managed:
+	case !d.o.Job.Missing && !d.o.Job.Managed && d.o.Job.Err == nil:
 		return d.reject(fmt.Sprintf("The owner is not managed by Kueue: Expecting %s to be %q not %q",
 			cmp.Or(d.o.Job.Field, "spec.managedBy"), cmp.Or(d.o.Job.Wanted, kueue.MultiKueueControllerName), d.o.Job.Manager))
 	}
@@ -225,14 +234,21 @@ func (d *decider) over() bool {
 	done := lifecycle.IsFinished(d.w) || !lifecycle.IsReserved(d.w)
 	if done {
 		d.removeFinished()
-		if len(d.plan.Steps) == 0 && d.o.Job.Silent && d.o.Job.Active && !lifecycle.IsFinished(d.w) && !d.mayReturn() {
-			d.quiet() // it was put on hold, which frees the quota at once
+		if len(d.plan.Steps) == 0 && d.isHeld() && !d.mayReturn() {
+			d.quiet()
 		}
 		if slices.ContainsFunc(d.clusters, func(c Cluster) bool { return c.Listed && !c.Connected }) {
 			d.requeueAtLoss()
 		}
 	}
 	return done || d.o.Job.Missing
+}
+
+// isHeld reports whether the job seems to run although it was put on hold, which frees the quota at once. Gated kinds that are not silent are
+// inactive before.
+func (d *decider) isHeld() bool {
+	facts := &d.o.Job
+	return facts.Active && !lifecycle.IsFinished(d.w) && !facts.Others && (facts.Silent || (facts.Managed && !facts.Gated))
 }
 
 // removeFinished removes everything, except that a finished job is retained for a while: its pods have logs.

@@ -521,13 +521,16 @@ func TestIncremental(t *testing.T) {
 		byName   bool
 		want     string
 	}{
-		"the first round":           {reserved(), all(), false, "9: annotate, status [c], create c, after 30s"},
-		"by name":                   {reserved(), all(), true, "9: annotate, status [a], create a, after 30s"},
-		"restarted at minute two":   {since(2*time.Minute, "c"), all("c"), false, "9: status, after 3m0s"},
-		"the second round":          {since(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
-		"the last round":            {since(6*time.Minute, "c", "a"), all("c", "a"), false, "9: annotate, status [c a b], create b, status [c a b]"},
-		"exhausted":                 {since(time.Hour, "c", "a", "b"), all("c", "a", "b"), false, "9: status"},
-		"none of them is reachable": {since(time.Minute, "c"), append([]plan.Cluster{down("c", 0)}, all()[1:]...), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		"the first round":                        {reserved(), all(), false, "9: annotate, status [c], create c, after 30s"},
+		"by name":                                {reserved(), all(), true, "9: annotate, status [a], create a, after 30s"},
+		"restarted at minute two":                {since(2*time.Minute, "c"), all("c"), false, "9: status, after 3m0s"},
+		"the second round":                       {since(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		"the last round":                         {since(6*time.Minute, "c", "a"), all("c", "a"), false, "9: annotate, status [c a b], create b, status [c a b]"},
+		"exhausted":                              {since(time.Hour, "c", "a", "b"), all("c", "a", "b"), false, "9: status"},
+		"none of them is reachable":              {since(time.Minute, "c"), append([]plan.Cluster{down("c", 0)}, all()[1:]...), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		"one left the configuration":             {since(2*time.Minute, "gone", "c"), all("c"), false, "9: status, after 3m0s"},
+		"one left the configuration long before": {since(5*time.Minute, "gone", "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
+		"all left the configuration":             {since(time.Minute, "gone"), all(), false, "9: annotate, status [c], create c, status [c], after 5m0s"},
 		// The first round starts with the reservation, and is not recorded.
 		"in the first round":            {waiting(2*time.Minute, "c"), all("c"), false, "9: status, after 3m0s"},
 		"after the first round":         {waiting(5*time.Minute, "c"), all("c"), false, "9: annotate, status [c a], create a, status [c a], after 5m0s"},
@@ -595,6 +598,8 @@ func TestGates(t *testing.T) {
 		"one was let do so just now":       {[]plan.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 4*time.Minute+50*time.Second))}, "9: after 10s"},
 		"that is over":                     {[]plan.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 5*time.Minute))}, "9: annotate, copy status w1, after 30s"},
 		"nobody asks":                      {[]plan.Cluster{up("w1", quiet), up("w2", asks(0, time.Hour))}, "9: after 30s"},
+		"not nominated any more":           {[]plan.Cluster{up("w3", asks(time.Hour, 0)), up("w1", quiet)}, "9: status [w1 w3], after 30s"},
+		"not nominated, and has room":      {[]plan.Cluster{up("w3", fits), up("w1", asks(time.Second, 0))}, "9: annotate, copy status w1, status [w1 w3], after 30s"},
 		"one has room, and its own checks": {[]plan.Cluster{up("w1", asks(time.Minute, 0)), up("w2", fits)}, "9: after 30s"},
 	} {
 		o := &plan.Observed{Local: reserved(nominated("w1", "w2")), Check: "mk", Clusters: tc.clusters, Now: t0, Job: plan.JobFacts{Adapter: true, Managed: true}}

@@ -91,7 +91,7 @@ type Observed struct {
 	// Local is the local Workload, as last seen if Gone.
 	Local *kueue.Workload
 	Gone  bool
-	// Check is our admission check.
+	// Check is our admission check, empty if the Workload has lost it.
 	Check kueue.AdmissionCheckReference
 	Job   JobFacts
 	// Clusters are the clusters of the MultiKueueConfig in its order, then others with objects of the Workload.
@@ -114,6 +114,8 @@ type JobFacts struct {
 	// Manager is the value of the job's managedBy, at Field, and Wanted the required one. Managed is true if the manager may dispatch it.
 	Manager, Field, Wanted string
 	Managed                bool
+	// Err is why the job cannot be sent to a worker cluster as it is, which may change. What is there is still followed and removed.
+	Err error
 	// Refused is why the job cannot be dispatched to any cluster, nil if it can. RetryRefused retries such jobs, also after refusals by
 	// transforms, instead of rejecting them.
 	Refused      *external.Error

@@ -37,15 +37,15 @@ func (d *decider) openGate() bool {
 	return false
 }
 
-// asking returns the cluster that has been waiting for its gate for longest, nil if there is none or one has room, and when a gate was
-// opened last.
+// asking returns the nominated cluster that has been waiting for its gate for longest, nil if there is none or one has room, and when a gate
+// was opened last.
 func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 	for i := range d.clusters {
 		c := &d.clusters[i]
 		if c.Listed && !c.Connected {
 			opened = later(opened, d.openedAt(c.Name))
 		}
-		if !c.Listed || !c.Connected || c.Copy == nil {
+		if !c.Listed || !c.Connected || c.Copy == nil || !d.isNominated(c.Name) {
 			continue
 		}
 		if lifecycle.IsReserved(c.Copy) {
@@ -60,6 +60,11 @@ func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 		}
 	}
 	return candidate, opened
+}
+
+// isNominated reports whether a cluster may have a copy. An elastic slice may have one on the cluster of the slice that it replaces.
+func (d *decider) isNominated(cluster string) bool {
+	return cluster == d.w.Status.ClusterName || slices.Contains(d.w.Status.NominatedClusterNames, cluster)
 }
 
 // unanswered reports whether a nominated cluster is slow, or was not reached yet by a manager that has just started: its copy may have a

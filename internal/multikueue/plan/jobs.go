@@ -135,11 +135,12 @@ func isFinal(d *job.Descriptor, remote job.Object) bool {
 	return d.Remote.Final != nil && d.Remote.Final(remote)
 }
 
-// isOfEarlierRun reports whether a remote job belongs to another Workload than w, or to an earlier local job of its name.
+// isOfEarlierRun reports whether a remote job belongs to another Workload than w, or to an earlier local job of its name. The job of an
+// elastic Workload may name any of its slices.
 func (c *Config) isOfEarlierRun(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) bool {
 	origin := remote.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
 	f := c.External[d.GVK]
-	stamped := d.Remote.OriginUID || (f != nil && f.Extended && origin != "") // older versions did not set it
+	stamped := d.Remote.OriginUID || (origin != "" && (job.IsElastic(w) || (f != nil && f.Extended))) // older versions did not set it
 	if stamped && origin != string(local.GetUID()) {
 		return true
 	}
@@ -245,7 +246,7 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 			annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
 		}
 	}
-	if d.Remote.OriginUID {
+	if d.Remote.OriginUID || job.IsElastic(w) {
 		annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
 	}
 	c.mark(labels, annotations, w, d.Remote.Workloads == nil)

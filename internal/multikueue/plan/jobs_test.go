@@ -89,3 +89,23 @@ func TestTerminating(t *testing.T) {
 		}
 	}
 }
+
+// TestElasticOfEarlierRun: the remote job of an elastic Workload may name another slice, but not another local job of its name.
+func TestElasticOfEarlierRun(t *testing.T) {
+	w := reserved(func(w *kueue.Workload) { w.Annotations[kueue.ElasticJobAnnotation] = "true" })
+	local := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", UID: "now"}, Spec: batchv1.JobSpec{Suspend: new(false), Parallelism: new(int32(2))}}
+	made, err := config().NewJob(jobkind.Descriptor(), local, w, nil)
+	if err != nil || made.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation] != "now" {
+		t.Fatalf("created with %v, %v", made.GetAnnotations(), err)
+	}
+	for origin, want := range map[string]multikueueplan.JobVerb{
+		"now": multikueueplan.PatchStatus, "earlier": multikueueplan.DeleteJob, "": multikueueplan.PatchStatus, // older versions did not set it
+	} {
+		there := local.DeepCopy()
+		there.Annotations = map[string]string{kueue.PrebuiltWorkloadLabel: "another-slice", kueue.MultiKueueOriginUIDAnnotation: origin}
+		there.Status.Succeeded = 2
+		if step, err := config().SyncJob(jobkind.Descriptor(), local, there, w, nil, true); err != nil || step.Do != want {
+			t.Errorf("of %q: %v, %v", origin, step.Do, err)
+		}
+	}
+}

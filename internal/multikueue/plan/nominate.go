@@ -203,13 +203,14 @@ func (d *decider) nominate(names []string) {
 	d.w = next // later writes of this plan start from it
 }
 
-// nominateNext adds the next clusters when a round is over: in time, or when no nominated cluster is connected. Earlier nominations stay.
+// nominateNext adds the next clusters when a round is over: in time, or when no nominated cluster is connected. Earlier nominations stay,
+// except for clusters that left the configuration.
 func (d *decider) nominateNext() []string {
-	have := d.w.Status.NominatedClusterNames
+	have := d.listed(d.w.Status.NominatedClusterNames)
 	rest := d.rest(d.clusters, have)
 	reachable := slices.ContainsFunc(d.clusters, func(c Cluster) bool { return slices.Contains(have, c.Name) && c.stays() })
 	if len(have) > 0 && reachable {
-		start := d.roundStart(len(have) <= d.StepSize)
+		start := d.roundStart(len(d.w.Status.NominatedClusterNames) <= d.StepSize)
 		if left := d.RoundTimeout - d.o.Now.Sub(start); left > 0 {
 			if len(rest) > 0 {
 				d.requeueAfter(left)
@@ -227,6 +228,14 @@ func (d *decider) nominateNext() []string {
 		d.requeueAfter(d.RoundTimeout)
 	}
 	return names
+}
+
+// listed returns the names of clusters of the configuration.
+func (d *decider) listed(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		c := d.cluster(name)
+		return c == nil || !c.Listed
+	})
 }
 
 // roundStart returns when the last round began: as recorded, but not before the reservation, which starts the first round without a

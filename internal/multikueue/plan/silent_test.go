@@ -63,3 +63,25 @@ func TestSilent(t *testing.T) {
 		})
 	}
 }
+
+// TestHeld: the mirrored status of a job that is put on hold while it runs is cleared once no worker cluster has it.
+func TestHeld(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cluster plan.Cluster
+		job     plan.JobFacts
+		want    string
+	}{
+		"its copy is there":   {withJob(up("w1", nil)), plan.JobFacts{Managed: true}, "2: remove w1"},
+		"its copy is removed": {up("w1", nil), plan.JobFacts{Managed: true}, "2: quiet"},
+		"its worker is lost":  {down("w1", 0), plan.JobFacts{Managed: true}, "2: after 1m0s"},
+		"a pod":               {up("w1", nil), plan.JobFacts{Managed: true, Gated: true}, "2:"},
+		"another slice runs":  {up("w1", nil), plan.JobFacts{Managed: true, Others: true}, "2:"},
+	} {
+		tc.job.Adapter, tc.job.Active = true, true
+		local := reserved(func(w *kueue.Workload) { lifecycle.Machine{}.Pending(w, kueue.ReasonOnHold, "", t0) })
+		o := &plan.Observed{Local: local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: tc.job}
+		if got := text(o, plan.Decide(config(), o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}

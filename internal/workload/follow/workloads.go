@@ -83,6 +83,9 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if err != nil {
 		return ctrlreconcile.Result{}, err
 	}
+	if world.Dispatchers, err = f.dispatchers(ctx, &wl); err != nil {
+		return ctrlreconcile.Result{}, err
+	}
 	if f.Devices != nil {
 		if p := f.Devices(&wl); p != nil && !p.Reading {
 			world.Devices = p.Text
@@ -171,6 +174,25 @@ func (f *Follower) readQueues(ctx context.Context, wl *kueue.Workload) (lifecycl
 		w.ClusterQueue = cq
 	}
 	return w, err
+}
+
+// dispatchers returns the MultiKueue checks of a Workload. A deleted check counts as one if it is Ready and the Workload has a cluster.
+func (f *Follower) dispatchers(ctx context.Context, wl *kueue.Workload) (names []kueue.AdmissionCheckReference, err error) {
+	if !lifecycle.MayRunElsewhere(wl) {
+		return nil, nil
+	}
+	for _, c := range wl.Status.AdmissionChecks {
+		check := &kueue.AdmissionCheck{}
+		found, err := f.get(ctx, types.NamespacedName{Name: string(c.Name)}, check)
+		if err != nil {
+			return nil, err
+		}
+		deleted := !found && c.State == kueue.CheckStateReady && wl.Status.ClusterName != ""
+		if deleted || check.Spec.ControllerName == kueue.MultiKueueControllerName {
+			names = append(names, c.Name)
+		}
+	}
+	return names, nil
 }
 
 // get reads from the cache, without a copy: the object must not be changed.

@@ -227,6 +227,32 @@ func TestOneWritePerReconcile(t *testing.T) {
 			}
 			w.tells("Normal Deleted")
 		},
+		"10 §4.10 a check of MultiKueue that left the queue of a job on a worker cluster": func(w *world) {
+			check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: w.own("mk")}, Spec: kueue.AdmissionCheckSpec{ControllerName: kueue.MultiKueueControllerName}}
+			w.must(w.c.Create(w.t.Context(), check))
+			wl := w.create("a")
+			w.reserve(wl, "cq")
+			w.change(wl, func(_ lifecycle.Machine, x *kueue.Workload) bool {
+				x.Status.ClusterName = "w1"
+				x.Status.AdmissionChecks = []kueue.AdmissionCheckState{{
+					Name: kueue.AdmissionCheckReference(check.Name), State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(w.now),
+				}}
+				return true
+			})
+			w.look(wl)
+			w.must(w.c.Delete(w.t.Context(), check))
+			w.look(wl)
+			if got := w.live(wl).Status.AdmissionChecks; len(got) != 1 {
+				w.t.Errorf("checks %v", got)
+			}
+			w.change(wl, func(m lifecycle.Machine, x *kueue.Workload) bool {
+				return m.Preempt(x, kueue.ReasonInClusterQueue, "needed", metav1.NewTime(w.now)) && m.Release(x, false, metav1.NewTime(w.now))
+			})
+			w.look(wl)
+			if got := w.live(wl).Status.AdmissionChecks; len(got) != 0 {
+				w.t.Errorf("released, with checks %v", got)
+			}
+		},
 		"10 §4.17 whose job is gone": func(w *world) {
 			wl := w.create("a", func(wl *kueue.Workload) {
 				wl.Labels = map[string]string{kueue.JobUIDLabel: "u"}

@@ -4,7 +4,6 @@ package jobset
 
 import (
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
@@ -25,6 +24,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     []string{"spec", "suspend"},
 		ManagedBy:   []string{"spec", "managedBy"},
 		OwnManager:  ownManager,
+		TTL:         []string{"spec", "ttlSecondsAfterFinished"},
 		Roles:       roles,
 		Finished:    view.FinishedBy("Completed", "Failed"),
 		IsActive:    isActive,
@@ -34,9 +34,6 @@ func Descriptor() *plan.Descriptor {
 	}.Descriptor()
 	d.Owns = []plan.Child{{GVK: batchv1.SchemeGroupVersion.WithKind("Job"), Made: madeJob}}
 	d.PodLabels = plan.PodsByName(jobsetv1alpha2.JobSetNameKey)
-	d.Remote.Prepare = func(tree map[string]any) { // a worker must not delete a copy before its manager has observed the end
-		unstructured.RemoveNestedField(tree, "spec", "ttlSecondsAfterFinished")
-	}
 	return d
 }
 

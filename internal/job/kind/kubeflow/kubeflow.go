@@ -63,6 +63,7 @@ func (k kind) descriptor() *plan.Descriptor {
 		Suspend:    []string{"spec", "runPolicy", "suspend"},
 		ManagedBy:  []string{"spec", "runPolicy", "managedBy"},
 		OwnManager: k.operator,
+		TTL:        []string{"spec", "runPolicy", "ttlSecondsAfterFinished"},
 		Roles:      k.find,
 		Finished:   view.FinishedBy("Succeeded", "Failed"),
 		IsActive:   isActive,

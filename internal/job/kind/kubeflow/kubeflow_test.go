@@ -175,3 +175,16 @@ func TestGroups(t *testing.T) {
 		t.Errorf("not checked for this kind, but %v", got)
 	}
 }
+
+// TestCopiesHaveNoTTL: a worker must not delete a copy before its manager has observed the end (spec: 40 §6).
+func TestCopiesHaveNoTTL(t *testing.T) {
+	for _, d := range kubeflow.Descriptors() {
+		o := parse(t, "{apiVersion: kubeflow.org/v1, kind: "+d.GVK.Kind+", spec: {runPolicy: {ttlSecondsAfterFinished: 5, backoffLimit: 1}}}")
+		if d.Remote.Prepare != nil {
+			d.Remote.Prepare(o.Object)
+		}
+		if diff := cmp.Diff(map[string]any{"backoffLimit": int64(1)}, view.Map(o.Object, "spec", "runPolicy")); diff != "" {
+			t.Errorf("%s -want +got:\n%s", d.GVK.Kind, diff)
+		}
+	}
+}

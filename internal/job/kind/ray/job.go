@@ -69,7 +69,7 @@ func Job(s Settings) *plan.Descriptor {
 	}
 	d.FreeUnmanaged, d.FreeLeaving = true, s.FreeLeaving
 	d.Elastic = &plan.Elastic{Children: []schema.GroupVersionKind{gvk("RayCluster")}, Annotate: annotate, NameExtra: generationOfChild}
-	d.Remote.Resize = resizeAt("spec", "rayClusterSpec")
+	d.Remote.Resize, d.Remote.Prepare = resizeAt("spec", "rayClusterSpec"), keepJob
 	d.Refers, d.PodLabels = child, podsAt("status", "rayClusterName")
 	d.ManagedChildren = jobChildren()
 	d.Owns = jobOwns

@@ -326,3 +326,22 @@ func TestCurrent(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesOfJobsStay: KubeRay on a worker must not delete a RayJob before its manager has observed the end. Its cluster may go.
+func TestCopiesOfJobsStay(t *testing.T) {
+	for have, want := range map[string]string{
+		"{ttlSecondsAfterFinished: 5}":                                                                                     "{ttlSecondsAfterFinished: 5}",
+		"{deletionStrategy: {deletionRules: [{policy: DeleteSelf}]}}":                                                      "{}",
+		"{deletionStrategy: {deletionRules: [{policy: DeleteWorkers}]}}":                                                   "{deletionStrategy: {deletionRules: [{policy: DeleteWorkers}]}}",
+		"{deletionStrategy: {deletionRules: [{policy: DeleteSelf, condition: {ttlSeconds: 9}}, {policy: DeleteCluster}]}}": "{deletionStrategy: {deletionRules: [{policy: DeleteCluster}]}}",
+		"{deletionStrategy: {onSuccess: {policy: DeleteSelf}, onFailure: {policy: DeleteNone}}}":                           "{deletionStrategy: {onSuccess: {policy: DeleteCluster}, onFailure: {policy: DeleteNone}}}",
+	} {
+		o, wanted := parse(t, "{apiVersion: ray.io/v1, kind: RayJob, spec: "+have+"}"), parse(t, "{apiVersion: ray.io/v1, kind: RayJob, spec: "+want+"}")
+		if d := ray.Job(ray.Settings{}); d.Remote.Prepare != nil {
+			d.Remote.Prepare(o.Object)
+		}
+		if diff := cmp.Diff(wanted.Object, o.Object); diff != "" {
+			t.Errorf("%s -want +got:\n%s", have, diff)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	rayplan "github.com/berth-project/berth/internal/job/kind/ray/plan"
@@ -12,6 +14,30 @@ import (
 
 // sizeFields are the fields of a worker group that affect its number of pods.
 var sizeFields = []string{"replicas", "minReplicas", "maxReplicas", "numOfHosts", "suspend"}
+
+// keepJob removes from a copy the rules by which KubeRay deletes a finished RayJob: a worker must not delete one before its manager has
+// observed the end. The TTL stays, since KubeRay takes a missing one for 0.
+func keepJob(tree map[string]any) {
+	const self = "DeleteSelf"
+	strategy := view.Map(tree, "spec", "deletionStrategy")
+	for _, outcome := range []string{"onSuccess", "onFailure"} { // both are required
+		if view.String(strategy, outcome, "policy") == self {
+			view.Set(strategy, "DeleteCluster", outcome, "policy")
+		}
+	}
+	rules, _ := strategy["deletionRules"].([]any)
+	kept := slices.DeleteFunc(slices.Clone(rules), func(rule any) bool {
+		one, _ := rule.(map[string]any)
+		return view.String(one, "policy") == self
+	})
+	switch {
+	case len(kept) == len(rules):
+	case len(kept) == 0: // KubeRay refuses a strategy without rules
+		unstructured.RemoveNestedField(tree, "spec", "deletionStrategy")
+	default:
+		strategy["deletionRules"] = kept
+	}
+}
 
 // resizeAt copies the sizes of the local job's groups to the groups of a copy at a path, where the number of pods differs. If the
 // local job has another size than its slice by now, the slice counts. Groups of only one side are not changed (spec: 40 §4.6).

@@ -524,9 +524,10 @@ func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 }
 
-// isDelegated reports whether the pods of a Workload run on another cluster. Their local gates stay (spec: 30 §4.12).
+// isDelegated reports whether the pods of a Workload run on another cluster: it has its cluster, or waits for one. Their local gates stay
+// (spec: 30 §4.12).
 func (s *decider) isDelegated(w *kueue.Workload) bool {
-	return slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
+	return (s.d.ManagedBy == nil && w.Status.ClusterName != "") || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
 }
 
 // runsOnWorker reports whether pods of a Workload may run on another cluster, which its gated local pods do not show. The

@@ -44,6 +44,11 @@ func TestDelegatedPod(t *testing.T) {
 	if a := s.decide(); a.Verb != job.PatchJob {
 		t.Errorf("with another check: %s", describeAction(a))
 	}
+	w.Status.ClusterName, s.o.Delegated = "w1", nil // MultiKueue was turned off, or its check left the ClusterQueue
+	if a := s.decide(); a.Verb != job.Nothing {
+		t.Errorf("on a worker, without a check: %s", describeAction(a))
+	}
+	w.Status.ClusterName, s.o.Delegated = "", map[kueue.AdmissionCheckReference]bool{"mk": true}
 	w.Status.AdmissionChecks[0].Name = "mk"
 	pod.Status.Phase = corev1.PodRunning // its copy does
 	lifecycle.Machine{}.Preempt(w, kueue.ReasonInClusterQueue, "needed", at(2))
@@ -100,7 +105,8 @@ func TestDelegatedSets(t *testing.T) {
 	if got := s.runUntilStable(); slices.Contains(got, "open web-1") {
 		t.Errorf("an outdated pod: %v", got)
 	}
-	s.o.Workloads[0].Status.AdmissionChecks = nil
+	s.sentTo("")
+	s.o.Delegated = nil
 	if got := s.runUntilStable(); len(got) == 0 {
 		t.Error("an outdated pod that runs here keeps its gate")
 	}
@@ -113,6 +119,11 @@ func TestDelegatedSets(t *testing.T) {
 	if _, pods := decide.Sets(lws.cfg, lws.d, lws.o); len(pods) > 0 {
 		t.Error("a pod of an object that is gone is let through")
 	}
+	lws.o.Delegated = nil
+	if _, pods := decide.Sets(lws.cfg, lws.d, lws.o); len(pods) > 0 {
+		t.Error("a pod of an object that is gone is let through once MultiKueue is off")
+	}
+	lws.sentTo("")
 	lws.o.Delegated = nil
 	if _, pods := decide.Sets(lws.cfg, lws.d, lws.o); len(pods) == 0 {
 		t.Error("a pod of an object that is gone, and ran here, is not let through")

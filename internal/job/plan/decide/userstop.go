@@ -7,10 +7,17 @@ import (
 )
 
 // userStop restores a job as an eviction does, and releases its quota once no pod of it runs. It stays out of the queue until a
-// user resumes it.
+// user resumes it. A job on a worker cluster releases its quota at once: its copy there, whose pods its status shows, is removed after that.
 func (s *decider) userStop(w *kueue.Workload) job.Action {
+	dispatched := w != nil && s.isDispatched()
 	a, over := s.stop(job.UserStopped, w)
-	if !over {
+	switch {
+	case over:
+	case a == nil && dispatched && s.isActive() && s.d.Remote.Quiet != nil: // it cannot be restored while it shows pods
+		next := clone(s.job)
+		s.d.Remote.Quiet(next)
+		return job.Action{Verb: job.PatchJobStatus, Job: next}
+	default:
 		return orNothing(a)
 	}
 	if w == nil {
@@ -26,7 +33,7 @@ func (s *decider) userStop(w *kueue.Workload) job.Action {
 	switch {
 	case lifecycle.IsOnHold(w):
 		return job.Action{}
-	case lifecycle.IsReserved(w) && s.isActive():
+	case lifecycle.IsReserved(w) && s.isActive() && !dispatched:
 		return s.untilInactive()
 	}
 	next := w.DeepCopy()

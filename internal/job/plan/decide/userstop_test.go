@@ -78,3 +78,24 @@ func TestUserStop(t *testing.T) {
 		})
 	}
 }
+
+// TestUserStopOnWorker: the status of a job that runs on a worker cluster shows pods until its copy is removed, which happens once it has no
+// quota.
+func TestUserStopOnWorker(t *testing.T) {
+	s := newScene()
+	s.cfg.HonourUserSuspend = true
+	s.running()
+	s.o.Workloads[0].Status.ClusterName = "w1"
+	j := s.job.DeepCopy()
+	j.Spec.Suspend, j.Spec.ManagedBy = new(true), new(kueue.MultiKueueControllerName)
+	j.Annotations[job.UserStopAnnotation] = "true"
+	j.Status = batchv1.JobStatus{Active: 1, StartTime: new(at(50))}
+	s.set(j)
+	s.runUntilStable(t)
+	if w := s.o.Workloads[0]; lifecycle.IsReserved(w) || !lifecycle.IsOnHold(w) || w.Status.ClusterName != "" {
+		t.Errorf("want it on hold: %+v", w.Status)
+	}
+	if got := s.job.Spec.Template.Spec.NodeSelector; len(got) != 1 || got["zone"] != "a" {
+		t.Errorf("the template is not what its user wrote: %v", got)
+	}
+}

@@ -62,6 +62,8 @@ type Kind struct {
 	// ManagedBy is the field for the controller that runs the job, empty if there is none, and OwnManager its usual value.
 	ManagedBy  []string
 	OwnManager string
+	// TTL is the field for how long a finished job stays. Copies lack it: a worker must not delete one before its manager has observed the end.
+	TTL []string
 
 	// Roles are the groups of pods, in the order of their pod sets.
 	Roles func(Object, *job.Setting) ([]Role, error)
@@ -117,6 +119,9 @@ func (k Kind) Descriptor() *job.Descriptor {
 	if k.ManagedBy != nil {
 		d.OwnManager = k.OwnManager
 		d.Remote = &job.Remote{ManagedBy: k.ManagedBy}
+		if k.TTL != nil {
+			d.Remote.Prepare = func(tree map[string]any) { unstructured.RemoveNestedField(tree, k.TTL...) }
+		}
 		d.ManagedBy = func(o job.Object) string { return String(Of(o).Object, k.ManagedBy...) }
 		d.SetManagedBy = func(o job.Object, name string) { Set(Of(o).Object, name, k.ManagedBy...) }
 	}

@@ -228,3 +228,20 @@ func (f *follows) corner(out Followed) (lines []string) {
 	}
 	return lines
 }
+
+// TestPendingLeavesTheCluster: a Workload that is put on hold while it runs on a worker cluster is dispatched anew with its next reservation.
+func TestPendingLeavesTheCluster(t *testing.T) {
+	for _, cluster := range []string{"w1", ""} {
+		var m Machine
+		w := &kueue.Workload{Status: kueue.WorkloadStatus{ClusterName: cluster, AdmissionChecks: []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStateReady}}}}
+		m.Reserve(w, &kueue.Admission{ClusterQueue: "cq"}, nil, at(0))
+		m.Pending(w, kueue.ReasonOnHold, "", at(time.Second))
+		if w.Status.ClusterName != "" || w.Status.SchedulingStats != nil || IsEvicted(w) {
+			t.Errorf("from %q: on hold it has %+v", cluster, w.Status)
+		}
+		m.Reserve(w, &kueue.Admission{ClusterQueue: "cq"}, nil, at(time.Minute))
+		if IsAdmitted(w) != (cluster == "") {
+			t.Errorf("from %q: admitted at once %v", cluster, IsAdmitted(w))
+		}
+	}
+}

@@ -21,8 +21,8 @@ func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now met
 	full := FullReason(reason, cause)
 	set(w, kueue.WorkloadEvicted, metav1.ConditionTrue, full, message, now)
 	countEviction(w, reason, cause)
-	w.Status.ClusterName, w.Status.NominatedClusterNames, w.Status.UnhealthyNodes = "", nil, nil
-	resetChecks(w, now)
+	w.Status.UnhealthyNodes = nil
+	leaveCluster(w, "after eviction", now)
 	turnOff(w, kueue.WorkloadBlockedOnPreemptionGates, full, now)
 	closeGates(w, now)
 	return true
@@ -134,8 +134,10 @@ func countEviction(w *kueue.Workload, reason, cause string) {
 	stats.Evictions = append(stats.Evictions, kueue.EvictionCount{Reason: reason, UnderlyingCause: cause, Count: 1})
 }
 
-// resetChecks sets every check that is not Pending back to Pending and counts the retries.
-func resetChecks(w *kueue.Workload, now metav1.Time) {
+// leaveCluster removes the worker clusters and sets every check that is not Pending back to Pending, for the given reason. It counts the
+// retries.
+func leaveCluster(w *kueue.Workload, why string, now metav1.Time) {
+	w.Status.ClusterName, w.Status.NominatedClusterNames = "", nil
 	for i := range w.Status.AdmissionChecks {
 		c := &w.Status.AdmissionChecks[i]
 		if c.State == kueue.CheckStatePending {
@@ -148,7 +150,7 @@ func resetChecks(w *kueue.Workload, now metav1.Time) {
 			}
 			c.RetryCount = &retries
 		}
-		c.Message = Cut(fmt.Sprintf("Reset to Pending after eviction, previously %s: %s", c.State, c.Message), maxMessage)
+		c.Message = Cut(fmt.Sprintf("Reset to Pending %s, previously %s: %s", why, c.State, c.Message), maxMessage)
 		c.State, c.LastTransitionTime, c.PodSetUpdates = kueue.CheckStatePending, now, nil
 	}
 }

@@ -40,6 +40,8 @@ type World struct {
 	// ClusterQueue is the ClusterQueue of its admission or, without a reservation, of the LocalQueue; nil if it
 	// does not exist.
 	ClusterQueue *kueue.ClusterQueue
+	// Dispatchers are its checks of MultiKueue.
+	Dispatchers []kueue.AdmissionCheckReference
 	// Devices is why the devices that its pods claim cannot be charged, "" if they can.
 	Devices string
 }
@@ -306,7 +308,8 @@ func (f *follower) devices() {
 // listAfter is how long a new Workload waits for the list of its checks: mostly it gets a reservation before, and the list in the same write.
 const listAfter = 2 * time.Second
 
-// listChecks (step 8) gives every required admission check an entry in the status, and drops other entries.
+// listChecks (step 8) gives every required admission check an entry in the status, and drops other entries. A Workload that may run on a
+// worker cluster keeps its check of MultiKueue, which follows it there.
 func (f *follower) listChecks() {
 	if f.ClusterQueue == nil {
 		return
@@ -316,6 +319,14 @@ func (f *follower) listChecks() {
 	var required []kueue.AdmissionCheckReference
 	if !IsParent(f.w) { // its variants pass them (spec: 20 §4.13)
 		required = RequiredChecks(f.ClusterQueue, f.w.Status.Admission)
+	}
+	if MayRunElsewhere(f.w) {
+		for _, c := range have {
+			if slices.Contains(f.Dispatchers, c.Name) && !slices.Contains(required, c.Name) {
+				required = append(required, c.Name)
+			}
+		}
+		slices.Sort(required)
 	}
 	for _, name := range required {
 		at := slices.IndexFunc(have, func(c kueue.AdmissionCheckState) bool { return c.Name == name })

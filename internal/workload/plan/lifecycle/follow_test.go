@@ -67,6 +67,14 @@ func reservedWith(checks ...kueue.CheckState) func(*follows) {
 
 var runs = reservedWith()
 
+// dispatches makes the first check one of MultiKueue.
+func dispatches(f *follows) { f.world.Dispatchers = []kueue.AdmissionCheckReference{"a"} }
+
+func onWorker(f *follows) { f.w.Status.ClusterName = "w1" }
+
+// leaves removes all checks from the ClusterQueue.
+func leaves(f *follows) { f.world.ClusterQueue.Spec.AdmissionChecksStrategy = nil }
+
 func evictedBy(reason string) func(*follows) {
 	return func(f *follows) { f.rules.Evict(f.w, reason, "", "why", at(0)) }
 }
@@ -187,6 +195,11 @@ func TestFollow(t *testing.T) {
 		"a check is added, and what runs runs on": {scene(runs, func(f *follows) {
 			f.world.ClusterQueue.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "new"}}}
 		}), "wake at 5m0s, QuotaReserved=True/QuotaReserved"},
+		"a check leaves the queue":                    {scene(reservedWith(kueue.CheckStateReady), leaves), "wake at 5m0s, QuotaReserved=True/QuotaReserved"},
+		"a check of a job that is on a worker leaves": {scene(reservedWith(kueue.CheckStateReady, kueue.CheckStateReady), onWorker, leaves), "wake at 5m0s, QuotaReserved=True/QuotaReserved"},
+		"the dispatcher leaves":                       {scene(reservedWith(kueue.CheckStateReady), dispatches, onWorker, leaves), "wake at 5m0s"},
+		"the dispatcher leaves during an eviction":    {scene(reservedWith(kueue.CheckStateReady), dispatches, onWorker, leaves, evictedBy(kueue.ReasonPreempted)), ""},
+		"the dispatcher leaves before it dispatched":  {scene(reservedWith(kueue.CheckStatePending), dispatches, leaves), "event Admitted, wake at 5m10s, QuotaReserved=True/QuotaReserved, Admitted=True/Admitted"},
 		"after the backoff": {scene(runs, evictedBy(kueue.ReasonPodsReadyTimeout), isReleased, func(f *follows) {
 			f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1)), RequeueAt: new(at(5 * time.Second))}
 		}), "QuotaReserved=False/PendingEvaluation, Requeued=True/BackoffFinished"},

@@ -34,3 +34,8 @@ func (m Machine) RunOn(w *kueue.Workload, cluster string, now metav1.Time) bool 
 func (m Machine) RunNowhere(w *kueue.Workload, now metav1.Time) bool {
 	return RunsRemotely(w) && set(w, RunsRemotelyCondition, metav1.ConditionFalse, reasonNothingLeft, "No worker cluster runs pods of it any more", now)
 }
+
+// MayRunElsewhere reports whether the Workload has its worker cluster, or had one and is not released yet.
+func MayRunElsewhere(w *kueue.Workload) bool {
+	return IsReserved(w) && !IsFinished(w) && (w.Status.ClusterName != "" || IsEvicted(w))
+}

@@ -188,7 +188,7 @@ func reachedExecutionTime(w *kueue.Workload) bool {
 
 // Pending writes why the Workload has no reservation: QuotaReserved=False with a reason of spec 10 §5.1, or with its
 // older name under LegacyReasons. It drops a reservation, which is not an eviction: for stopped queues, jobs
-// on hold and gates. An earlier rejection is over, and Admitted is synced.
+// on hold and gates. A Workload on a worker cluster leaves it. An earlier rejection is over, and Admitted is synced.
 func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
@@ -221,6 +221,10 @@ func (m Machine) pending(w *kueue.Workload, reason, message string, now metav1.T
 	changed := set(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, m.PendingReason(reason), message, now)
 	if w.Status.Admission != nil {
 		w.Status.Admission = nil
+		changed = true
+	}
+	if w.Status.ClusterName != "" {
+		leaveCluster(w, "with the end of the reservation", now)
 		changed = true
 	}
 	return m.SyncAdmitted(w, now) || changed
