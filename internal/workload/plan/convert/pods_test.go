@@ -334,6 +334,10 @@ func TestMisfit(t *testing.T) {
 			spec: plain("cpu 1", ""), r: of(corev1.LimitTypePod, "cpu 2", ""),
 			want: at + ": cpu 1 is below the minimum of 2 that a LimitRange sets",
 		},
+		"a billion digits": {
+			spec: plain("cpu 1e999999999", "cpu 1e999999998"), r: of(corev1.LimitTypePod, "", "cpu 3"),
+			want: at + ": cpu 1e30 is above the maximum of 3 that a LimitRange sets",
+		},
 		"devices that are not counted":           {spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}},
 		"bounds for claims are for no container": {spec: plain("cpu 3", ""), r: of(corev1.LimitTypePersistentVolumeClaim, "", "cpu 1")},
 	}
