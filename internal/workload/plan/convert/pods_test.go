@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -277,6 +278,19 @@ func TestTransformations(t *testing.T) {
 }
 
 // spec: 10 §4.5 step 3, the rows about requests and LimitRanges.
+func TestManyResources(t *testing.T) {
+	for n, want := range map[int]int{MaxResources: MaxResources, MaxResources + 1: 0} {
+		spec := corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}}
+		for i := range n {
+			spec.Containers[0].Resources.Requests[corev1.ResourceName(fmt.Sprint("example.com/r", i))] = apiresource.MustParse("1")
+		}
+		def := Workload(one(spec, 1, 0), Requests{})
+		if got := len(def.PodSets[0].Requests); got != want || (def.Problem == nil) != (n == want) {
+			t.Errorf("%d resources: %d requests, problem %v", n, got, def.Problem)
+		}
+	}
+}
+
 func TestMisfit(t *testing.T) {
 	of := func(kind corev1.LimitType, least, most string) Requests {
 		return Requests{Around: around(limitRange("a", corev1.LimitRangeItem{Type: kind, Min: list(least), Max: list(most)}))}
