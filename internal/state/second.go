@@ -68,6 +68,18 @@ func (s *State) followSecondPass(r *record) {
 	}
 }
 
+// followSecondPasses is followSecondPass for the records with quota of a queue.
+func (s *State) followSecondPasses(queue string) {
+	if s.places == nil {
+		return
+	}
+	for _, r := range s.records { //berth:unordered each by itself
+		if r.def.Reserved && r.def.Queue == queue {
+			s.followSecondPass(r)
+		}
+	}
+}
+
 // runSecondPass tries the workloads that are due, and returns the decisions and when the next one is due, 0 for none.
 func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision, next workload.Instant) {
 	if len(s.second) == 0 { // sorting nothing allocates as well
