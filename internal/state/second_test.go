@@ -35,3 +35,19 @@ func TestSecondPassFollowsQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondPassAfterClockSetBack: a second pass waits no longer than its pause.
+func TestSecondPassAfterClockSetBack(t *testing.T) {
+	gates := topology.DefaultGates()
+	s := New(Options{Options: cycle.Defaults(), Topology: &gates})
+	s.Apply(SetQueue{Name: "q"})
+	s.Apply(SetWorkload{
+		UID: "u", Namespace: "n", Name: "w", LocalQueue: "q", Version: 1, Reserved: true, Queue: "q", PlaceNow: true,
+		PodSets: []PodSet{{Name: "main", Count: 1}}, Delayed: []string{"main"},
+	})
+	const day = 24 * 3600 * firstPause
+	s.runSecondPass(2 * day)
+	if _, next := s.runSecondPass(day); next != day+firstPause {
+		t.Errorf("the next round is %d s away", (next-day)/firstPause)
+	}
+}
