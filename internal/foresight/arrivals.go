@@ -29,6 +29,8 @@ const (
 	// block is the time of which arrivals are repeated together: what comes in bursts is foreseen in bursts.
 	block       = workload.Instant(15 * 60 * 1e9)
 	leastBlocks = 4
+	// maxDrawn bounds the arrivals of one forecast.
+	maxDrawn = 1 << 16
 )
 
 // NewArrivals returns an empty memory of arrivals that is told of all of them from a time on.
@@ -60,10 +62,10 @@ func (a *Arrivals) Add(def *state.Workload, job *Job) {
 	a.all = slices.Delete(a.all, 0, drop)
 }
 
-// Recent returns the arrivals of the time before now, with the predictions of their run times; nil if they are known for too short a time to
-// tell how many more are to come. It may be read in any goroutine.
+// Recent returns the arrivals of the time before now, with the predictions of their run times; nil if all arrivals are known for too short a
+// time, as after a burst that displaced earlier ones, to tell how many more are to come. It may be read in any goroutine.
 func (a *Arrivals) Recent(now workload.Instant, predict func(*Job) *Prediction) *Recent {
-	if now-a.told < leastBlocks*block {
+	if now-max(a.told, a.since) < leastBlocks*block {
 		return nil
 	}
 	r := &Recent{from: max(a.since, now-rememberedFor), to: now}
@@ -96,7 +98,7 @@ func (r *Recent) draw(random *draws, now, end workload.Instant) (coming []arrivi
 		return nil
 	}
 	n := 0
-	for begin := now; begin < end; begin += length {
+	for begin := now; begin < end && len(coming) < maxDrawn; begin += length {
 		from := r.from + workload.Instant(random.Float64()*float64(r.to-r.from-length))
 		first, _ := slices.BinarySearchFunc(r.all, from, func(x arrival, at workload.Instant) int {
 			if x.at < at {
@@ -106,7 +108,7 @@ func (r *Recent) draw(random *draws, now, end workload.Instant) (coming []arrivi
 		})
 		for _, x := range r.all[first:] {
 			at := begin + x.at - from
-			if x.at >= from+length || at >= end {
+			if x.at >= from+length || at >= end || len(coming) == maxDrawn {
 				break
 			}
 			n++

@@ -203,14 +203,32 @@ func fixed(length workload.Instant) *Prediction {
 func TestArrivalsBounds(t *testing.T) {
 	a := NewArrivals(0)
 	for i := range 2 * maxArrivals {
-		a.Add(&state.Workload{UID: fmt.Sprint(i), Created: workload.Instant(i) * second}, &Job{})
+		a.Add(&state.Workload{UID: fmt.Sprint(i), Created: workload.Instant(i) * 2 * second}, &Job{})
 	}
 	if len(a.all) != maxArrivals {
 		t.Errorf("%d are kept", len(a.all))
 	}
-	r := a.Recent(2*maxArrivals*second, NewLearner().Predict)
-	if len(r.all) != maxArrivals || r.from <= (maxArrivals-1)*second || r.from > maxArrivals*second || a.Recent(leastBlocks*block-1, NewLearner().Predict) != nil {
+	r := a.Recent(4*maxArrivals*second, NewLearner().Predict)
+	if len(r.all) != maxArrivals || r.from <= (2*maxArrivals-2)*second || r.from > 2*maxArrivals*second || a.Recent(leastBlocks*block-1, NewLearner().Predict) != nil {
 		t.Errorf("of %d arrivals from %d on", len(r.all), r.from/second)
+	}
+}
+
+// TestBurstOfArrivals: a burst that displaced all earlier arrivals is not repeated minute by minute, and a forecast has a bounded number.
+func TestBurstOfArrivals(t *testing.T) {
+	a := NewArrivals(0)
+	now := 24 * 60 * minute
+	for i := range 2 * maxArrivals {
+		a.Add(&state.Workload{UID: fmt.Sprint(i), Created: now - minute + workload.Instant(i)}, &Job{})
+	}
+	if r := a.Recent(now, NewLearner().Predict); r != nil {
+		t.Errorf("%d arrivals of %d s tell what is to come", len(r.all), (r.to-r.from)/second)
+	}
+	now += leastBlocks * block
+	r := a.Recent(now, NewLearner().Predict)
+	r.from -= 10 * minute
+	if n := len(r.draw(newDraws(1, 1), now, now+1000*24*60*minute)); n != maxDrawn {
+		t.Errorf("%d arrivals are drawn, want %d", n, maxDrawn)
 	}
 }
 

@@ -57,9 +57,13 @@ func failure(err error) admission.Response {
 
 func badRequest(err error) admission.Response { return admission.Errored(http.StatusBadRequest, err) }
 
-// Decode reads an object of a request. kind is for the error.
+// Decode reads an object of a request. kind is for the error. Exponents of quantities are bounded.
 func Decode[T client.Object](raw runtime.RawExtension, kind string, into T) (T, error) {
-	if err := json.Unmarshal(raw.Raw, into); err != nil {
+	text, _, err := boundExponents(raw.Raw)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
 		return into, fmt.Errorf("decoding %s: %w", kind, err)
 	}
 	return into, nil
@@ -161,6 +165,9 @@ func (h *Webhook) validate(ctx context.Context, req *admission.Request) admissio
 	object, err := Decode(req.Object, h.GVK.Kind, h.New())
 	if err != nil {
 		return badRequest(err)
+	}
+	if err := checkExponents(req); err != nil {
+		return failure(err)
 	}
 	var old client.Object
 	if req.Operation == admissionv1.Update {

@@ -261,7 +261,7 @@ func pathIn(f flavor.Flavor, n SetNode) (path []string) {
 	return path
 }
 
-// leafCapacity is what the nodes of a leaf have, from scratch, without what others use.
+// leafCapacity is the allocatable of the nodes of a leaf, from scratch, without the usage of foreign pods.
 func (m *machine) leafCapacity(f flavor.Flavor, values []string) (nodes int, sum amounts) {
 	sum = amounts{}
 	for _, n := range m.nodes { //berth:unordered a sum
@@ -274,7 +274,9 @@ func (m *machine) leafCapacity(f flavor.Flavor, values []string) (nodes int, sum
 			sum[r.Resource] += r.Amount
 		}
 		for _, r := range m.foreign[n.Name].Used {
-			sum[r.Resource] -= r.Amount
+			if slices.ContainsFunc(n.Allocatable, func(a Request) bool { return a.Resource == r.Resource }) {
+				sum[r.Resource] -= r.Amount
+			}
 		}
 	}
 	return nodes, sum

@@ -272,6 +272,9 @@ func (e SetQueue) apply(s *State) {
 		s.adoptOrphans(def.Name)
 		s.seeLocalQueues(def.Name)
 	}
+	if !fresh && def.PlacedElsewhere != before.PlacedElsewhere {
+		s.followSecondPasses(def.Name)
+	}
 	s.countBackfilling(!fresh && s.backfills(&before) != cycle.NoBackfill, q.Backfill != cycle.NoBackfill)
 	if fresh || q.Closed != was || def.UsageBased != before.UsageBased || def.Checked != before.Checked || def.Variants != before.Variants || def.MigratesTo != before.MigratesTo {
 		s.reroute(s.leadingTo(def.Name))

@@ -341,9 +341,11 @@ func (s *State) adoptOrphans(queue string) {
 	orphans := s.orphans[queue]
 	delete(s.orphans, queue)
 	for _, uid := range slices.Sorted(maps.Keys(orphans)) {
-		if r := orphans[uid]; r.def.Reserved && r.def.Queue == queue && r.in == nil {
+		r := orphans[uid]
+		if r.def.Reserved && r.def.Queue == queue && r.in == nil {
 			s.place(r, s.quotaOf(r))
 		}
+		s.followSecondPass(r)
 	}
 }
 

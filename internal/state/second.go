@@ -36,6 +36,9 @@ type secondPass struct {
 	failed int              // rounds since it waits
 }
 
+// pause is the time before the next round.
+func (p *secondPass) pause() workload.Instant { return min(longestPause, firstPause<<min(p.failed, 8)) }
+
 // secondPassMemory is a workload that waits for a second pass, in a Snapshot.
 type secondPassMemory struct {
 	UID    string
@@ -68,6 +71,18 @@ func (s *State) followSecondPass(r *record) {
 	}
 }
 
+// followSecondPasses is followSecondPass for the records with quota of a queue.
+func (s *State) followSecondPasses(queue string) {
+	if s.places == nil {
+		return
+	}
+	for _, r := range s.records { //berth:unordered each by itself
+		if r.def.Reserved && r.def.Queue == queue {
+			s.followSecondPass(r)
+		}
+	}
+}
+
 // runSecondPass tries the workloads that are due, and returns the decisions and when the next one is due, 0 for none.
 func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision, next workload.Instant) {
 	if len(s.second) == 0 { // sorting nothing allocates as well
@@ -77,8 +92,8 @@ func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision,
 		return cmp.Or(cmp.Compare(s.second[a].due, s.second[b].due), strings.Compare(a, b))
 	}) {
 		p, r := s.second[uid], s.records[uid]
-		if p.due == 0 {
-			p.due = now + firstPause
+		if most := now + p.pause(); p.due == 0 || p.due > most { // the clock may have been set back
+			p.due = most
 		}
 		switch {
 		case r.assumed() || r.wl.Evicting: // its places are being written, or it leaves
@@ -89,7 +104,7 @@ func (s *State) runSecondPass(now workload.Instant) (decisions []cycle.Decision,
 				continue
 			}
 			p.failed++
-			p.due = now + min(longestPause, firstPause<<min(p.failed, 8))
+			p.due = now + p.pause()
 		}
 		if next == 0 || p.due < next {
 			next = p.due

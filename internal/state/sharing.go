@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type accounts struct {
 	due     []*localQueue    // in a line, by the time of their last sample
 	woken   []*localQueue    // to be in line from the next sample on
 	sampled workload.Instant // the time of the last sample
-	clock   workload.Instant // the latest time that an event contained
+	clock   workload.Instant // the latest time that an event contained, unless the clock was set back
 	usage   []sharing.Used   // scratch memory of sample
 }
 
@@ -65,6 +66,9 @@ func (e SampleUsage) apply(s *State) {
 		return
 	}
 	s.countTouched()
+	if e.Now < s.accounts.clock-rates.Interval {
+		s.turnBack(e.Now)
+	}
 	s.accounts.clock = max(s.accounts.clock, e.Now)
 	s.wakeAccounts(s.accounts.sampled)
 	s.accounts.sampled = s.accounts.clock
@@ -78,6 +82,17 @@ func (e SampleUsage) apply(s *State) {
 	for _, l := range again {
 		l.account.queued = false
 		s.sample(l)
+	}
+}
+
+// turnBack follows a clock that was set back by more than an interval: accounts go on from now, instead of waiting for the former time.
+func (s *State) turnBack(now workload.Instant) {
+	s.accounts.clock, s.accounts.sampled = now, min(s.accounts.sampled, now)
+	for _, l := range slices.SortedFunc(maps.Values(s.localQueues), func(a, b *localQueue) int { return a.name.compare(b.name) }) {
+		if l.account.last = min(l.account.last, now); l.account.At > now {
+			l.account.At = now
+			s.restand(l)
+		}
 	}
 }
 

@@ -280,3 +280,36 @@ func TestBehindByUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestUsageAfterClockSetBack: usage is counted on after the clock jumped ahead and was set back.
+func TestUsageAfterClockSetBack(t *testing.T) {
+	w := newUsageWorld()
+	w.s.Apply(SetWorkload{
+		UID: "u", Namespace: "team", Name: "w", LocalQueue: "a", Version: 1, Reserved: true, Admitted: true, Queue: w.queue.Name,
+		PodSets: []PodSet{{Name: "main", Count: 1}}, Held: []Held{{PodSet: "main", Flavor: "f", Resource: "gpu", Amount: 4}},
+	})
+	sample := func(now workload.Instant) (at workload.Instant, value float64) {
+		w.s.Apply(SampleUsage{Now: now, Max: 100})
+		a := &w.s.localQueues[Name{"team", "a"}].account
+		return a.At, a.Value(w.s.options.Sharing, 1)
+	}
+	now := w.now
+	for range 5 {
+		now += interval
+		sample(now)
+	}
+	sample(now + 1000*interval)
+	_, before := sample(now)
+	for range 5 {
+		now += interval
+		sample(now)
+	}
+	w.s.Apply(SetWorkload(Workload{UID: "u", Namespace: "team", Name: "w", LocalQueue: "a", Version: 2}))
+	for range 5 {
+		now += interval
+		sample(now)
+	}
+	if at, value := sample(now); at > now || value >= before {
+		t.Errorf("counted up to %d s, at %d s: %g, before %g", at/1e9, now/1e9, value, before)
+	}
+}

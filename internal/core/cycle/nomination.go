@@ -72,6 +72,7 @@ func (w *World) expireNominations(now workload.Instant) (next workload.Instant) 
 		if q.nomination == nil || q.nomination.expired {
 			return true
 		}
+		q.nomination.since = min(q.nomination.since, now) // the clock may have been set back
 		if at := q.nomination.since + w.ClaimTimeout; now < at {
 			next = earlier(next, at)
 			return false

@@ -58,6 +58,7 @@ func (w *World) rest(trees []*tree) {
 // endRests touches the trees that have rested, and returns when the next one will have, 0 for none.
 func (w *World) endRests(now workload.Instant) (next workload.Instant) {
 	w.resting = slices.DeleteFunc(w.resting, func(t *tree) bool {
+		t.restsUntil = min(t.restsUntil, now+restTime) // the clock may have been set back
 		if now < t.restsUntil {
 			next = earlier(next, t.restsUntil)
 			return false

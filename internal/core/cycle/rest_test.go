@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -77,5 +78,27 @@ func TestRefusesMany(t *testing.T) {
 	r := w.Step(1, math.MaxInt)
 	if len(r.Endless) > 0 || len(r.Decisions) != many+1 || r.Decisions[many].Admitted == nil {
 		t.Errorf("%d decisions, endless %v", len(r.Decisions), r.Endless)
+	}
+}
+
+// TestClockSetBack: what waits for a time waits no longer than from now on after the clock was set back.
+func TestClockSetBack(t *testing.T) {
+	const now, later = workload.Instant(time.Minute), workload.Instant(time.Hour)
+	w := NewWorld(Defaults())
+	q := &Queue{nomination: &nomination{since: later}}
+	w.due = []*tree{{queues: []*Queue{q}, edited: true, woke: true, wokeAt: later}}
+	w.resting = []*tree{{restsUntil: later}}
+	w.holders = []*Queue{q}
+	for name, tc := range map[string]struct {
+		of   func(workload.Instant) workload.Instant
+		wait workload.Instant
+	}{
+		"edits": {w.wakeEdited, w.EditWindow}, "a tree that rests": {w.endRests, restTime}, "a nomination": {w.expireNominations, w.ClaimTimeout},
+	} {
+		for range 2 {
+			if got := tc.of(now); got != now+tc.wait {
+				t.Errorf("%s: next at %v, want %v", name, time.Duration(got), time.Duration(now+tc.wait))
+			}
+		}
 	}
 }

@@ -198,6 +198,7 @@ func (w *World) wakeEdited(now workload.Instant) (next workload.Instant) {
 			t.edited = false
 			return true
 		}
+		t.wokeAt = min(t.wokeAt, now) // the clock may have been set back
 		if at := t.wokeAt + w.EditWindow; t.woke && now < at {
 			next = earlier(next, at)
 			return false

@@ -55,7 +55,6 @@ func (s *Space) Part(charges []Charge) ledger.Part {
 			h := holding{flavor: c.Placement.Flavor, key: key, account: s.account(key), amounts: amounts[:len(pod):len(pod)]}
 			amounts = amounts[len(pod):]
 			for i, r := range pod {
-				s.column(r.Resource)
 				h.amounts[i] = workload.Request{Resource: r.Resource, Amount: r.Amount.Mul(int64(d.Count))}
 			}
 			p.entries = append(p.entries, h)
@@ -216,21 +215,22 @@ func (d Dimension) Fits(_ quota.Node, p ledger.Part) bool {
 	for ; fits && at < len(entries); at++ {
 		h := &entries[at]
 		slot := s.find(h)
-		for _, r := range h.amounts {
-			c := s.column(r.Resource)
-			assumed := row(s.assumed, slot, s.stride)
-			assumed[c] = assumed[c].Add(r.Amount)
-		}
+		s.assumeAll(h, 1)
 		fits = s.hasRoom(h, slot)
 	}
-	for _, h := range entries[:at] {
-		assumed := row(s.assumed, s.find(&h), s.stride)
-		for _, r := range h.amounts {
-			c := s.columnOf[r.Resource]
-			assumed[c] = assumed[c].Sub(r.Amount)
-		}
+	for i := range entries[:at] {
+		s.assumeAll(&entries[i], -1)
 	}
 	return fits
+}
+
+func (s *Space) assumeAll(h *holding, sign int64) {
+	assumed := row(s.assumed, s.find(h), s.stride)
+	for _, r := range h.amounts {
+		if c := s.known(r.Resource); c >= 0 {
+			assumed[c] = assumed[c].Add(r.Amount.Mul(sign))
+		}
+	}
 }
 
 // hasRoom reports whether the leaf of a holding in its own tree has room for what is used and assumed.
@@ -245,7 +245,7 @@ func (s *Space) hasRoom(h *holding, slot int32) bool {
 	}
 	capacity, used, assumed := row(t.capacity, leaf, s.stride), row(s.used, slot, s.stride), row(s.assumed, slot, s.stride)
 	for _, r := range h.amounts {
-		if c := s.columnOf[r.Resource]; r.Amount > 0 && capacity[c].Sub(used[c]).Sub(assumed[c]) < 0 {
+		if c := s.known(r.Resource); r.Amount > 0 && (c < 0 || capacity[c].Sub(used[c]).Sub(assumed[c]) < 0) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
 )
 
@@ -337,11 +338,14 @@ func (t *tree) limiting(sh *shape, id int32) string {
 		capacity = t.capacityFor(sh.filter, lf)
 	}
 	for _, n := range sh.workers {
-		free := capacity[n.column].Sub(row(t.s.assumed, lf.account, stride)[n.column])
-		if !sh.empty {
+		free := resource.Amount(0)
+		if n.column >= 0 {
+			free = capacity[n.column].Sub(row(t.s.assumed, lf.account, stride)[n.column])
+		}
+		if n.column >= 0 && !sh.empty {
 			free = free.Sub(row(t.s.used, lf.account, stride)[n.column])
 		}
-		if name := t.s.table.Name(t.s.columns[n.column]); free < n.amount && (least == "" || name < least) {
+		if name := t.s.table.Name(n.resource); free < n.amount && (least == "" || name < least) {
 			least = name
 		}
 	}

@@ -249,9 +249,10 @@ func (a *assumption) release() {
 
 func (s *Space) assume(h held, sign int64) {
 	for _, r := range h.pod {
-		c := s.column(r.Resource)
-		at := int(h.account)*s.stride + c
-		s.assumed[at] = s.assumed[at].Add(r.Amount.Mul(sign * int64(h.pods)))
+		if c := s.known(r.Resource); c >= 0 {
+			at := int(h.account)*s.stride + int(c)
+			s.assumed[at] = s.assumed[at].Add(r.Amount.Mul(sign * int64(h.pods)))
+		}
 	}
 	s.changed(h.account, false)
 }

@@ -125,7 +125,9 @@ func (p *pair) edit() {
 		p.s.RemoveTree(flavor)
 		delete(p.w.trees, flavor)
 	default:
-		p.w.foreign[name] = []workload.Request{{Resource: cpu, Amount: resource.Amount(p.n(0, 3, "cpu"))}, {Resource: pods, Amount: 1}}
+		p.w.foreign[name] = []workload.Request{
+			{Resource: cpu, Amount: resource.Amount(p.n(0, 3, "cpu"))}, {Resource: pods, Amount: 1}, {Resource: gpu, Amount: resource.Amount(p.n(0, 1, "gpu"))},
+		}
 		p.s.SetForeign(name, p.w.foreign[name])
 	}
 }

@@ -23,8 +23,9 @@ type count struct {
 
 // need is a positive request of one pod.
 type need struct {
-	column int32
-	amount resource.Amount
+	column   int32 // -1 for none: no node reports the resource
+	resource resource.ID
+	amount   resource.Amount
 }
 
 // shape is what the counts of domains depend on: requests of one pod, filter, and the layers of slices.
@@ -142,7 +143,7 @@ func appendNeeds(b []byte, requests []workload.Request) []byte {
 func (s *Space) needs(out []need, requests []workload.Request) []need {
 	for _, r := range requests {
 		if r.Amount > 0 {
-			out = append(out, need{int32(s.column(r.Resource)), r.Amount})
+			out = append(out, need{s.known(r.Resource), r.Resource, r.Amount})
 		}
 	}
 	return out
@@ -184,6 +185,16 @@ func (t *tree) dropShape(sh *shape) {
 	if f := sh.filter; f != nil {
 		if f.shapes--; f.shapes == 0 {
 			delete(t.s.filters, f.key)
+		}
+	}
+}
+
+// dropUnknown drops the shapes that need a resource without a column.
+func (t *tree) dropUnknown() {
+	unknown := func(n need) bool { return n.column < 0 }
+	for _, sh := range t.shapes { //berth:unordered all of them are dropped
+		if slices.ContainsFunc(sh.workers, unknown) || slices.ContainsFunc(sh.leader, unknown) {
+			t.dropShape(sh)
 		}
 	}
 }
@@ -352,6 +363,9 @@ func (t *tree) leafCount(sh *shape, id int32) (c count) {
 	}
 	assumed = row(t.s.assumed, lf.account, stride)
 	free := func(column int32) resource.Amount {
+		if column < 0 {
+			return 0
+		}
 		n := capacity[column].Sub(assumed[column])
 		if used != nil {
 			n = n.Sub(used[column])

@@ -96,7 +96,15 @@ func New(t *resource.Table, gates Gates) *Space {
 	}
 }
 
-// column returns the column of a resource, a new one at its first use.
+// known returns the column of a resource; -1 for none. Nodes have nothing of a resource without a column, and placed pods hold nothing.
+func (s *Space) known(id resource.ID) int32 {
+	if int(id) >= len(s.columnOf) {
+		return -1
+	}
+	return s.columnOf[id]
+}
+
+// column returns the column of a resource, a new one at its first use. A request alone makes no column: each row would grow by it.
 func (s *Space) column(id resource.ID) int {
 	for int(id) >= len(s.columnOf) {
 		s.columnOf = append(s.columnOf, -1)
@@ -104,6 +112,9 @@ func (s *Space) column(id resource.ID) int {
 	if s.columnOf[id] < 0 {
 		s.columnOf[id] = int32(len(s.columns))
 		s.columns = append(s.columns, id)
+		for _, t := range s.inOrder {
+			t.dropUnknown()
+		}
 		if len(s.columns) > s.stride {
 			s.widen()
 		}
@@ -221,16 +232,15 @@ func (s *Space) recomputeNet(slot int32) {
 	for _, r := range n.Allocatable {
 		s.column(r.Resource)
 	}
-	for _, r := range foreign {
-		s.column(r.Resource)
-	}
 	net := row(s.net, slot, s.stride)
 	clear(net)
 	for _, r := range n.Allocatable {
 		net[s.columnOf[r.Resource]] = net[s.columnOf[r.Resource]].Add(r.Amount)
 	}
 	for _, r := range foreign {
-		net[s.columnOf[r.Resource]] = net[s.columnOf[r.Resource]].Sub(r.Amount)
+		if slices.ContainsFunc(n.Allocatable, func(a workload.Request) bool { return a.Resource == r.Resource }) {
+			net[s.columnOf[r.Resource]] = net[s.columnOf[r.Resource]].Sub(r.Amount)
+		}
 	}
 }
 

@@ -224,7 +224,10 @@ func (w *twin) fillLeaf(d *twinDomain, a *twinAsk) {
 		passed = true
 		d.score += score
 		for _, r := range []resource.ID{cpu, pods, gpu} {
-			free[r] += amountOf(n.Allocatable, r) - amountOf(w.foreign[n.Name], r)
+			free[r] += amountOf(n.Allocatable, r)
+			if slices.ContainsFunc(n.Allocatable, func(o workload.Request) bool { return o.Resource == r }) {
+				free[r] -= amountOf(w.foreign[n.Name], r)
+			}
 		}
 	}
 	if !passed {

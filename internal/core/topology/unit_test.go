@@ -80,6 +80,48 @@ func TestPart(t *testing.T) {
 	}
 }
 
+// TestUnknownResources: a request makes no column for a resource that no node reports, and fits once a node does.
+func TestUnknownResources(t *testing.T) {
+	s := world(DefaultGates(), host{"h1", "r1", 2})
+	id := func(i int) resource.ID { return s.table.ID(fmt.Sprint("example.com/made-up-", i)) }
+	pod := gang(1)
+	for i := range 100 {
+		pod.Requests = append(pod.Requests, workload.Request{Resource: id(i), Amount: 1})
+	}
+	_, f := s.Place([]PodSet{pod}, Options{})
+	if f == nil {
+		t.Fatal("placed without its resources")
+	}
+	s.SetForeign("h1", pod.Requests[2:])
+	held := s.Part([]Charge{{earlierOf(earlier("h1", 1)), pod.Requests}})
+	if s.Dimension().Fits(0, held) {
+		t.Error("a part of unknown resources fits")
+	}
+	leader := gang(1, func(p *PodSet) { p.Group, p.Requests = "g", pod.Requests })
+	workers := gang(2, func(p *PodSet) { p.Name, p.Group = "workers", "g" })
+	if _, f := s.Place([]PodSet{leader, workers}, Options{}); f == nil {
+		t.Error("placed a leader without its resources")
+	}
+	if len(s.columns) != 2 || s.stride != 4 {
+		t.Errorf("%d columns in rows of %d", len(s.columns), s.stride)
+	}
+	if slices.ContainsFunc(s.assumed, func(a resource.Amount) bool { return a != 0 }) {
+		t.Errorf("asking left an assumption: %v", s.assumed)
+	}
+	s.SetForeign("h1", nil)
+	n := host{"h1", "r1", 2}.node()
+	for i := range 100 {
+		n.Allocatable = append(n.Allocatable, workload.Request{Resource: id(i), Amount: 1})
+	}
+	s.SetNode(n)
+	if placed, f := s.Place([]PodSet{pod}, Options{}); text(placed) != "h1:1" || f != nil {
+		t.Errorf("placed on %s, %v", text(placed), f)
+	}
+	if !s.Dimension().Fits(0, held) {
+		t.Error("a part of reported resources does not fit")
+	}
+}
+
 // TestOverlap places over nodes that two flavors share.
 func TestOverlap(t *testing.T) {
 	for shared, want := range map[bool]string{true: "h1:2 | h2:2", false: "h1:2 | h1:2"} {

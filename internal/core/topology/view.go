@@ -132,9 +132,6 @@ func (s *Space) Leaves(flavor string, of []resource.ID, visit func(*Leaf)) {
 		return
 	}
 	out := Leaf{Capacity: make([]resource.Amount, len(of)), Used: make([]resource.Amount, len(of))}
-	for _, r := range of {
-		s.column(r)
-	}
 	t.eachLeaf(0, t.roots, func(id int32) {
 		l := &t.leaves[id]
 		out.Path, out.Nodes, out.NotReady, out.Cordoned = l.path, int(l.active), 0, 0
@@ -148,8 +145,9 @@ func (s *Space) Leaves(flavor string, of []resource.ID, visit func(*Leaf)) {
 		}
 		capacity, used := row(t.capacity, id, s.stride), row(s.used, l.account, s.stride)
 		for i, r := range of {
-			c := s.columnOf[r]
-			out.Capacity[i], out.Used[i] = capacity[c], used[c]
+			if c := s.known(r); c >= 0 {
+				out.Capacity[i], out.Used[i] = capacity[c], used[c]
+			}
 		}
 		visit(&out)
 	})

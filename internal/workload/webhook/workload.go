@@ -19,6 +19,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/review"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
@@ -48,6 +49,7 @@ func (s *server) validateWorkload(_ context.Context, _ *admission.Request, objec
 	w := object.(*kueue.Workload)
 	old, update := oldObject.(*kueue.Workload)
 	errs := s.validatePodSets(w)
+	errs = append(errs, validateResourceNames(w, old)...)
 	errs = append(errs, s.validateAnnotations(w)...)
 	wasBroken := update && lifecycle.IsReserved(old) && old.Status.Admission == nil
 	errs = append(errs, validateAdmission(w, wasBroken)...)
@@ -110,6 +112,39 @@ func (s *server) validatePodSets(w *kueue.Workload) field.ErrorList {
 		errs = append(errs, field.Invalid(podSetsPath, withMinimum, "at most one pod set may have minCount"))
 	}
 	return errs
+}
+
+// validateResourceNames bounds the number of different resources, unless there were too many before.
+func validateResourceNames(w, old *kueue.Workload) field.ErrorList {
+	n := countResources(w)
+	if n <= convert.MaxResources || (old != nil && countResources(old) > convert.MaxResources) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(podSetsPath, n, fmt.Sprintf("the pods may request at most %d different resources", convert.MaxResources))}
+}
+
+func countResources(w *kueue.Workload) int {
+	names := map[corev1.ResourceName]bool{}
+	add := func(lists ...corev1.ResourceList) {
+		for _, list := range lists {
+			for name := range list { //berth:unordered a set
+				names[name] = true
+			}
+		}
+	}
+	for i := range w.Spec.PodSets {
+		spec := &w.Spec.PodSets[i].Template.Spec
+		add(spec.Overhead)
+		for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for j := range containers {
+				add(containers[j].Resources.Requests, containers[j].Resources.Limits)
+			}
+		}
+		if spec.Resources != nil {
+			add(spec.Resources.Requests, spec.Resources.Limits)
+		}
+	}
+	return len(names)
 }
 
 // validateResources reserves the resource pods for Berth's own count, and refuses negative amounts.

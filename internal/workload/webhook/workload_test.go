@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/review/reviewtest"
+	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
 func testServer() *server {
@@ -33,6 +35,33 @@ func reserve(w *kueue.Workload) {
 		{Name: "a", Count: new(int32(3)), ResourceUsage: corev1.ResourceList{"cpu": resource.MustParse("1500m"), "memory": resource.MustParse("3Gi")}},
 		{Name: "b", Count: new(int32(1))},
 	}}
+}
+
+// TestManyResources: a Workload may name a bounded number of resources; one that had more before may still be changed.
+func TestManyResources(t *testing.T) {
+	of := func(n int) *kueue.Workload {
+		w := baseWorkload()
+		requests := corev1.ResourceList{}
+		for i := range n {
+			requests[corev1.ResourceName(fmt.Sprint("example.com/r", i))] = resource.MustParse("1")
+		}
+		w.Spec.PodSets[1].Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests, Limits: requests}}}
+		return w
+	}
+	for name, tc := range map[string]struct {
+		now, old *kueue.Workload
+		refused  bool
+	}{
+		"at the bound": {of(convert.MaxResources), nil, false}, "above it": {of(convert.MaxResources + 1), nil, true},
+		"above it now": {of(convert.MaxResources + 1), of(1), true}, "above it before": {of(convert.MaxResources + 1), of(convert.MaxResources + 1), false},
+	} {
+		if errs := validateResourceNames(tc.now, tc.old); (len(errs) > 0) != tc.refused || (tc.refused && errs[0].Field != "spec.podSets") {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+	if err := testServer().validateWorkload(t.Context(), nil, of(convert.MaxResources+1), nil); err == nil {
+		t.Error("the webhook accepts too many resources")
+	}
 }
 
 func TestWorkloadRules(t *testing.T) {

@@ -34,6 +34,9 @@ func TestAmount(t *testing.T) {
 		"none":                    {"nvidia.com/gpu", "0", 0},
 		"9E cores are unlimited":  {corev1.ResourceCPU, "9E", resource.Unlimited},
 		"more bytes than int64":   {corev1.ResourceMemory, "10E", resource.Unlimited},
+		"a billion digits":        {corev1.ResourceCPU, "1e999999999", resource.Unlimited},
+		"a billion digits of 0":   {corev1.ResourceMemory, "0e999999999", 0},
+		"a million digits":        {corev1.ResourceMemory, "1e999999", resource.Unlimited},
 		"the most cores below it": {corev1.ResourceCPU, "9223372036854774", 9223372036854774000},
 	}
 	for name, tc := range cases {

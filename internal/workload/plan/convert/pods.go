@@ -37,7 +37,7 @@ func (a *Around) pods(w *kueue.Workload) ([]corev1.PodSpec, *bounds) {
 	for i := range w.Spec.PodSets {
 		spec := &w.Spec.PodSets[i].Template.Spec
 		pod := &out[i]
-		pod.Overhead = a.overhead(spec)
+		pod.Overhead = boundedList(a.overhead(spec))
 		pod.InitContainers, pod.Containers = b.container.containers(spec.InitContainers), b.container.containers(spec.Containers)
 		if spec.Resources != nil {
 			r := b.pod.fill(spec.Resources)
@@ -96,7 +96,7 @@ func (b *bound) narrow(item *corev1.LimitRangeItem) {
 // merge adds quantities. An existing quantity is replaced if the new one wins.
 func merge(to, from corev1.ResourceList, wins func(have, q apiresource.Quantity) bool) corev1.ResourceList {
 	//berth:unordered each key by itself
-	for name, q := range from {
+	for name, q := range boundedList(from) {
 		if to == nil {
 			to = corev1.ResourceList{}
 		}
@@ -118,8 +118,8 @@ func (b *bound) containers(in []corev1.Container) []corev1.Container {
 
 // fill sets missing limits and requests: defaults, then limits for requests.
 func (b *bound) fill(r *corev1.ResourceRequirements) corev1.ResourceRequirements {
-	limits := fill(r.Limits, b.limits)
-	return corev1.ResourceRequirements{Limits: limits, Requests: fill(fill(r.Requests, b.requests), limits)}
+	limits := fill(boundedList(r.Limits), b.limits)
+	return corev1.ResourceRequirements{Limits: limits, Requests: fill(fill(boundedList(r.Requests), b.requests), limits)}
 }
 
 // fill returns list with the entries of defaults that it lacks. It changes neither.

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -277,6 +278,19 @@ func TestTransformations(t *testing.T) {
 }
 
 // spec: 10 §4.5 step 3, the rows about requests and LimitRanges.
+func TestManyResources(t *testing.T) {
+	for n, want := range map[int]int{MaxResources: MaxResources, MaxResources + 1: 0} {
+		spec := corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}}
+		for i := range n {
+			spec.Containers[0].Resources.Requests[corev1.ResourceName(fmt.Sprint("example.com/r", i))] = apiresource.MustParse("1")
+		}
+		def := Workload(one(spec, 1, 0), Requests{})
+		if got := len(def.PodSets[0].Requests); got != want || (def.Problem == nil) != (n == want) {
+			t.Errorf("%d resources: %d requests, problem %v", n, got, def.Problem)
+		}
+	}
+}
+
 func TestMisfit(t *testing.T) {
 	of := func(kind corev1.LimitType, least, most string) Requests {
 		return Requests{Around: around(limitRange("a", corev1.LimitRangeItem{Type: kind, Min: list(least), Max: list(most)}))}
@@ -333,6 +347,10 @@ func TestMisfit(t *testing.T) {
 		"a pod that is too small": {
 			spec: plain("cpu 1", ""), r: of(corev1.LimitTypePod, "cpu 2", ""),
 			want: at + ": cpu 1 is below the minimum of 2 that a LimitRange sets",
+		},
+		"a billion digits": {
+			spec: plain("cpu 1e999999999", "cpu 1e999999998"), r: of(corev1.LimitTypePod, "", "cpu 3"),
+			want: at + ": cpu 1e30 is above the maximum of 3 that a LimitRange sets",
 		},
 		"devices that are not counted":           {spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}},
 		"bounds for claims are for no container": {spec: plain("cpu 3", ""), r: of(corev1.LimitTypePersistentVolumeClaim, "", "cpu 1")},

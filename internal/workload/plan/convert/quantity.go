@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"maps"
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 // otherwise, rounded up. A quantity beyond int64 is resource.Unlimited.
 // spec: 10 §4.2, §4.3.1.
 func Amount(name corev1.ResourceName, q apiresource.Quantity) resource.Amount {
+	q = bounded(q)
 	if name == corev1.ResourceCPU {
 		if q.CmpInt64(math.MaxInt64/1000) >= 0 {
 			return resource.Unlimited
@@ -26,6 +28,35 @@ func Amount(name corev1.ResourceName, q apiresource.Quantity) resource.Amount {
 		return resource.Unlimited
 	}
 	return resource.Amount(q.Value())
+}
+
+// maxExponent bounds quantities, which are compared and added digit by digit: 1e999999999 has a billion. int64 ends long before.
+const maxExponent = 30
+
+// bounded returns a quantity within ±1e30.
+func bounded(q apiresource.Quantity) apiresource.Quantity {
+	near := q.AsApproximateFloat64()
+	if math.Abs(near) < 1e30 {
+		return q
+	}
+	b := apiresource.NewScaledQuantity(int64(q.Sign()), maxExponent)
+	b.Format = apiresource.DecimalExponent
+	return *b
+}
+
+// boundedList returns a list of bounded quantities. It does not change the list.
+func boundedList(list corev1.ResourceList) corev1.ResourceList {
+	out, own := list, false
+	//berth:unordered each key by itself
+	for name, q := range list {
+		if b := bounded(q); b != q {
+			if !own {
+				out, own = maps.Clone(list), true
+			}
+			out[name] = b
+		}
+	}
+	return out
 }
 
 // Quantity is the inverse of Amount, in the usual format of the resource.

@@ -84,7 +84,30 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	}
 	r.reserve(&def, w)
 	def.Bound = runBound(&def, w)
+	limitResources(&def)
 	return def
+}
+
+// MaxResources is how many different resources the pods of a Workload may request. The engine numbers their names for good.
+const MaxResources = 256
+
+// limitResources makes a pending workload with too many resources one that cannot be admitted, without its requests.
+func limitResources(def *state.Workload) {
+	names := map[string]bool{}
+	for i := range def.PodSets {
+		for _, r := range slices.Concat(def.PodSets[i].Requests, def.PodSets[i].PerPod) {
+			names[r.Resource] = true
+		}
+	}
+	if def.Reserved || len(names) <= MaxResources {
+		return
+	}
+	def.Problem = &workload.Problem{
+		Reason: kueue.ReasonMisconfigured, Note: fmt.Sprintf("spec.podSets: the pods request %d different resources, at most %d are possible", len(names), MaxResources),
+	}
+	for i := range def.PodSets {
+		def.PodSets[i].Requests, def.PodSets[i].PerPod = nil, nil
+	}
 }
 
 // Uncharged returns why a pending workload cannot join its queue: its devices cannot be charged. It returns nil if they can, or if it holds a
