@@ -1,9 +1,9 @@
 // Command crdtrim finishes the CRDs that controller-gen generates from the types in api/.
 //
 // Below fields of Kubernetes' types it removes descriptions, which are two thirds of these files and can be read with `kubectl explain
-// pod`, and transition rules, which hold for live objects but not for templates. Exponents of quantities there get two digits. It adapts the
-// JobSet inside training runtimes: immutable fields stay so, with advice about runtimes, and replicas has no lower bound, since the webhook
-// checks it (spec: 50 §2.4, §3.3). Pod specs of Workloads are atomic. The storage version comes first.
+// pod`, and transition rules, which hold for live objects but not for templates. It adapts the JobSet inside training runtimes: immutable
+// fields stay so, with advice about runtimes, and replicas has no lower bound, since the webhook checks it (spec: 50 §2.4, §3.3). Pod specs of
+// Workloads are atomic. The storage version comes first.
 //
 // Usage: crdtrim FILE... (rewritten in place; a second run changes nothing)
 package main
@@ -134,7 +134,6 @@ func trimType(s *apiextensionsv1.JSONSchemaProps, t reflect.Type) {
 			below(s, func(d *apiextensionsv1.JSONSchemaProps) {
 				d.Description = ""
 				dropTransitions(d)
-				boundExponent(d)
 			})
 			return
 		}
@@ -197,14 +196,6 @@ func dropTransitions(s *apiextensionsv1.JSONSchemaProps) {
 		}
 	}
 	s.XValidations = kept
-}
-
-// boundExponent bounds the exponent of a quantity in a pod template: tenants write them, and a number such as 1e-999999999 blocks every
-// client that parses it.
-func boundExponent(s *apiextensionsv1.JSONSchemaProps) {
-	if strings.HasPrefix(s.Pattern, `^(\+|-)?(([0-9]+(`) {
-		s.Pattern = strings.Replace(s.Pattern, `[eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))`, `[eE](\+|-)?[0-9]{1,2}`, 1)
-	}
 }
 
 // at calls f on the schema at the end of a path of properties, through lists. It reports whether there is one.
