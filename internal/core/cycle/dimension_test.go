@@ -29,6 +29,8 @@ type seats struct {
 	in   *ledger.Ledger
 	key  ledger.Key
 	size resource.Amount // of a rack
+
+	measured int
 }
 
 func count(podSets []workload.PodSet, groups []flavor.PlaceGroup) (n resource.Amount) {
@@ -63,7 +65,10 @@ func (s *seats) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workl
 	return append(into, like), true
 }
 
-func (s *seats) Measure(int) resource.Amount { return slices.Max(s.Free) }
+func (s *seats) Measure(int) resource.Amount {
+	s.measured++
+	return slices.Max(s.Free)
+}
 
 func (s *seats) Raises(ledger.Part, int) bool { return true }
 
@@ -166,6 +171,19 @@ func TestCapacityChanged(t *testing.T) {
 	s.seats.Free[0] = 3
 	s.CapacityChanged(s.seats.key)
 	s.wantVerdicts(t, "with another seat", "three admitted")
+	changes := func(n int) int {
+		s.seats.measured = 0
+		for range n {
+			s.CapacityChanged(s.seats.key)
+		}
+		s.wantVerdicts(t, "with as many seats")
+		return s.seats.measured
+	}
+	s.arrive(s.a, "again", 2, 3, 0)
+	s.wantVerdicts(t, "without seats", "again waits")
+	if once, often := changes(1), changes(100); once == 0 || often > once {
+		t.Errorf("measured %d times after a change and %d times after a hundred", once, often)
+	}
 }
 
 // TestDimensionOfPreemptor: seats of victims are held for their preemptor, from heads of other trees

@@ -90,14 +90,24 @@ func (w *World) wakeSharing(released ledger.Usage) {
 	w.changedSharing()
 }
 
-// CapacityChanged evaluates all wake conditions on a dimension whose capacity has changed from
-// outside: its nodes, or the workloads on them that no queue admits.
+// CapacityChanged notes that the capacity of a dimension has changed from outside: its nodes, or the
+// workloads on them that no queue admits. The next step evaluates all wake conditions on it, once for all
+// changes: a measure may cost as much as a placement.
 func (w *World) CapacityChanged(of ledger.Key) {
 	w.applyEdits()
-	for fr := range w.Ledger.MeasuresOf(of) {
-		w.raise(fr)
+	if !slices.Contains(w.grown, of) {
+		w.grown = append(w.grown, of)
 	}
 	w.changedSharing()
+}
+
+func (w *World) raiseGrown() {
+	for _, of := range w.grown {
+		for fr := range w.Ledger.MeasuresOf(of) {
+			w.raise(fr)
+		}
+	}
+	w.grown = w.grown[:0]
 }
 
 // changedSharing notes that decisions in the trees that share capacity may change.

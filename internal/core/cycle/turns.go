@@ -22,6 +22,7 @@ const candidatesPerUnit = 64
 // A later step may retract the admissions of this one, until SettleAdmissions. spec: design §4.
 func (w *World) Step(now workload.Instant, budget int) Result {
 	w.applyEdits()
+	w.raiseGrown()
 	w.checkNominations()
 	var r Result
 	w.expireNominations(now)

@@ -67,7 +67,8 @@ type World struct {
 	holders  []*Queue // a superset of the queues with nominations that can expire
 	starters []*Queue // a superset of the queues with reserved starts whose time is to come
 	patterns order.Patterns
-	watchers [][]*Queue // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
+	watchers [][]*Queue   // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
+	grown    []ledger.Key // dimensions whose capacity has changed since the last step
 	// sweptMeasures is how many measures there were after the last sweep.
 	sweptMeasures int
 
