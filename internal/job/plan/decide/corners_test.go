@@ -41,7 +41,7 @@ func TestDecideCorners(t *testing.T) {
 			}, "update workload: queue lq, finalizers 0, count 4",
 		},
 		"3: gave up its queue, and has quota": {
-			func(s *scene) { s.admitted(); s.o.Verdict.Mode = job.Ignored }, "status: QuotaReserved=False/PendingEvaluation Admitted=False/NoReservation",
+			func(s *scene) { s.admitted(); s.o.Verdict.Mode = job.Ignored }, "status: QuotaReserved=False/OnHold Admitted=False/NoReservation",
 		},
 		"3: gave up its queue, and its last pods end": {
 			func(s *scene) { s.admitted(); s.job.Status.Active, s.o.Verdict.Mode = 1, job.Ignored }, "nothing",
@@ -51,6 +51,52 @@ func TestDecideCorners(t *testing.T) {
 		},
 		"3: gave up its queue, and ran to its end": {
 			func(s *scene) { s.running(); s.complete(); s.o.Verdict.Mode = job.Ignored }, "status: Finished=True/Succeeded +FinishedWorkload",
+		},
+		"3: gave up its queue, was named before": {
+			func(s *scene) {
+				s.admitted().OwnerReferences[0].UID = "uid-0"
+				s.o.Verdict.Mode = job.Ignored
+			}, "status: Finished=True/OwnerNotFound",
+		},
+		"3: gave up its queue and runs, and its workload is deleted": {
+			func(s *scene) {
+				s.workload().DeletionTimestamp = new(at(50))
+				s.job.Spec.Suspend, s.o.Verdict.Mode = new(false), job.Ignored
+			}, "update workload: queue lq, finalizers 0, count 4",
+		},
+		"3: owners are broken, and it has to make room": {
+			func(s *scene) { s.evict(s.running()); s.o.Verdict = job.Verdict{Err: fmt.Errorf("broken")} },
+			"job: suspend true, stopping \"true\", selector map[pool:h100 zone:a] +Stopped",
+		},
+		"3: owners without end, and it has ended": {
+			func(s *scene) {
+				s.running()
+				s.complete()
+				s.o.Verdict = job.Verdict{Err: fmt.Errorf("deep"), TooDeep: true}
+			}, "status: Finished=True/Succeeded +FinishedWorkload",
+		},
+		"3: left alone by now, and has to make room": {
+			func(s *scene) { s.evict(s.running()); s.d.States = &job.States{Skip: yes, OnHold: no, Halt: no} },
+			"job: suspend true, stopping \"true\", selector map[pool:h100 zone:a] +Stopped",
+		},
+		"3: left alone by now, and waits": {
+			func(s *scene) {
+				s.workload()
+				s.d.States = &job.States{Skip: yes, OnHold: no, Halt: func(job.Object) bool { return false }}
+			},
+			"update workload: queue , finalizers 1, count 4",
+		},
+		"4: a child with quota of its own": {
+			func(s *scene) { s.admitted(); s.child(true, &kueue.Workload{}) }, "status: QuotaReserved=False/OnHold Admitted=False/NoReservation",
+		},
+		"4: a child with a place in the line of its own": {
+			func(s *scene) { s.workload(); s.child(true, &kueue.Workload{}) }, "update workload: queue , finalizers 1, count 4",
+		},
+		"4: a child that runs by quota of its own": {
+			func(s *scene) { s.running(); s.child(false, &kueue.Workload{}) }, "job: suspend true, stopping \"\", selector map[pool:h100 zone:a] +Suspended",
+		},
+		"4: a child that ran by quota of its own": {
+			func(s *scene) { s.running(); s.complete(); s.child(false, admitted(0)) }, "status: Finished=True/Succeeded +FinishedWorkload",
 		},
 		"4: a child that is being stopped": {func(s *scene) { s.child(false); stopping(s) }, "nothing"},
 		"4: a child of an elastic one waits for the eviction": {

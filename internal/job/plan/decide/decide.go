@@ -155,7 +155,7 @@ func (s *decider) leaveQueue() *job.Action {
 		case !s.suspended || lifecycle.IsFinished(w):
 		case lifecycle.IsReserved(w) && !s.isActive():
 			next := w.DeepCopy()
-			s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job left its queue", s.o.Now)
+			s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "The job left its queue", s.o.Now) // not to be admitted again before it has left
 			return &job.Action{Verb: job.WriteStatus, Workload: next}
 		case lifecycle.IsPending(w) && w.Spec.QueueName != "":
 			next := w.DeepCopy()
