@@ -22,8 +22,9 @@ const maxExponent = 30
 // Quantities are the values of these fields, and the values in these maps. The same text elsewhere, as in an environment variable,
 // is no quantity.
 var (
-	quantityFields = []string{"sizeLimit", "divisor", "nominalQuota", "borrowingLimit", "lendingLimit", "weight",
-		"coreRequest", "coreLimit", "memory", "memoryLimit", "memoryOverhead"}
+	quantityFields = []string{
+		"sizeLimit", "divisor", "nominalQuota", "borrowingLimit", "lendingLimit", "weight", "coreRequest", "coreLimit", "memory", "memoryLimit", "memoryOverhead",
+	}
 	quantityMaps = []string{"requests", "limits", "overhead", "capacity", "resources", "resourceUsage"}
 )
 
@@ -50,26 +51,24 @@ func boundExponents(raw []byte) ([]byte, field.ErrorList, error) {
 
 // mayHaveExponent reports whether the text has a number with an exponent of two digits, or escapes, which may hide it.
 func mayHaveExponent(raw []byte) bool {
-	digit := func(i int) bool { return i >= 0 && i < len(raw) && raw[i] >= '0' && raw[i] <= '9' }
 	for i, c := range raw {
-		switch c {
-		case '\\':
-			if i+1 < len(raw) && raw[i+1] == 'u' {
-				return true
-			}
-		case 'e', 'E':
-			if !digit(i-1) && (i == 0 || raw[i-1] != '.') {
-				continue
-			}
-			if i+1 < len(raw) && (raw[i+1] == '+' || raw[i+1] == '-') {
-				i++
-			}
-			if digit(i+1) && digit(i+2) {
-				return true
-			}
+		if (c == '\\' && i+1 < len(raw) && raw[i+1] == 'u') || ((c == 'e' || c == 'E') && isExponent(raw, i)) {
+			return true
 		}
 	}
 	return false
+}
+
+// isExponent reports whether the letter at i is between a number and two digits.
+func isExponent(raw []byte, i int) bool {
+	digit := func(i int) bool { return i >= 0 && i < len(raw) && raw[i] >= '0' && raw[i] <= '9' }
+	if !digit(i-1) && (i == 0 || raw[i-1] != '.') {
+		return false
+	}
+	if i+1 < len(raw) && (raw[i+1] == '+' || raw[i+1] == '-') {
+		i++
+	}
+	return digit(i+1) && digit(i+2)
 }
 
 type bounding struct{ found field.ErrorList }

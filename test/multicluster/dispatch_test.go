@@ -523,6 +523,12 @@ func collects(t *testing.T, hub, w1 *cluster) {
 	again, _ := left("again")
 	again.Labels = nil
 	hub.create(again)
+	embeddedtest.EditStatus(t, hub.Client, again, func(w *kueue.Workload) { // it may run on w1
+		admission := &kueue.Admission{ClusterQueue: "q", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}}}
+		lifecycle.Machine{}.Reserve(w, admission, nil, metav1.Now())
+		w.Status.NominatedClusterNames = []string{"w1"}
+	})
+	embeddedtest.EditStatus(t, hub.Client, again, func(w *kueue.Workload) { w.Status.ClusterName, w.Status.NominatedClusterNames = "w1", nil })
 	before, _ := left("again")
 	before.Annotations = map[string]string{multikueueplan.OriginUIDAnnotation: "before"}
 	collected(before)

@@ -340,20 +340,11 @@ func (t *tree) leafCount(sh *shape, id int32) (c count) {
 	}
 	capacity := row(t.capacity, id, stride)
 	if sh.filter != nil {
-		matched, sum := int32(0), int32(0)
-		for _, slot := range lf.nodes {
-			n := &t.s.nodes.All[slot]
-			if !n.active() || !t.counts(lf, n) {
-				continue
-			}
-			if m := sh.filter.match(t.s, slot); m.verdict == passes {
-				matched, sum = matched+1, sum+m.score
-			}
-		}
+		matched, score := t.matching(sh.filter, lf)
 		if matched == 0 {
 			return c
 		}
-		if c.score = sum; matched < lf.active {
+		if c.score = score; matched < lf.active {
 			capacity = t.capacityFor(sh.filter, lf)
 		}
 	}
@@ -380,6 +371,20 @@ func (t *tree) leafCount(sh *shape, id int32) (c count) {
 	}
 	sh.countSlices(t.lowest(), &c)
 	return c
+}
+
+// matching returns how many nodes of a leaf pass a filter, and the sum of their scores.
+func (t *tree) matching(f *filter, lf *leaf) (matched, score int32) {
+	for _, slot := range lf.nodes {
+		n := &t.s.nodes.All[slot]
+		if !n.active() || !t.counts(lf, n) {
+			continue
+		}
+		if m := f.match(t.s, slot); m.verdict == passes {
+			matched, score = matched+1, score+m.score
+		}
+	}
+	return matched, score
 }
 
 // fitting returns how many pods fit into what is free, besides another pod.

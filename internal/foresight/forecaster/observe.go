@@ -18,14 +18,11 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// observe learns from a Workload that is new or changed. before is nil for a new one, and another one if its deletion was missed.
+// observe learns from a Workload that is new or changed. before is nil for a new one.
 func (f *Forecaster) observe(before, w *kueue.Workload) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if before != nil && before.UID != w.UID {
-		f.drop(before.UID)
-		before = nil
-	}
+	before = f.same(before, w)
 	k := f.known[w.UID]
 	job := jobOf(w)
 	if k != nil && before != nil && before.Generation == w.Generation { // most changes are of the status
@@ -58,6 +55,15 @@ func (f *Forecaster) observe(before, w *kueue.Workload) {
 	}
 	job.Ran = max(k.job.Ran, ranBefore(before, w), ranOnce(w))
 	k.job = job
+}
+
+// same returns before, or nil if it is another Workload, whose deletion was missed: it is dropped.
+func (f *Forecaster) same(before, w *kueue.Workload) *kueue.Workload {
+	if before == nil || before.UID == w.UID {
+		return before
+	}
+	f.drop(before.UID)
+	return nil
 }
 
 // forget drops a deleted Workload.

@@ -136,7 +136,7 @@ func (r *reconciler) observeGroup(ctx context.Context, key types.NamespacedName)
 	if w != nil && (managed || w.Annotations[kueue.IsGroupWorkloadAnnotation] != "" || r.cfg.Load().PrebuiltName(o.Job) == key.Name) {
 		o.Workloads = []*kueue.Workload{w}
 	}
-	if !managed && (len(o.Workloads) == 0 || o.Verdict.Mode == job.Unmanaged) {
+	if isLeftAlone(o) {
 		return o, nil
 	}
 	if err := errors.Join(r.flavors(ctx, o), r.delegated(ctx, o)); err != nil {

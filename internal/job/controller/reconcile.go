@@ -91,9 +91,8 @@ func (r *reconciler) observeJob(ctx context.Context, key types.NamespacedName) (
 		o.Job = nil // the group is the job, and the member's earlier Workloads are orphans
 		return o, nil
 	}
-	holds := slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return !lifecycle.IsFinished(w) })
 	switch o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); {
-	case err != nil && !holds:
+	case err != nil && !hasLive(o):
 		return nil, err
 	case err != nil:
 		o.Verdict = job.Verdict{Err: err}
@@ -104,10 +103,21 @@ func (r *reconciler) observeJob(ctx context.Context, key types.NamespacedName) (
 			return nil, err
 		}
 	}
-	if o.Verdict.Mode == job.Managed || (holds && o.Verdict.Mode != job.Unmanaged) {
-		return o, r.observeAround(ctx, o)
+	if isLeftAlone(o) {
+		return o, nil
 	}
-	return o, nil
+	return o, r.observeAround(ctx, o)
+}
+
+// isLeftAlone reports whether nothing around a job decides about it: it has no live Workload, and is to have none, or its namespace is not
+// managed.
+func isLeftAlone(o *job.Observed) bool {
+	return o.Verdict.Mode == job.Unmanaged || (o.Verdict.Mode != job.Managed && !hasLive(o))
+}
+
+// hasLive reports whether a job has Workloads that are not finished.
+func hasLive(o *job.Observed) bool {
+	return slices.ContainsFunc(o.Workloads, func(w *kueue.Workload) bool { return !lifecycle.IsFinished(w) })
 }
 
 // observeAround reads what is around a job that has Workloads, or is to have one.

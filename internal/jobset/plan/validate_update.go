@@ -130,6 +130,10 @@ func Warnings(js *jobsetv1alpha2.JobSet) []string {
 			warn(path.Child("template", "spec", "restartPolicy"), "pods of a Job cannot restart always: no Job can be created")
 		}
 	}
+	return append(out, warningsOfClaims(js)...)
+}
+
+func warningsOfClaims(js *jobsetv1alpha2.JobSet) (out []string) {
 	for i := range js.Spec.VolumeClaimPolicies {
 		for k := range js.Spec.VolumeClaimPolicies[i].Templates {
 			s := &js.Spec.VolumeClaimPolicies[i].Templates[k].Spec

@@ -345,7 +345,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("it is there, error %v", err)
+			return fmt.Errorf("it is there, error %w", err)
 		})
 	})
 	t.Run("a worker refuses a job for a while", func(t *testing.T) {

@@ -420,7 +420,7 @@ func TestUnclearJob(t *testing.T) {
 	} {
 		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Err: wrong}}
 		got := plan.Decide(config(), o)
-		if text(o, got) != tc.want || got.Err != tc.err {
+		if text(o, got) != tc.want || !errors.Is(got.Err, tc.err) {
 			t.Errorf("%s: got %s and %v, want %s", name, text(o, got), got.Err, tc.want)
 		}
 	}

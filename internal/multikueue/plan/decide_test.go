@@ -599,7 +599,7 @@ func TestGates(t *testing.T) {
 		"that is over":                     {[]plan.Cluster{up("w1", asks(time.Minute, 0)), up("w2", asks(0, 5*time.Minute))}, "9: annotate, copy status w1, after 30s"},
 		"nobody asks":                      {[]plan.Cluster{up("w1", quiet), up("w2", asks(0, time.Hour))}, "9: after 30s"},
 		"not nominated any more":           {[]plan.Cluster{up("w3", asks(time.Hour, 0)), up("w1", quiet)}, "9: status [w1 w3], after 30s"},
-		"not nominated, and has room":      {[]plan.Cluster{up("w3", fits), up("w1", asks(time.Second, 0))}, "9: annotate, copy status w1, status [w1 w3], after 30s"},
+		"not nominated, and has room":      {[]plan.Cluster{up("w3", fits), up("w1", asks(time.Second, 0))}, "9: status [w1 w3], after 30s"},
 		"one has room, and its own checks": {[]plan.Cluster{up("w1", asks(time.Minute, 0)), up("w2", fits)}, "9: after 30s"},
 	} {
 		o := &plan.Observed{Local: reserved(nominated("w1", "w2")), Check: "mk", Clusters: tc.clusters, Now: t0, Job: plan.JobFacts{Adapter: true, Managed: true}}

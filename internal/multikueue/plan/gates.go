@@ -45,11 +45,14 @@ func (d *decider) asking() (candidate *Cluster, opened time.Time) {
 		if c.Listed && !c.Connected {
 			opened = later(opened, d.openedAt(c.Name))
 		}
-		if !c.Listed || !c.Connected || c.Copy == nil || !d.isNominated(c.Name) {
+		if !c.Listed || !c.Connected || c.Copy == nil {
 			continue
 		}
 		if lifecycle.IsReserved(c.Copy) {
-			return nil, opened // it waits for its own checks only
+			return nil, opened // it waits for its own checks only, or is about to be removed
+		}
+		if !d.isNominated(c.Name) {
+			continue
 		}
 		gate, asked := gateOf(c.Copy), blockedSince(c.Copy)
 		switch {

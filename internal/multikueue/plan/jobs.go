@@ -139,8 +139,7 @@ func isFinal(d *job.Descriptor, remote job.Object) bool {
 // elastic Workload may name any of its slices.
 func (c *Config) isOfEarlierRun(d *job.Descriptor, local, remote job.Object, w *kueue.Workload) bool {
 	origin := remote.GetAnnotations()[kueue.MultiKueueOriginUIDAnnotation]
-	f := c.External[d.GVK]
-	stamped := d.Remote.OriginUID || (origin != "" && (job.IsElastic(w) || (f != nil && f.Extended))) // older versions did not set it
+	stamped := d.Remote.OriginUID || (origin != "" && c.stamps(d, w)) // older versions did not set it
 	if stamped && origin != string(local.GetUID()) {
 		return true
 	}
@@ -242,11 +241,8 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 		}
 		f.Release(out.Object)
 		labels, annotations = filled(out.GetLabels()), filled(out.GetAnnotations())
-		if f.Extended {
-			annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
-		}
 	}
-	if d.Remote.OriginUID || job.IsElastic(w) {
+	if c.stamps(d, w) {
 		annotations[kueue.MultiKueueOriginUIDAnnotation] = string(local.GetUID())
 	}
 	c.mark(labels, annotations, w, d.Remote.Workloads == nil)
@@ -265,6 +261,12 @@ func (c *Config) NewJob(d *job.Descriptor, local job.Object, w *kueue.Workload, 
 		}
 	}
 	return out, nil
+}
+
+// stamps reports whether copies name the UID of their job.
+func (c *Config) stamps(d *job.Descriptor, w *kueue.Workload) bool {
+	f := c.External[d.GVK]
+	return d.Remote.OriginUID || job.IsElastic(w) || (f != nil && f.Extended)
 }
 
 func travelling(local job.Object) (labels, annotations map[string]string) {

@@ -92,7 +92,8 @@ func TestTransitions(t *testing.T) {
 				m.Reserve(w, a, nil, at(1))
 				places.PodSetAssignments = []kueue.PodSetAssignment{
 					{Name: "launcher", Count: new(int32(1)), TopologyAssignment: &kueue.TopologyAssignment{Levels: []string{"rack"}}},
-					{Name: "workers", Count: new(int32(0))}, {Name: "none", Count: new(int32(1))},
+					{Name: "workers", Count: new(int32(0))},
+					{Name: "none", Count: new(int32(1))},
 				}
 				if changed, waits := m.Placed(w, places, at(2)), lifecycle.WaitsForPlacement(w); !changed || !slices.Equal(waits, []string{"none"}) {
 					t.Errorf("changed %v, and still waits for the places of %v", changed, waits)
@@ -344,18 +345,18 @@ func TestExecutionTimeAddsUp(t *testing.T) {
 		t.Errorf("evictions %v", got)
 	}
 	for name, end := range map[string]func(w *kueue.Workload){
-		"before its deactivation": func(w *kueue.Workload) {},
+		"before its deactivation": func(*kueue.Workload) {},
 		"after its release":       func(w *kueue.Workload) { m.Deactivate(w, at(211)); m.Release(w, false, at(220)) },
 		"preempted meanwhile": func(w *kueue.Workload) {
 			m.Preempt(w, kueue.ReasonInClusterQueue, "", at(211))
 			m.Release(w, false, at(220))
 		},
 	} {
-		w := w.DeepCopy()
-		m.Reserve(w, admission(), nil, at(200))
-		m.RequestDeactivation(w, kueue.ReasonMaximumExecutionTimeExceeded, "too long", at(210))
-		end(w)
-		if got := w.Status.AccumulatedPastExecutionTimeSeconds; got != nil {
+		again := w.DeepCopy()
+		m.Reserve(again, admission(), nil, at(200))
+		m.RequestDeactivation(again, kueue.ReasonMaximumExecutionTimeExceeded, "too long", at(210))
+		end(again)
+		if got := again.Status.AccumulatedPastExecutionTimeSeconds; got != nil {
 			t.Errorf("%s: time is kept: %d", name, *got)
 		}
 	}
