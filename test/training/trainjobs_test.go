@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
@@ -101,6 +102,11 @@ func (k *cluster) pauses(name string) {
 		}
 		return nil
 	})
+	var set jobsetv1alpha2.JobSet
+	k.must(k.c.Get(k.ctx, client.ObjectKey{Namespace: "lab", Name: name}, &set))
+	if set.Spec.Suspend == nil || !*set.Spec.Suspend {
+		k.t.Errorf("%s is suspended, and its JobSet is not", name)
+	}
 	k.suspend(name, false)
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
 
 // Manifest returns an object as it is applied: without the zero values that Go adds, and with the values of empty variables (spec: 50 §4.5).
@@ -34,6 +36,9 @@ func Manifest(object runtime.Object) (*unstructured.Unstructured, error) {
 	claims, _, err := unstructured.NestedFieldNoCopy(content, "spec", "volumeClaimPolicies")
 	if err == nil {
 		eachMap(claims, func(policy map[string]any) {
+			if policy["retentionPolicy"] == nil { // as the webhook of JobSets stores it: the field is immutable, and the list is applied as a whole
+				policy["retentionPolicy"] = map[string]any{"whenDeleted": string(jobsetv1alpha2.RetentionDelete)}
+			}
 			eachMap(policy["templates"], func(claim map[string]any) {
 				delete(claim, "status")
 				removeEmptyMeta(claim)
