@@ -49,7 +49,8 @@ func boundExponents(raw []byte) ([]byte, field.ErrorList, error) {
 	return text, b.found, err
 }
 
-// mayHaveExponent reports whether the text has a number with an exponent of two digits, or escapes, which may hide it.
+// mayHaveExponent reports whether a value of the text ends in an exponent of two digits or more, or escapes may hide one. Every request is
+// searched, and most have digits beside the letter somewhere, as in the UID of an object.
 func mayHaveExponent(raw []byte) bool {
 	for i, c := range raw {
 		if (c == '\\' && i+1 < len(raw) && raw[i+1] == 'u') || ((c == 'e' || c == 'E') && isExponent(raw, i)) {
@@ -59,7 +60,7 @@ func mayHaveExponent(raw []byte) bool {
 	return false
 }
 
-// isExponent reports whether the letter at i is between a number and two digits.
+// isExponent reports whether the letter at i is between a number and digits that end a value, two at least.
 func isExponent(raw []byte, i int) bool {
 	digit := func(i int) bool { return i >= 0 && i < len(raw) && raw[i] >= '0' && raw[i] <= '9' }
 	if !digit(i-1) && (i == 0 || raw[i-1] != '.') {
@@ -68,7 +69,11 @@ func isExponent(raw []byte, i int) bool {
 	if i+1 < len(raw) && (raw[i+1] == '+' || raw[i+1] == '-') {
 		i++
 	}
-	return digit(i+1) && digit(i+2)
+	end := i + 1
+	for digit(end) {
+		end++
+	}
+	return end > i+2 && end < len(raw) && strings.IndexByte("\",]} \t\r\n\\", raw[end]) >= 0
 }
 
 type bounding struct{ found field.ErrorList }

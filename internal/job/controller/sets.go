@@ -58,7 +58,7 @@ func (r *sets) ofPod(ctx context.Context, o client.Object) []ctrlreconcile.Reque
 		return nil
 	}
 	var w kueue.Workload
-	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: group}, &w); err != nil || !r.isMadeForOurs(&w) {
+	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: group}, &w, client.UnsafeDisableDeepCopy); err != nil || !r.isMadeForOurs(&w) {
 		return nil // the pod of another group, or the end of one
 	}
 	return []ctrlreconcile.Request{request(w.Namespace, w.Annotations[kueue.JobOwnerNameAnnotation])}
@@ -164,7 +164,7 @@ func (r *sets) alive(ctx context.Context, o *decide.ObservedSets) error {
 			continue
 		}
 		var pods corev1.PodList
-		if err := r.cache.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingFields{byGroup: w.Name}); err != nil {
+		if err := r.cache.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingFields{byGroup: w.Name}, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing the pods of the group %s/%s: %w", w.Namespace, w.Name, err)
 		}
 		o.Alive[w.Name] = slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !job.PodIsOver(&p) })

@@ -54,11 +54,8 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 
 // match returns the Workload that describes the job, nil for none, and the others that the job controls.
 func (s *decider) match(podSets []kueue.PodSet) (match *kueue.Workload, rest []*kueue.Workload) {
-	for _, w := range s.o.Workloads {
-		if !s.isController(w) || (s.elastic && lifecycle.IsFinished(w)) {
-			continue
-		}
-		if s.isOfEarlierJob(w) {
+	for _, w := range s.own() {
+		if s.elastic && lifecycle.IsFinished(w) {
 			continue
 		}
 		ended := s.finished && lifecycle.IsFinished(w) // nothing to synchronize
