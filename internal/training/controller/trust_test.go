@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/trainjob"
+	"github.com/berth-project/berth/internal/training/controller"
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
@@ -187,7 +189,7 @@ func TestForeignConfigMap(t *testing.T) {
 // JobSet, and the counters, for which the queue waits, are mirrored.
 func TestSuspendedWithoutObjects(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, func(o *controller.Options) { o.Recheck = time.Hour }) // no check may fall between the deletion of an object and its obstacle
 	mpi := &trainerv1alpha1.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "mpi"}, Spec: acmeTorch()}
 	mpi.Spec.MLPolicy = &trainerv1alpha1.MLPolicy{MLPolicySource: trainerv1alpha1.MLPolicySource{MPI: &trainerv1alpha1.MPIPolicy{}}}
 	w.create(mpi)
@@ -197,13 +199,16 @@ func TestSuspendedWithoutObjects(t *testing.T) {
 		"immutable": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "immutable-mpi-hostfile"}, Immutable: new(true)},
 		"keys":      &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys-mpi-ssh-auth"}},
 	}
-	for name, obstacle := range obstacles {
+	for name := range obstacles {
 		running := w.newJob(name, "{runtimeRef: {name: mpi, kind: TrainingRuntime}, trainer: {numNodes: 2}}")
 		running.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, selector("a"))}
 		w.create(running)
 		w.jobset(name, suspendIs(false))
 		w.report(name, runs)
 		w.recorded(name)
+	}
+	w.waitQuiet()
+	for name, obstacle := range obstacles {
 		obstacle.SetNamespace(w.namespace)
 		w.must(w.c.Delete(w.ctx, obstacle))
 		if name == "immutable" {
