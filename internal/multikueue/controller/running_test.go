@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -402,5 +403,33 @@ func TestRunsThatAreFollowed(t *testing.T) {
 	t.Run("a job that nothing is wrong with is sent after a minute", func(t *testing.T) {
 		r := p.run(t, "greedy", "modest")
 		r.edit(r.w1, func(*kueue.Workload) {})
+	})
+	t.Run("what runs by a check that is deleted is followed, and stopped by an eviction", func(t *testing.T) {
+		ends, leaves := p.start(t, "ends"), p.start(t, "leaves")
+		ends.admit()
+		leaves.admit()
+		p.hub.must(p.hub.Delete(t.Context(), &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "mk"}}))
+		ends.there(kueue.WorkloadFinished, kueue.ReasonSucceeded)
+		wait.Until(ends.hub.t, "it is finished", func() error {
+			var wl kueue.Workload
+			if err := ends.hub.Get(t.Context(), ends.key, &wl); err != nil || lifecycle.IsFinished(&wl) {
+				return err
+			}
+			return errors.New("it is not")
+		})
+		if _, err := leaves.get(leaves.w1); err != nil {
+			t.Errorf("the other job: %v", err)
+		}
+		leaves.edit(leaves.hub, func(wl *kueue.Workload) { // the entry leaves with the eviction
+			lifecycle.Machine{}.Evict(wl, kueue.ReasonPreempted, "", "by the test", metav1.Now())
+			wl.Status.AdmissionChecks = nil
+		})
+		wait.Until(leaves.w1.t, "its job is removed", func() error {
+			_, err := leaves.get(leaves.w1)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is there, error %w", err)
+		})
 	})
 }

@@ -98,25 +98,18 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 			return nil, nil
 		}
 	}
-	check, err := w.checkOf(ctx, s.observed.Local)
-	if err != nil {
+	if err := w.observeCheck(ctx, s); err != nil {
 		return nil, err
+	}
+	unchecked := s.observed.Check == "" && !s.observed.Gone && !lifecycle.MayRunElsewhere(s.observed.Local) && !lifecycle.RunsRemotely(s.observed.Local)
+	if unchecked && !w.mayHaveRemains(s) {
+		return nil, nil
 	}
 	if err := w.observeJob(ctx, s); err != nil {
 		return nil, err
 	}
-	config := &kueue.MultiKueueConfig{} // connected clusters are cleaned up
-	if check != nil {
-		s.observed.Check = kueue.AdmissionCheckReference(check.Name)
-		stored, err := w.configOf(ctx, check)
-		if err == nil {
-			config = stored
-		} else if !errors.Is(err, errConfig) || !s.observed.Gone {
-			return nil, err
-		}
-	}
-	w.observeClusters(s, config)
-	if check == nil && !s.observed.Gone && len(s.observed.Clusters) == 0 && !lifecycle.RunsRemotely(s.observed.Local) {
+	w.observeClusters(s)
+	if unchecked && len(s.observed.Clusters) == 0 {
 		return nil, nil
 	}
 	w.observeJobEnds(s)
@@ -126,6 +119,20 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 	about := w.records.about(s.observed.Local)
 	s.observed.SyncFailures, s.observed.ReportedAt, s.observed.Job.OutOfSync = about.syncFailures, about.reportedAt, about.mismatches
 	return s, nil
+}
+
+// mayHaveRemains reports whether a worker cluster may have objects of a Workload that has no check. The Workloads of one job are observed together,
+// which is done only for those that have a copy.
+func (w *workloads) mayHaveRemains(s *observation) bool {
+	gvk, _ := w.ownerOf(s.observed.Local)
+	d := w.kinds[gvk]
+	return slices.ContainsFunc(w.fleet.Names(), func(name string) bool {
+		if d == nil || d.Remote.Workloads == nil {
+			return true
+		}
+		conn := w.fleet.Link(name).Connection
+		return conn != nil && conn.Store(worker.WorkloadKind).Get(s.key) != nil
+	})
 }
 
 // newest returns the Workload of the cache, or a newer version that was written: an older one might lead to another choice between two
@@ -143,12 +150,56 @@ func (w *workloads) wrote(s *observation, stored *kueue.Workload) {
 	w.written.Updated(stored)
 }
 
-func (m *shared) checkOf(ctx context.Context, wl *kueue.Workload) (*kueue.AdmissionCheck, error) {
-	names := make([]kueue.AdmissionCheckReference, len(wl.Status.AdmissionChecks))
-	for i := range names {
-		names[i] = wl.Status.AdmissionChecks[i].Name
+// observeCheck finds the check of a Workload, and its configuration. Of several checks, the one counts by which the Workload got its cluster. If
+// that check is deleted, the Workload is followed on this cluster all the same.
+func (w *workloads) observeCheck(ctx context.Context, s *observation) error {
+	wl := s.observed.Local
+	s.config = &kueue.MultiKueueConfig{} // connected clusters are cleaned up
+	check, err := w.checkAmong(ctx, namesOf(wl.Status.AdmissionChecks, wl.Status.ClusterName != ""))
+	switch {
+	case err != nil:
+		return err
+	case check != nil:
+		s.observed.Check = kueue.AdmissionCheckReference(check.Name)
+		config, err := w.configOf(ctx, check)
+		if err == nil {
+			s.config = config
+		} else if !errors.Is(err, errConfig) || !s.observed.Gone {
+			return err
+		}
+	case lifecycle.MayRunElsewhere(wl) && wl.Status.ClusterName != "":
+		s.config.Spec.Clusters = []string{wl.Status.ClusterName}
+		s.observed.Check, err = w.deletedCheckOf(ctx, wl)
 	}
-	return m.checkAmong(ctx, names)
+	return err
+}
+
+// namesOf lists the names of checks, if readyFirst with those first that are ready.
+func namesOf(states []kueue.AdmissionCheckState, readyFirst bool) (names []kueue.AdmissionCheckReference) {
+	for _, ready := range []bool{true, false} {
+		for i := range states {
+			if ready == (readyFirst && states[i].State == kueue.CheckStateReady) {
+				names = append(names, states[i].Name)
+			}
+		}
+	}
+	return names
+}
+
+// deletedCheckOf returns the name of a check that is ready and does not exist, or "".
+func (w *workloads) deletedCheckOf(ctx context.Context, wl *kueue.Workload) (kueue.AdmissionCheckReference, error) {
+	for i := range wl.Status.AdmissionChecks {
+		if c := &wl.Status.AdmissionChecks[i]; c.State == kueue.CheckStateReady {
+			err := w.cache.Get(ctx, client.ObjectKey{Name: string(c.Name)}, &kueue.AdmissionCheck{}, client.UnsafeDisableDeepCopy)
+			if apierrors.IsNotFound(err) {
+				return c.Name, nil
+			}
+			if err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", nil
 }
 
 func (m *shared) checkAmong(ctx context.Context, names []kueue.AdmissionCheckReference) (*kueue.AdmissionCheck, error) {
@@ -243,13 +294,12 @@ func (w *workloads) observeJob(ctx context.Context, s *observation) error {
 }
 
 // observeClusters observes every cluster of the configuration, and others that hold objects of the Workload.
-func (w *workloads) observeClusters(s *observation, config *kueue.MultiKueueConfig) {
-	s.config = config
-	for _, name := range config.Spec.Clusters {
+func (w *workloads) observeClusters(s *observation) {
+	for _, name := range s.config.Spec.Clusters {
 		s.observed.Clusters = append(s.observed.Clusters, w.observeCluster(s, name, true))
 	}
 	for _, name := range w.fleet.Names() {
-		if slices.Contains(config.Spec.Clusters, name) {
+		if slices.Contains(s.config.Spec.Clusters, name) {
 			continue
 		}
 		if c := w.observeCluster(s, name, false); c.Connected && (c.Copy != nil || c.HasJob) {
@@ -273,12 +323,12 @@ func (w *workloads) nominate(wl *kueue.Workload, required []kueue.AdmissionCheck
 		return nil
 	}
 	gvk, name := w.ownerOf(wl)
-	s := &observation{key: client.ObjectKeyFromObject(wl), connections: map[string]*worker.Connection{}, kind: w.kinds[gvk], jobName: name}
+	s := &observation{key: client.ObjectKeyFromObject(wl), config: config, connections: map[string]*worker.Connection{}, kind: w.kinds[gvk], jobName: name}
 	if f := w.external(s); s.kind == nil || (f != nil && (f.Preconditions || f.Creates)) {
 		return nil // it may be refused
 	}
 	s.observed.Local = wl
-	w.observeClusters(s, config)
+	w.observeClusters(s)
 	return w.Plan.NominateAtOnce(wl, s.observed.Clusters)
 }
 
@@ -354,7 +404,7 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 	}
 	checked := func(o client.Object) bool {
 		wl, ok := o.(*kueue.Workload)
-		return !ok || len(wl.Status.AdmissionChecks) > 0
+		return !ok || len(wl.Status.AdmissionChecks) > 0 || wl.Status.ClusterName != ""
 	}
 	others := func(ctx context.Context, o client.Object, q queueType) {
 		for _, key := range w.siblingsOf(ctx, o) {
@@ -379,10 +429,10 @@ func (w *workloads) ofWorkload() handler.EventHandler {
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueType) {
 			wl, ok := e.Object.(*kueue.Workload)
 			w.written.Gone(e.Object.GetUID())
-			if !ok || len(wl.Status.AdmissionChecks) == 0 {
+			if !ok {
 				return
 			}
-			if check, err := w.checkOf(ctx, wl); err == nil && check == nil {
+			if check, err := w.checkAmong(ctx, namesOf(wl.Status.AdmissionChecks, false)); err == nil && check == nil && wl.Status.ClusterName == "" {
 				return
 			}
 			w.records.deleted(wl)
@@ -424,7 +474,7 @@ func (m *shared) users(ctx context.Context, cluster string) (out []ctrlreconcile
 	for _, check := range m.checksWhere(ctx, func(p *kueue.AdmissionCheckParametersReference) bool { return named[p.Name] }) {
 		out = append(out, m.withCheck(ctx, check.Name)...)
 	}
-	return out
+	return append(out, reconcile.Matching(ctx, m.cache, &kueue.WorkloadList{}, "Workloads", func(wl *kueue.Workload) bool { return wl.Status.ClusterName == cluster })...)
 }
 
 func (w *workloads) ofCluster(ctx context.Context, cluster client.Object) []ctrlreconcile.Request {

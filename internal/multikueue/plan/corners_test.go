@@ -371,7 +371,7 @@ func TestTakenBack(t *testing.T) {
 	t.Errorf("nothing is told to the worker: %s", text(o, plan.Decide(config(), o)))
 }
 
-// TestCheckIsGone: copies of a Workload whose check left the ClusterQueue are removed, unless it may run.
+// TestCheckIsGone: copies of a Workload whose check left the ClusterQueue are removed, unless it may run and is not evicted.
 func TestCheckIsGone(t *testing.T) {
 	plain := reserved()
 	runs := unlisted(withJob(up("w1", copyOf(plain, admittedAt(0)))))
@@ -380,15 +380,16 @@ func TestCheckIsGone(t *testing.T) {
 		cluster plan.Cluster
 		want    string
 	}{
-		"it has its cluster":       {on("w1"), runs, ":"},
-		"it is being evicted":      {localEvicted, runs, ":"},
-		"it has nominations":       {nominated("w1"), unlisted(up("w1", copyOf(plain))), "unchecked: remove w1"},
-		"it is released":           {func(w *kueue.Workload) { w.Status.Conditions = nil }, runs, "unchecked: remove w1"},
-		"a copy of unknown origin": {nominated("w1"), unlisted(up("w1", copyOf(plain, func(w *kueue.Workload) { delete(w.Annotations, plan.OriginUIDAnnotation) }))), "unchecked:"},
+		"it has its cluster":                       {on("w1"), runs, ":"},
+		"it is being evicted":                      {localEvicted, runs, "unchecked: remove w1"},
+		"it was evicted, and its job seems to run": {localEvicted, unlisted(up("w1", nil)), "unchecked: quiet"},
+		"it has nominations":                       {nominated("w1"), unlisted(up("w1", copyOf(plain))), "unchecked: remove w1"},
+		"it is released":                           {func(w *kueue.Workload) { w.Status.Conditions = nil }, runs, "unchecked: remove w1"},
+		"a copy of unknown origin":                 {nominated("w1"), unlisted(up("w1", copyOf(plain, func(w *kueue.Workload) { delete(w.Annotations, plan.OriginUIDAnnotation) }))), "unchecked:"},
 	} {
 		o := &plan.Observed{
 			Local: reserved(tc.change, func(w *kueue.Workload) { w.Status.AdmissionChecks = nil }), Clusters: []plan.Cluster{tc.cluster}, Now: t0,
-			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: true},
 		}
 		if got := text(o, plan.Decide(config(), o)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)

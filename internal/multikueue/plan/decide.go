@@ -163,11 +163,21 @@ func (d *decider) removeAll() bool {
 	return true
 }
 
-// unchecked removes everything of a Workload that lost its check, unless it may run on a worker cluster. A copy that does not name the
-// Workload may be another manager's.
+// unchecked removes everything of a Workload that lost its check, unless it may run on a worker cluster and is not evicted. A copy that does
+// not name the Workload may be another manager's.
 func (d *decider) unchecked() bool {
 	d.clusters = slices.DeleteFunc(d.clusters, func(c Cluster) bool { return c.Copy != nil && c.Copy.Annotations[OriginUIDAnnotation] == "" })
-	return !lifecycle.MayRunElsewhere(d.w) && (d.over() || d.removeAll())
+	switch {
+	case !lifecycle.MayRunElsewhere(d.w):
+		return d.over() || d.removeAll()
+	case !lifecycle.IsEvicted(d.w):
+		return false
+	}
+	d.removeAll()
+	if len(d.plan.Steps) == 0 && d.o.Job.Active {
+		d.quiet()
+	}
+	return true
 }
 
 // rejected leaves a Workload alone whose check is rejected: its eviction follows. Copies that no worker cluster has admitted are removed
