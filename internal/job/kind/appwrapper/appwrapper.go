@@ -103,7 +103,8 @@ func roles(o view.Object, _ *plan.Setting) ([]view.Role, error) {
 // podSets are the pod sets that a component declares, that the AppWrapper controller detected, or that its kind is known for.
 func podSets(o view.Object, index int, component map[string]any) ([]declaredSet, error) {
 	list := view.Maps(component, "podSets")
-	if statuses := view.Maps(o.Object, "status", "componentStatus"); len(list) == 0 && index < len(statuses) {
+	declared := len(list) > 0
+	if statuses := view.Maps(o.Object, "status", "componentStatus"); !declared && index < len(statuses) {
 		list = view.Maps(statuses[index], "podSets")
 	}
 	known, err := inferred(view.Map(component, "template"))
@@ -116,6 +117,9 @@ func podSets(o view.Object, index int, component map[string]any) ([]declaredSet,
 		at := slices.IndexFunc(known, func(k declaredSet) bool { return k.path == d.path })
 		if at >= 0 && d.ranks == (plan.Ranks{}) {
 			d.ranks = known[at].ranks
+		}
+		if at >= 0 && !declared { // it may have counted less than the kind makes, such as a RayCluster of several hosts a replica
+			d.replicas = max(d.replicas, known[at].replicas)
 		}
 		out = append(out, d)
 	}

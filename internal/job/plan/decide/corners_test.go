@@ -46,6 +46,13 @@ func TestDecideCorners(t *testing.T) {
 		"3: gave up its queue, and its last pods end": {
 			func(s *scene) { s.admitted(); s.job.Status.Active, s.o.Verdict.Mode = 1, job.Ignored }, "nothing",
 		},
+		"3: gave up its queue, and its pods run on a worker cluster": {
+			func(s *scene) {
+				s.admitted().Status.ClusterName = "w1"
+				s.job.Spec.ManagedBy, s.job.Status.Active, s.o.Verdict.Mode = new(kueue.MultiKueueControllerName), 1, job.Ignored
+			},
+			"status: QuotaReserved=False/OnHold Admitted=False/NoReservation",
+		},
 		"3: gave up its queue, runs, and has to make room": {
 			func(s *scene) { s.evict(s.running()); s.o.Verdict.Mode = job.Ignored }, "job: suspend true, stopping \"true\", selector map[pool:h100 zone:a] +Stopped",
 		},

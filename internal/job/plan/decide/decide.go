@@ -153,7 +153,7 @@ func (s *decider) leaveQueue() *job.Action {
 	for _, w := range own {
 		switch {
 		case !s.suspended || lifecycle.IsFinished(w):
-		case lifecycle.IsReserved(w) && !s.isActive():
+		case lifecycle.IsReserved(w) && (!s.isActive() || s.isDispatched()):
 			next := w.DeepCopy()
 			s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "The job left its queue", s.o.Now) // not to be admitted again before it has left
 			return &job.Action{Verb: job.WriteStatus, Workload: next}
@@ -527,7 +527,7 @@ func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
 // isDelegated reports whether the pods of a Workload run on another cluster: it has its cluster, or waits for one. Their local gates stay
 // (spec: 30 §4.12).
 func (s *decider) isDelegated(w *kueue.Workload) bool {
-	return (s.d.ManagedBy == nil && w.Status.ClusterName != "") || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
+	return (s.d.Remote != nil && s.d.Remote.Gated && w.Status.ClusterName != "") || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
 }
 
 // runsOnWorker reports whether pods of a Workload may run on another cluster, which its gated local pods do not show. The
@@ -538,8 +538,8 @@ func (s *decider) runsOnWorker(w *kueue.Workload) bool {
 	})
 }
 
-// isDispatched reports whether the pods of a job without a Workload are on another cluster. Whatever its status says, they end: the
-// dispatcher deletes the copy with the Workload.
+// isDispatched reports whether the pods of a job are on another cluster. Whatever its status says, they end without a Workload that has quota: the
+// dispatcher deletes the copy.
 func (s *decider) isDispatched() bool {
 	return s.d.ManagedBy != nil && s.d.ManagedBy(s.job) == kueue.MultiKueueControllerName
 }

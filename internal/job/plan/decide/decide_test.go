@@ -356,6 +356,14 @@ func TestDecideEndAndBeginning(t *testing.T) {
 			},
 			"nothing",
 		},
+		"12: reclaimable, of a class that is missing": {
+			func(s *scene) {
+				s.classed()
+				s.running()
+				s.job.Labels[kueue.PriorityClassLabel], s.job.Status.Succeeded = "lead", 6
+			},
+			"reclaimable [{main 2}]",
+		},
 		"12: reclaimable is off": {func(s *scene) { s.running(); s.job.Status.Succeeded = 6; s.cfg.ReclaimablePods = false }, "nothing"},
 		// Step 13.
 		"13: not ready":             {func(s *scene) { s.running(); s.cfg.WaitForPodsReady = true }, "pods ready: WaitForStart"},
@@ -762,6 +770,14 @@ func TestPrebuilt(t *testing.T) {
 				s.admit(own)
 				s.o.Workloads = append(s.o.Workloads, own)
 			}, "nothing",
+		},
+		"runs by its own": {
+			func(s *scene, w *kueue.Workload) {
+				own := w.DeepCopy()
+				own.Name, own.UID, s.job.Status.Active, s.job.Spec.Suspend = "own", "own", 1, new(false)
+				s.admit(own)
+				s.o.Workloads = append(s.o.Workloads, own)
+			}, "job: suspend true, stopping \"\", selector map[zone:a] +Stopped",
 		},
 		"of somebody else":   {func(_ *scene, w *kueue.Workload) { w.OwnerReferences[0].UID, w.OwnerReferences[0].Name = "x", "x" }, "fail: workload ns/job-train-a6870, which the job names, does not exist or belongs to another job: create it, or remove kueue.x-k8s.io/prebuilt-workload-name"},
 		"not equivalent":     {func(s *scene, _ *kueue.Workload) { s.requests()["cpu"] = resource.MustParse("2") }, "status: Finished=True/OutOfSync"},

@@ -221,3 +221,14 @@ func TestSetsOfAManager(t *testing.T) {
 		t.Errorf("names differ, -here +there:\n%s", diff)
 	}
 }
+
+// TestStartsWhileItRunsElsewhere: the job of a kind without managedBy, which an external framework sends, is started here too. Its controller leaves
+// it alone (spec: 40 §4.6).
+func TestStartsWhileItRunsElsewhere(t *testing.T) {
+	s := newScene()
+	s.d.ManagedBy, s.d.Remote = nil, nil
+	s.admitted().Status.ClusterName = "w1"
+	if a := s.decide(); a.Verb != job.PatchJob || s.d.IsSuspended(a.Job) {
+		t.Errorf("got %s", describeAction(a))
+	}
+}

@@ -133,20 +133,27 @@ func (s *decider) discard(w *kueue.Workload) *job.Action {
 	}
 }
 
-// discardOthers removes the Workloads of a job that names another one by now: it has one (spec: 30 §4.4). The slices of an elastic job are named one
-// after the other.
+// discardOthers removes the Workloads of a job that names another one by now: it has one (spec: 30 §4.4). A job that runs by one of them is stopped
+// first. The slices of an elastic job are named one after the other.
 func (s *decider) discardOthers(name string) *job.Action {
 	if s.elastic {
 		return nil
 	}
 	for _, w := range s.own() {
-		switch {
-		case w.Name == name:
-		case lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) && s.isActive():
-			return new(s.untilInactive())
-		default:
-			return s.discard(w)
+		if w.Name == name {
+			continue
 		}
+		if lifecycle.IsReserved(w) && !lifecycle.IsFinished(w) {
+			if !s.suspended && !s.finished {
+				if a := s.stopOrWait(w); a != nil {
+					return a
+				}
+			}
+			if s.isActive() && !s.isDispatched() {
+				return new(s.untilInactive())
+			}
+		}
+		return s.discard(w)
 	}
 	return nil
 }

@@ -9,23 +9,27 @@ import (
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// keepUp (steps 5, 12 and 13) synchronizes the Workload with the job, and the replaced slice that holds the quota too.
-func (s *decider) keepUp(w *kueue.Workload) *job.Action {
+// keepUp (steps 5, 12 and 13) synchronizes the Workload with the job, and the replaced slice that holds the quota too. What cannot be
+// synchronized, such as a missing priority class, keeps back no other step: a job must not be evicted for pods that are ready.
+func (s *decider) keepUp(w *kueue.Workload) (failed *job.Action) {
+	steps := []func() *job.Action{
+		func() *job.Action { return s.sync(w) }, func() *job.Action { return s.reclaim(w) }, func() *job.Action { return s.podsReady(w) },
+	}
 	if s.head != nil {
-		for _, step := range []func() *job.Action{
+		steps = append([]func() *job.Action{
 			func() *job.Action { return s.sync(s.head) }, func() *job.Action { return s.reclaimOf(s.head, w) }, s.headReady,
-		} {
-			if a := step(); a != nil {
-				return a
-			}
-		}
+		}, steps...)
 	}
-	for _, step := range []func(*kueue.Workload) *job.Action{s.sync, s.reclaim, s.podsReady} {
-		if a := step(w); a != nil {
+	for _, step := range steps {
+		switch a := step(); {
+		case a == nil:
+		case a.Verb != job.Fail && a.Verb != job.Stall:
 			return a
+		case failed == nil:
+			failed = a
 		}
 	}
-	return nil
+	return failed
 }
 
 // reclaim (step 12) records the pods that no longer need quota. Counts never shrink while quota is reserved.

@@ -48,8 +48,22 @@ func Sets(cfg *job.Config, d *job.Descriptor, o *ObservedSets) (job.Action, []*c
 	case job.Undecided:
 		return s.undecided(), nil
 	default:
-		return job.Action{}, nil
+		return s.abandonEarlier(), nil
 	}
+}
+
+// abandonEarlier releases the Workloads of earlier objects of the name, once their pods are gone. The object itself has none.
+func (s *setsDecider) abandonEarlier() job.Action {
+	for _, w := range s.o.Workloads {
+		isMarked := w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && !job.IsRemote(w)
+		if !isMarked || s.isOwner(w) || !s.isEmpty(w) {
+			continue
+		}
+		if a, ok := s.abandoned(w); ok {
+			return a
+		}
+	}
+	return job.Action{}
 }
 
 // setsDecider is one decision being made about an object with groups.
@@ -121,9 +135,10 @@ func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (fail
 // abandoned releases the Workload of a deleted object. The object needs no pods: a group on hold has none (spec: 30 §4.3 step 2,
 // which leaves such a Workload to garbage collection). Pods that outlive the object keep the quota.
 func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
-	empty := !s.hasMembers(w.Name) && !s.alive[w.Name]
-	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && empty))
+	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && s.isEmpty(w)))
 }
+
+func (s *setsDecider) isEmpty(w *kueue.Workload) bool { return !s.hasMembers(w.Name) && !s.alive[w.Name] }
 
 // name is the name of the Workload of a part. On a worker cluster it is the manager's name.
 func (s *setsDecider) name(p *job.Part) string {
@@ -158,8 +173,11 @@ func NamesOfParts(cfg *job.Config, d *job.Descriptor, o job.Object) []string {
 
 // isUnused reports whether a Workload without a part was made for this object.
 func (s *setsDecider) isUnused(w *kueue.Workload) bool {
-	return slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) &&
-		(w.DeletionTimestamp == nil || lifecycle.HasFinalizer(w))
+	return s.isOwner(w) && (w.DeletionTimestamp == nil || lifecycle.HasFinalizer(w))
+}
+
+func (s *setsDecider) isOwner(w *kueue.Workload) bool {
+	return slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() })
 }
 
 // part synchronizes one Workload.
@@ -232,7 +250,7 @@ func (s *setsDecider) mark(p *job.Part, w *kueue.Workload) {
 	if p.Number != nil {
 		w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = strconv.Itoa(int(*p.Number))
 	}
-	if !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == s.job.GetUID() }) {
+	if !s.isOwner(w) {
 		w.OwnerReferences = append(w.OwnerReferences, ownerRef(s.d, s.job))
 	}
 }

@@ -209,6 +209,28 @@ func TestStatefulSetDeletedOnHold(t *testing.T) {
 	}
 }
 
+// TestStatefulSetOfEarlierName: an object of the same name that is not queued releases the Workload of the earlier one.
+func TestStatefulSetOfEarlierName(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pods bool
+		want []string
+	}{
+		"its pods are gone": {false, []string{"status " + nameOfWeb + ": OwnerNotFound", "update " + nameOfWeb + " in lq main:2 let go"}},
+		"its pods are left": {true, nil},
+	} {
+		s := newServed(statefulset.Descriptor(), newStatefulSet(2))
+		s.cfg.FinishOrphans = true
+		s.runUntilStable()
+		lifecycle.Machine{}.Reserve(s.o.Workloads[0], &kueue.Admission{ClusterQueue: "cq"}, nil, at(10))
+		again := newStatefulSet(2)
+		again.UID, again.Labels = "uid-2", nil
+		s.o.Job, s.o.Alive, s.o.Verdict.Mode = again, map[string]bool{nameOfWeb: tc.pods}, job.Ignored
+		if diff := cmp.Diff(tc.want, s.runUntilStable()); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
+		}
+	}
+}
+
 func TestStatefulSetRollsOut(t *testing.T) {
 	set := newStatefulSet(2)
 	set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"

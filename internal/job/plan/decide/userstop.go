@@ -13,7 +13,10 @@ func (s *decider) userStop(w *kueue.Workload) job.Action {
 	a, over := s.stop(job.UserStopped, w)
 	switch {
 	case over:
-	case a == nil && dispatched && s.isActive() && s.d.Remote.Quiet != nil: // it cannot be restored while it shows pods
+	case a == nil && dispatched && s.isActive(): // it cannot be restored while it shows pods
+		if s.d.Remote.Quiet == nil {
+			break // the dispatcher removes its status with the copy, which the quota keeps
+		}
 		next := clone(s.job)
 		s.d.Remote.Quiet(next)
 		return job.Action{Verb: job.PatchJobStatus, Job: next}

@@ -80,22 +80,42 @@ func TestUserStop(t *testing.T) {
 }
 
 // TestUserStopOnWorker: the status of a job that runs on a worker cluster shows pods until its copy is removed, which happens once it has no
-// quota.
+// quota. A kind whose status is not changed here, such as TrainJob, is restored after that.
 func TestUserStopOnWorker(t *testing.T) {
-	s := newScene()
-	s.cfg.HonourUserSuspend = true
-	s.running()
-	s.o.Workloads[0].Status.ClusterName = "w1"
-	j := s.job.DeepCopy()
-	j.Spec.Suspend, j.Spec.ManagedBy = new(true), new(kueue.MultiKueueControllerName)
-	j.Annotations[job.UserStopAnnotation] = "true"
-	j.Status = batchv1.JobStatus{Active: 1, StartTime: new(at(50))}
-	s.set(j)
-	s.runUntilStable(t)
-	if w := s.o.Workloads[0]; lifecycle.IsReserved(w) || !lifecycle.IsOnHold(w) || w.Status.ClusterName != "" {
-		t.Errorf("want it on hold: %+v", w.Status)
-	}
-	if got := s.job.Spec.Template.Spec.NodeSelector; len(got) != 1 || got["zone"] != "a" {
-		t.Errorf("the template is not what its user wrote: %v", got)
+	for name, quiet := range map[string]bool{"its status is changed": true, "its status is left to the dispatcher": false} {
+		s := newScene()
+		s.cfg.HonourUserSuspend = true
+		if !quiet {
+			s.d.Stops = &job.Stops{Next: func(o job.Object, _ []kueue.PodSet, _ job.StopReason) (job.Step, job.Object) {
+				j := o.(*batchv1.Job).DeepCopy()
+				switch {
+				case j.Status.Active > 0:
+					return job.Wait, nil
+				case j.Spec.Template.Spec.NodeSelector["pool"] == "":
+					return job.Stopped, nil
+				}
+				delete(j.Spec.Template.Spec.NodeSelector, "pool")
+				return job.Change, j
+			}}
+			s.d.Remote.Quiet = nil
+		}
+		s.running()
+		s.o.Workloads[0].Status.ClusterName = "w1"
+		j := s.job.DeepCopy()
+		j.Spec.Suspend, j.Spec.ManagedBy = new(true), new(kueue.MultiKueueControllerName)
+		j.Annotations[job.UserStopAnnotation] = "true"
+		j.Status = batchv1.JobStatus{Active: 1, StartTime: new(at(50))}
+		s.set(j)
+		s.runUntilStable(t)
+		if w := s.o.Workloads[0]; lifecycle.IsReserved(w) || !lifecycle.IsOnHold(w) || w.Status.ClusterName != "" {
+			t.Errorf("%s: want it on hold: %+v", name, w.Status)
+		}
+		j = s.job.DeepCopy()
+		j.Status = batchv1.JobStatus{} // its copy is gone
+		s.set(j)
+		s.runUntilStable(t)
+		if got := s.job.Spec.Template.Spec.NodeSelector; len(got) != 1 || got["zone"] != "a" {
+			t.Errorf("%s: the template is not what its user wrote: %v", name, got)
+		}
 	}
 }
