@@ -54,7 +54,9 @@ func prepare(ctx context.Context, cfg *Config) error {
 		return install.Apply(ctx, cfg.REST, o, logWriter{cfg.Log.WithName("install")})
 	}
 	if cfg.keeper != nil {
-		return cfg.keeper.Trust(ctx, cfg.keeper.CA())
+		if err := cfg.keeper.Trust(ctx, cfg.keeper.CA()); err != nil { // the other targets have it, and call the webhooks of this manager
+			cfg.Log.Error(err, "The serving certificate is not known everywhere; the manager goes on trying")
+		}
 	}
 	return nil
 }

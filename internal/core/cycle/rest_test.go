@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-project/berth/internal/core/preempt"
 	"github.com/berth-project/berth/internal/core/quota"
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/workload"
@@ -99,6 +100,13 @@ func TestClockSetBack(t *testing.T) {
 			if got := tc.of(now); got != now+tc.wait {
 				t.Errorf("%s: next at %v, want %v", name, time.Duration(got), time.Duration(now+tc.wait))
 			}
+		}
+	}
+	interrupted := &tree{runSince: later, queues: []*Queue{{Preemption: preempt.Policy{Within: preempt.LowerPriority}}}}
+	w.touched = []*tree{interrupted}
+	for _, at := range []workload.Instant{now, now + holdWindow} {
+		if w.SettleAdmissions(at, true); interrupted.tentative != (at == now) {
+			t.Errorf("after %v admissions of an interrupted run are tentative: %v", time.Duration(at-now), interrupted.tentative)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func (c *round) requeueRetracted() {
 // holdWindow: the decisions about them should not be carried out yet.
 func (w *World) SettleAdmissions(now workload.Instant, more bool) {
 	for _, t := range w.touched {
-		if t.runSince == 0 {
+		if t.runSince == 0 || t.runSince > now { // the clock was set back
 			t.runSince = now
 		}
 		t.tentative = now-t.runSince < holdWindow && slices.ContainsFunc(t.queues, func(q *Queue) bool { return q.Preemption.Allows() })

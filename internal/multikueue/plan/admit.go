@@ -161,7 +161,8 @@ func (d *decider) evictCopy(c *Cluster) {
 	}
 }
 
-// copyPlacement marks the delayed placements of the local Workload as done, as far as the worker cluster has done them.
+// copyPlacement marks the delayed placements of the local Workload as done, as far as the worker cluster has done them. There is nothing to do for
+// a pod set without pods.
 func copyPlacement(w, remote *kueue.Workload) bool {
 	if w.Status.Admission == nil || remote.Status.Admission == nil {
 		return false
@@ -173,7 +174,7 @@ func copyPlacement(w, remote *kueue.Workload) bool {
 			continue
 		}
 		if slices.ContainsFunc(remote.Status.Admission.PodSetAssignments, func(r kueue.PodSetAssignment) bool {
-			return r.Name == a.Name && r.TopologyAssignment != nil
+			return r.Name == a.Name && (r.TopologyAssignment != nil || (r.Count != nil && *r.Count == 0))
 		}) {
 			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
 			changed = true

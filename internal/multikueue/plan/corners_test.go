@@ -173,6 +173,7 @@ func TestCorners(t *testing.T) {
 		"its placement is made":                   {reserved(ready("w1"), placed("Pending")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", true)))}, nil, "6b: sync w1, status, after 1m0s"},
 		"its placement is not made":               {reserved(ready("w1"), placed("Pending")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", false)))}, nil, "6b: sync w1, after 1m0s"},
 		"the placement of another is made":        {reserved(ready("w1"), placed("Pending")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("x", true)))}, nil, "6b: sync w1, after 1m0s"},
+		"it has no pods by now":                   {reserved(ready("w1"), placed("Pending")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", false), func(w *kueue.Workload) { w.Status.Admission.PodSetAssignments[0].Count = new(int32(0)) }))}, nil, "6b: sync w1, status, after 1m0s"},
 		"its placement was made":                  {reserved(ready("w1"), placed("Ready")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", true)))}, nil, "6b: sync w1, after 1m0s"},
 		"told why it waits just now":              {longAgo(reserved(nominated("w1"))), []plan.Cluster{up("w1", copyOf(plain))}, toldBefore(10 * time.Second), "9: after 20s"},
 		"told why it waits before":                {longAgo(reserved(nominated("w1"))), []plan.Cluster{up("w1", copyOf(plain))}, toldBefore(30 * time.Second), "9: status"},

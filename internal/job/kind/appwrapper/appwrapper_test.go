@@ -69,6 +69,11 @@ func TestPodSets(t *testing.T) {
 			status:    "{componentStatus: [{podSets: [{path: template.spec.template}]}]}",
 			want:      []string{"aw-0:1"},
 		},
+		"found by the controller, without hosts": {
+			component: "{template: {apiVersion: ray.io/v1, kind: RayCluster, spec: {headGroupSpec: {" + template + "}, workerGroupSpecs: [{replicas: 2, numOfHosts: 4, " + template + "}]}}}",
+			status:    "{componentStatus: [{podSets: [{path: template.spec.headGroupSpec.template}, {replicas: 2, path: 'template.spec.workerGroupSpecs[0].template'}]}]}",
+			want:      []string{"aw-0:1", "aw-1:8"},
+		},
 		"nowhere":        {component: "{podSets: [{path: 'template.spec.parts[1].template'}], template: {spec: {parts: [{}]}}}", want: []string{"spec.components[0]: the path template.spec.parts[1].template leads nowhere"}},
 		"nothing in it":  {component: "{template: {apiVersion: v1, kind: Service}}"},
 		"a strange path": {component: "{podSets: [{path: 'template.x[y]'}], template: {}}", want: []string{"spec.components[0]: the path template.x[y] leads nowhere"}},

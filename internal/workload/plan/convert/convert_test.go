@@ -233,7 +233,7 @@ func TestQueue(t *testing.T) {
 func TestWeight(t *testing.T) {
 	for text, want := range map[string]quota.Weight{
 		"0": 0, "1": quota.DefaultWeight, "2500m": 2.5e9, "100u": 100_000, "900u": 900_000, "2n": 2, "1.000000001": 1_000_000_001,
-		"9223372035": 9_223_372_035_000_000_000, "9223372036": math.MaxInt64, "10G": math.MaxInt64, "1E": math.MaxInt64, "100E": math.MaxInt64,
+		"9223372035": 9_223_372_035_000_000_000, "9223372036": math.MaxInt64, "10G": math.MaxInt64, "1E": math.MaxInt64, "100E": math.MaxInt64, "1e999999999": math.MaxInt64,
 	} {
 		if got := *weight(&kueue.FairSharing{Weight: new(apiresource.MustParse(text))}); got != want {
 			t.Errorf("%s is %d, want %d", text, got, want)

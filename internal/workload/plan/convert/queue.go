@@ -49,13 +49,14 @@ func Cohort(c *kueue.Cohort) state.Cohort {
 
 // weight returns a fair share's weight, nil for the default. One that is too large is the largest.
 func weight(f *kueue.FairSharing) *quota.Weight {
-	switch {
-	case f == nil || f.Weight == nil:
+	if f == nil || f.Weight == nil {
 		return nil
-	case f.Weight.CmpInt64(math.MaxInt64/int64(quota.DefaultWeight)) >= 0:
+	}
+	q := bounded(*f.Weight)
+	if q.CmpInt64(math.MaxInt64/int64(quota.DefaultWeight)) >= 0 {
 		return new(quota.Weight(math.MaxInt64))
 	}
-	return new(quota.Weight(f.Weight.ScaledValue(apiresource.Nano)))
+	return new(quota.Weight(q.ScaledValue(apiresource.Nano)))
 }
 
 // LocalQueue converts a LocalQueue.

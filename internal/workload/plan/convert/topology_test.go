@@ -142,6 +142,7 @@ func TestPlaceNow(t *testing.T) {
 	}{
 		"no check any more": {waiting(), true},
 		"on a worker":       {on("w1", waiting()), false},
+		"on a worker, by a check that left its queue": {on("w1", waiting(kueue.CheckStateReady)), false},
 		"a pending check":   {waiting(kueue.CheckStateReady, kueue.CheckStatePending), false},
 		"all checks passed": {waiting(kueue.CheckStateReady, kueue.CheckStateReady), true},
 	}

@@ -129,9 +129,9 @@ func WaitsForPlacement(w *kueue.Workload) (podSets []string) {
 }
 
 // MayPlace reports whether pods whose placement was delayed get their places now: all admission checks are ready (spec: 20 §4.7.4). Without any
-// check left, as after its removal from the queue, there is nothing to wait for, unless a worker cluster places them.
+// check left, as after its removal from the queue, there is nothing to wait for. A worker cluster places its own pods.
 func MayPlace(w *kueue.Workload) bool {
-	return IsReserved(w) && !IsEvicted(w) && !IsAdmitted(w) && (len(w.Status.AdmissionChecks) > 0 || w.Status.ClusterName == "") &&
+	return IsReserved(w) && !IsEvicted(w) && !IsAdmitted(w) && w.Status.ClusterName == "" &&
 		!slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.State != kueue.CheckStateReady })
 }
 
