@@ -408,6 +408,19 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		ends, leaves := p.start(t, "ends"), p.start(t, "leaves")
 		ends.admit()
 		leaves.admit()
+		for _, o := range []client.Object{
+			&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "another"}, Spec: kueue.AdmissionCheckSpec{
+				ControllerName: kueue.MultiKueueControllerName,
+				Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "MultiKueueConfig", Name: "others"},
+			}},
+			&kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "others"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{"w2"}}},
+		} {
+			p.hub.must(p.hub.Create(t.Context(), o))
+		}
+		ends.edit(ends.hub, func(wl *kueue.Workload) { // its queue names another check by now
+			pending := kueue.AdmissionCheckState{Name: "another", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now()}
+			wl.Status.AdmissionChecks = append([]kueue.AdmissionCheckState{pending}, wl.Status.AdmissionChecks...)
+		})
 		p.hub.must(p.hub.Delete(t.Context(), &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "mk"}}))
 		ends.there(kueue.WorkloadFinished, kueue.ReasonSucceeded)
 		wait.Until(ends.hub.t, "it is finished", func() error {

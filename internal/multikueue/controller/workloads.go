@@ -101,15 +101,19 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 	if err := w.observeCheck(ctx, s); err != nil {
 		return nil, err
 	}
-	unchecked := s.observed.Check == "" && !s.observed.Gone && !lifecycle.MayRunElsewhere(s.observed.Local) && !lifecycle.RunsRemotely(s.observed.Local)
-	if unchecked && !w.mayHaveRemains(s) {
+	unchecked := s.observed.Check == "" && !s.observed.Gone
+	if unchecked && w.isLocal(s) {
 		return nil, nil
 	}
 	if err := w.observeJob(ctx, s); err != nil {
 		return nil, err
 	}
+	ran := unchecked && plan.RanElsewhere(&s.observed)
+	if ran {
+		s.config.Spec.Clusters = w.fleet.Names() // any of them may have its pods
+	}
 	w.observeClusters(s)
-	if unchecked && len(s.observed.Clusters) == 0 {
+	if unchecked && !ran && len(s.observed.Clusters) == 0 {
 		return nil, nil
 	}
 	w.observeJobEnds(s)
@@ -121,12 +125,16 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 	return s, nil
 }
 
-// mayHaveRemains reports whether a worker cluster may have objects of a Workload that has no check. The Workloads of one job are observed together,
-// which is done only for those that have a copy.
-func (w *workloads) mayHaveRemains(s *observation) bool {
-	gvk, _ := w.ownerOf(s.observed.Local)
+// isLocal reports whether no worker cluster needs to be asked about a Workload that has no check. The Workloads of one job are observed together, which
+// is done only for those that have a copy.
+func (w *workloads) isLocal(s *observation) bool {
+	wl := s.observed.Local
+	gvk, _ := w.ownerOf(wl)
 	d := w.kinds[gvk]
-	return slices.ContainsFunc(w.fleet.Names(), func(name string) bool {
+	if lifecycle.RunsRemotely(wl) || (lifecycle.MayRunElsewhere(wl) && d != nil && !d.Remote.Gated) {
+		return false
+	}
+	return !slices.ContainsFunc(w.fleet.Names(), func(name string) bool {
 		if d == nil || d.Remote.Workloads == nil {
 			return true
 		}
@@ -155,23 +163,29 @@ func (w *workloads) wrote(s *observation, stored *kueue.Workload) {
 func (w *workloads) observeCheck(ctx context.Context, s *observation) error {
 	wl := s.observed.Local
 	s.config = &kueue.MultiKueueConfig{} // connected clusters are cleaned up
-	check, err := w.checkAmong(ctx, namesOf(wl.Status.AdmissionChecks, wl.Status.ClusterName != ""))
-	switch {
-	case err != nil:
+	sent := lifecycle.MayRunElsewhere(wl) && wl.Status.ClusterName != ""
+	check, err := w.checkAmong(ctx, namesOf(wl.Status.AdmissionChecks, sent))
+	if err != nil {
 		return err
-	case check != nil:
-		s.observed.Check = kueue.AdmissionCheckReference(check.Name)
-		config, err := w.configOf(ctx, check)
-		if err == nil {
-			s.config = config
-		} else if !errors.Is(err, errConfig) || !s.observed.Gone {
+	}
+	if sent && (check == nil || checkIn(wl, kueue.AdmissionCheckReference(check.Name)).State != kueue.CheckStateReady) {
+		deleted, err := w.deletedCheckOf(ctx, wl)
+		if err != nil || deleted != "" {
+			s.observed.Check, s.config.Spec.Clusters = deleted, []string{wl.Status.ClusterName}
 			return err
 		}
-	case lifecycle.MayRunElsewhere(wl) && wl.Status.ClusterName != "":
-		s.config.Spec.Clusters = []string{wl.Status.ClusterName}
-		s.observed.Check, err = w.deletedCheckOf(ctx, wl)
 	}
-	return err
+	if check == nil {
+		return nil
+	}
+	s.observed.Check = kueue.AdmissionCheckReference(check.Name)
+	config, err := w.configOf(ctx, check)
+	if err == nil {
+		s.config = config
+	} else if !errors.Is(err, errConfig) || !s.observed.Gone {
+		return err
+	}
+	return nil
 }
 
 // namesOf lists the names of checks, if readyFirst with those first that are ready.

@@ -383,7 +383,8 @@ func TestCheckIsGone(t *testing.T) {
 	}{
 		"it has its cluster":                       {on("w1"), runs, ":"},
 		"it is being evicted":                      {localEvicted, runs, "unchecked: remove w1"},
-		"it was evicted, and its job seems to run": {localEvicted, unlisted(up("w1", nil)), "unchecked: quiet"},
+		"it was evicted, and its job seems to run": {localEvicted, up("w1", nil), "unchecked: quiet"},
+		"it was evicted, and a cluster is lost":    {localEvicted, down("w1", 0), "unchecked: after 1m0s"},
 		"it has nominations":                       {nominated("w1"), unlisted(up("w1", copyOf(plain))), "unchecked: remove w1"},
 		"it is released":                           {func(w *kueue.Workload) { w.Status.Conditions = nil }, runs, "unchecked: remove w1"},
 		"a copy of unknown origin":                 {nominated("w1"), unlisted(up("w1", copyOf(plain, func(w *kueue.Workload) { delete(w.Annotations, plan.OriginUIDAnnotation) }))), "unchecked:"},
@@ -395,6 +396,12 @@ func TestCheckIsGone(t *testing.T) {
 		if got := text(o, plan.Decide(config(), o)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
+	}
+	local := &plan.Observed{
+		Local: reserved(localEvicted), Clusters: []plan.Cluster{up("w1", nil)}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Active: true},
+	}
+	if got := text(local, plan.Decide(config(), local)); got != "unchecked:" {
+		t.Errorf("a job that was never sent: %s", got)
 	}
 }
 

@@ -174,10 +174,15 @@ func (d *decider) unchecked() bool {
 		return false
 	}
 	d.removeAll()
-	if len(d.plan.Steps) == 0 && d.o.Job.Active {
+	if len(d.plan.Steps) == 0 && RanElsewhere(d.o) && !d.mayReturn() {
 		d.quiet()
 	}
 	return true
+}
+
+// RanElsewhere reports whether the job of an evicted Workload still shows pods that ran on a worker cluster.
+func RanElsewhere(o *Observed) bool {
+	return lifecycle.IsEvicted(o.Local) && lifecycle.MayRunElsewhere(o.Local) && o.Job.Managed && o.Job.Active
 }
 
 // rejected leaves a Workload alone whose check is rejected: its eviction follows. Copies that no worker cluster has admitted are removed

@@ -176,7 +176,8 @@ func (f *Follower) readQueues(ctx context.Context, wl *kueue.Workload) (lifecycl
 	return w, err
 }
 
-// dispatchers returns the MultiKueue checks of a Workload. A deleted check counts as one if it is Ready and the Workload has a cluster.
+// dispatchers returns the MultiKueue checks of a Workload. A deleted check counts as one if it has been
+// answered and the Workload has a cluster.
 func (f *Follower) dispatchers(ctx context.Context, wl *kueue.Workload) (names []kueue.AdmissionCheckReference, err error) {
 	if !lifecycle.MayRunElsewhere(wl) {
 		return nil, nil
@@ -187,7 +188,7 @@ func (f *Follower) dispatchers(ctx context.Context, wl *kueue.Workload) (names [
 		if err != nil {
 			return nil, err
 		}
-		deleted := !found && c.State == kueue.CheckStateReady && wl.Status.ClusterName != ""
+		deleted := !found && c.State != kueue.CheckStatePending && wl.Status.ClusterName != ""
 		if deleted || check.Spec.ControllerName == kueue.MultiKueueControllerName {
 			names = append(names, c.Name)
 		}

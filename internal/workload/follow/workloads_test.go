@@ -245,9 +245,15 @@ func TestOneWritePerReconcile(t *testing.T) {
 			if got := w.live(wl).Status.AdmissionChecks; len(got) != 1 {
 				w.t.Errorf("checks %v", got)
 			}
-			w.change(wl, func(m lifecycle.Machine, x *kueue.Workload) bool {
-				return m.Preempt(x, kueue.ReasonInClusterQueue, "needed", metav1.NewTime(w.now)) && m.Release(x, false, metav1.NewTime(w.now))
+			w.change(wl, func(_ lifecycle.Machine, x *kueue.Workload) bool { // its copy was evicted
+				x.Status.AdmissionChecks[0].State = kueue.CheckStateRetry
+				return true
 			})
+			w.look(wl)
+			if got := w.live(wl); !lifecycle.IsEvicted(got) {
+				w.t.Errorf("not evicted, with checks %v", got.Status.AdmissionChecks)
+			}
+			w.change(wl, func(m lifecycle.Machine, x *kueue.Workload) bool { return m.Release(x, false, metav1.NewTime(w.now)) })
 			w.look(wl)
 			if got := w.live(wl).Status.AdmissionChecks; len(got) != 0 {
 				w.t.Errorf("released, with checks %v", got)

@@ -527,7 +527,9 @@ func (s *decider) moveQueue(w *kueue.Workload) *job.Action {
 // isDelegated reports whether the pods of a Workload run on another cluster: it has its cluster, or waits for one. Their local gates stay
 // (spec: 30 §4.12).
 func (s *decider) isDelegated(w *kueue.Workload) bool {
-	return (s.d.Remote != nil && s.d.Remote.Gated && w.Status.ClusterName != "") || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
+	_, composite := s.job.(job.Composite)
+	gated := composite || (s.d.Remote != nil && s.d.Remote.Gated)
+	return (gated && w.Status.ClusterName != "") || slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return s.o.Delegated[c.Name] })
 }
 
 // runsOnWorker reports whether pods of a Workload may run on another cluster, which its gated local pods do not show. The

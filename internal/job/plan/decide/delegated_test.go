@@ -222,6 +222,32 @@ func TestSetsOfAManager(t *testing.T) {
 	}
 }
 
+// TestDelegatedGroup: the pods of a group that runs on a worker keep their gates, whatever becomes of its check.
+func TestDelegatedGroup(t *testing.T) {
+	for cluster, want := range map[string]job.Verb{"w1": job.Nothing, "": job.PatchJob} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{kueue.PodGroupTotalCountAnnotation: "1", kueue.RoleHashAnnotation: "main"},
+				Labels: map[string]string{kueue.ManagedLabel: "true", kueue.QueueNameLabel: "lq", kueue.PodGroupNameLabel: "g"},
+			},
+			Spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.AdmissionSchedulingGate}}, Containers: []corev1.Container{{Name: "c"}}},
+		}
+		groups := podgroup.Groups(func(o job.Object, cfg *job.Config) string { return cfg.GroupName(o) }, podgroup.Rules{})
+		s := &scene{d: groups.Jobs, cfg: &job.Config{}, o: &job.Observed{Verdict: job.Verdict{Mode: job.Managed}, Now: at(100)}}
+		s.o.Job = groups.Join("g", []job.Object{pod}, s.cfg, at(100).Time)
+		w := s.decide().Workload
+		if w == nil {
+			t.Fatalf("no workload: %s", describeAction(s.decide()))
+		}
+		lifecycle.Machine{}.Reserve(w, &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: new(int32(1))}}}, nil, at(1))
+		lifecycle.Machine{}.SyncAdmitted(w, at(1))
+		w.Status.ClusterName, s.o.Workloads = cluster, []*kueue.Workload{w}
+		if a := s.decide(); a.Verb != want {
+			t.Errorf("on cluster %q: %s", cluster, describeAction(a))
+		}
+	}
+}
+
 // TestStartsWhileItRunsElsewhere: the job of a kind without managedBy, which an external framework sends, is started here too. Its controller leaves
 // it alone (spec: 40 §4.6).
 func TestStartsWhileItRunsElsewhere(t *testing.T) {
