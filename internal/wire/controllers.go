@@ -333,18 +333,18 @@ func (everywhere) NeedLeaderElection() bool { return false }
 
 var _ manager.LeaderElectionRunnable = everywhere(nil)
 
-// addReadiness adds the readiness probe, and calls OnReady once the caches are filled, the webhooks answer and the leader decides.
+// addReadiness adds the readiness probe, and calls OnReady once the caches are filled, the webhooks answer and the leader decides. The caches do not
+// count for the probe of a manager with webhooks: while objects are stored in an earlier version, lists need its conversion, which the API server
+// calls only through a Service with a ready pod (spec: 70 §4.2).
 func addReadiness(mgr ctrl.Manager, follow *feed.Feed, cfg Config) error {
-	if err := cfg.probes.AddReadiness(mgr, "caches", follow.Check); err != nil {
-		return err
-	}
 	checks := []healthz.Checker{follow.Check}
+	probe, name := follow.Check, "caches"
 	if cfg.Groups.Has(install.Webhooks) {
-		answers := serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port)
-		if err := cfg.probes.AddReadiness(mgr, "webhooks", answers); err != nil {
-			return err
-		}
-		checks = append(checks, answers)
+		probe, name = serving(cfg.Options.Webhook.Host, cfg.Options.Webhook.Port), "webhooks"
+		checks = append(checks, probe)
+	}
+	if err := cfg.probes.AddReadiness(mgr, name, probe); err != nil {
+		return err
 	}
 	return mgr.Add(everywhere(func(ctx context.Context) error {
 		tick := time.NewTicker(20 * time.Millisecond)
