@@ -106,7 +106,7 @@ func (d *division) part(x subject) int32 { return d.parts[d.set(x)] }
 func (d *division) joinDefinitions() {
 	placed := map[string]bool{} // the flavors with a topology
 	for f := range d.of.defined.flavors.all() {
-		placed[f.Name] = d.of.options.Topology != nil && len(f.Levels) > 0
+		placed[f.Name] = d.of.options.Topology != nil && f.HasTopology()
 	}
 	for q := range d.of.defined.queues.all() {
 		d.joinQueue(q.def, func(f *FlavorQuota) bool { return placed[f.Flavor] })
@@ -227,7 +227,7 @@ func (d *division) joinChange(change []Event) (of []subject, divides bool) {
 // isPlaced reports whether a flavor has a topology.
 func (d *division) isPlaced(f *FlavorQuota) bool {
 	def, _, exists := d.of.defined.flavors.find(func(o *flavor.Flavor) int { return compareFlavors(o, &flavor.Flavor{Name: f.Flavor}) })
-	return exists && d.of.options.Topology != nil && len(def.Levels) > 0
+	return exists && d.of.options.Topology != nil && def.HasTopology()
 }
 
 // joinChanged joins a workload of a change with its LocalQueues before and after, and with all that it depends on.

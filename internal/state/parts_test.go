@@ -194,6 +194,7 @@ func TestPartsTogether(t *testing.T) {
 		"independent":             {parts: 2},
 		"below one cohort":        {after: []Event{SetCohort{Name: "c", Parent: "root"}, SetCohort{Name: "d", Parent: "root"}}, parts: 1},
 		"nodes":                   {after: []Event{racks}, parts: 1},
+		"a missing topology":      {after: []Event{SetFlavor(flavor.Flavor{Name: "f", Topology: "t"})}, parts: 1},
 		"no placement":            {options: func(o *Options) { o.Topology = nil }, after: []Event{racks}, parts: 2},
 		"places without a flavor": {after: []Event{placedIn("a"), placedIn("b")}, parts: 1},
 		"a slice":                 {after: []Event{with(in("z", "a", 1), func(w *Workload) { w.Replaces = "b1" })}, parts: 1},

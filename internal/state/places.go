@@ -97,7 +97,7 @@ func (s *State) setTree(f *flavor.Flavor) {
 // setShares sets whether the workloads of a queue need places on nodes.
 func (s *State) setShares(q *queue) {
 	q.q.Shares = s.places != nil && slices.ContainsFunc(q.q.Groups, func(g flavor.Group) bool {
-		return slices.ContainsFunc(g.Offers, func(o flavor.Offer) bool { return len(o.Flavor.Levels) > 0 || o.Flavor.Topology != "" })
+		return slices.ContainsFunc(g.Offers, func(o flavor.Offer) bool { return o.Flavor.HasTopology() })
 	})
 }
 

@@ -22,6 +22,9 @@ type Flavor struct {
 	Levels   []string `json:",omitempty"`
 }
 
+// HasTopology reports whether pods are placed on the nodes of a flavor, by a topology that may be missing.
+func (f *Flavor) HasTopology() bool { return f.Topology != "" || len(f.Levels) > 0 }
+
 // lacksTopology reports whether the topology of a flavor is missing: its pods cannot be placed.
 func (f *Flavor) lacksTopology() bool { return f.Topology != "" && len(f.Levels) == 0 }
 

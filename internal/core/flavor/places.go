@@ -40,7 +40,7 @@ func (s *Search) needsPlaces(ps *workload.PodSet) bool {
 func (s *Search) implied() bool {
 	for i := range s.Groups {
 		for j := range s.Groups[i].Offers {
-			if f := s.Groups[i].Offers[j].Flavor; len(f.Levels) == 0 && !f.lacksTopology() {
+			if !s.Groups[i].Offers[j].Flavor.HasTopology() {
 				return false
 			}
 		}
