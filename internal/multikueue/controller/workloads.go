@@ -126,7 +126,7 @@ func (w *workloads) observeWorkload(ctx context.Context, key types.NamespacedNam
 }
 
 // isLocal reports whether no worker cluster needs to be asked about a Workload that has no check. The Workloads of one job are observed together, which
-// is done only for those that have a copy.
+// is done only for a Workload with a copy.
 func (w *workloads) isLocal(s *observation) bool {
 	wl := s.observed.Local
 	gvk, _ := w.ownerOf(wl)

@@ -540,7 +540,7 @@ func (s *decider) runsOnWorker(w *kueue.Workload) bool {
 	})
 }
 
-// isDispatched reports whether the pods of a job are on another cluster. Whatever its status says, they end without a Workload that has quota: the
+// isDispatched reports whether the pods of a job are on another cluster. Whatever its status says, they end once its Workload has no quota reservation: the
 // dispatcher deletes the copy.
 func (s *decider) isDispatched() bool {
 	return s.d.ManagedBy != nil && s.d.ManagedBy(s.job) == kueue.MultiKueueControllerName
