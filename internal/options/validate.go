@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateLeaderElection(c.LeaderElection, field.NewPath("leaderElection"))...)
 	errs = append(errs, validateMetrics(&c.Metrics, field.NewPath("metrics"))...)
 	errs = append(errs, validateAddress(c.Health.HealthProbeBindAddress, field.NewPath("health", "healthProbeBindAddress"))...)
+	errs = append(errs, validateProbes(&c.Health, field.NewPath("health"))...)
 	errs = append(errs, validateAddress(c.PprofBindAddress, field.NewPath("pprofBindAddress"))...)
 	errs = append(errs, validateController(c.Controller, field.NewPath("controller"))...)
 	_, tlsErrs := resolveTLS(c.TLS, field.NewPath("tls"))
@@ -55,6 +57,22 @@ func validate(c *configv1beta2.Configuration, gates feature.Gates) field.ErrorLi
 	errs = append(errs, validateVisibility(c.VisibilityServer, field.NewPath("visibilityServer"))...)
 	errs = append(errs, validateJobSet(c.JobSet, field.NewPath("jobSet"))...)
 	errs = append(errs, training.Validate(c.Trainer, field.NewPath("trainer"))...)
+	return errs
+}
+
+// probePath is a path that a server of probes can answer besides another one.
+var probePath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+
+func validateProbes(h *configv1beta2.Health, path *field.Path) (errs field.ErrorList) {
+	ready, live := rooted(h.ReadinessEndpointName), rooted(h.LivenessEndpointName)
+	for name, value := range map[string]string{"readinessEndpointName": ready, "livenessEndpointName": live} {
+		if !probePath.MatchString(value) {
+			errs = append(errs, field.Invalid(path.Child(name), value, "must be a path of letters, digits, '-', '.', '_', '~' and single slashes"))
+		}
+	}
+	if ready == live {
+		errs = append(errs, field.Invalid(path.Child("livenessEndpointName"), live, "must differ from readinessEndpointName"))
+	}
 	return errs
 }
 

@@ -167,6 +167,18 @@ func TestValidateManager(t *testing.T) {
 				`c.yaml:5: pprofBindAddress: Invalid value: "x:": must be host:port`,
 			},
 		},
+		"probes at one path": {
+			body: "health: {readinessEndpointName: healthz}",
+			want: []string{`c.yaml:3: health.livenessEndpointName: Invalid value: "/healthz": must differ from readinessEndpointName`},
+		},
+		"probes at no path": {
+			body: "health:\n  readinessEndpointName: \"a {b}\"\n  livenessEndpointName: up/",
+			want: []string{
+				`c.yaml:4: health.readinessEndpointName: Invalid value: "/a {b}": must be a path`,
+				`c.yaml:5: health.livenessEndpointName: Invalid value: "/up/": must be a path`,
+			},
+		},
+		"probes": {body: "health: {readinessEndpointName: probes/ready, livenessEndpointName: /probes}"},
 		"election times": {
 			body: "leaderElection: {leaseDuration: 10s, renewDeadline: 10s, retryPeriod: 9s}",
 			want: []string{

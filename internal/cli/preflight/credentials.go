@@ -14,7 +14,6 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/install/upstream"
-	"github.com/berth-project/berth/internal/options"
 )
 
 // kubeconfigOf is where the credentials for a worker cluster are.
@@ -41,7 +40,7 @@ func credentialsOf(o *unstructured.Unstructured) kubeconfigOf {
 // credentials finds worker clusters to which Berth could not connect: it reads Secrets in its own namespace, and files in its own pod. Jobs
 // on a cluster that is lost for longer than multiKueue.workerLostTimeout are evicted.
 func (l *looker) credentials(ctx context.Context, clusters []kubeconfigOf) error {
-	own := cmp.Or(l.namespace, options.Default().Namespace)
+	own := l.ownNamespace()
 	from := "NAMESPACE"
 	if at := slices.IndexFunc(l.deployments, func(d upstream.Deployment) bool { return d.Group == kueue.GroupVersion.Group && !d.Berth }); at >= 0 {
 		from = l.deployments[at].Namespace

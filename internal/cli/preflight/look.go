@@ -156,6 +156,9 @@ func (l *looker) configurations(ctx context.Context) error {
 	return nil
 }
 
+// ownNamespace is the namespace of Berth with the configuration that was read.
+func (l *looker) ownNamespace() string { return cmp.Or(l.namespace, options.Default().Namespace) }
+
 func (l *looker) configuration(m *corev1.ConfigMap, key, gates string) {
 	text := m.Data[key]
 	if !strings.Contains(text, "kind: Configuration") {
@@ -171,7 +174,9 @@ func (l *looker) configuration(m *corev1.ConfigMap, key, gates string) {
 		}
 		return
 	}
-	l.namespace = cmp.Or(l.namespace, o.Namespace)
+	if strings.Contains(text, "config.kueue.x-k8s.io/") { // other documents have no namespace
+		l.namespace = o.Namespace
+	}
 	for _, warning := range o.Warnings {
 		l.add(Note, object, key, "", "%s", warning)
 	}

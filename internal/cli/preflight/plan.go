@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-project/berth/internal/install/upstream"
-	"github.com/berth-project/berth/internal/options"
 )
 
 // Step is one step of a takeover, or of the way back.
@@ -41,7 +40,7 @@ func (f *file) save(to string) string {
 
 // plan returns the steps of the takeover of this cluster, and of the way back.
 func (l *looker) plan() []Step {
-	namespace := options.Default().Namespace
+	namespace := l.ownNamespace()
 	others := slices.DeleteFunc(slices.Clone(l.deployments), func(d upstream.Deployment) bool { return d.Berth })
 	steps := l.before()
 	config := ""

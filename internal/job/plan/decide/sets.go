@@ -138,7 +138,9 @@ func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
 	return s.orphaned(w, metav1.GetControllerOf(w) != nil || (w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && s.isEmpty(w)))
 }
 
-func (s *setsDecider) isEmpty(w *kueue.Workload) bool { return !s.hasMembers(w.Name) && !s.alive[w.Name] }
+func (s *setsDecider) isEmpty(w *kueue.Workload) bool {
+	return !s.hasMembers(w.Name) && !s.alive[w.Name]
+}
 
 // name is the name of the Workload of a part. On a worker cluster it is the manager's name.
 func (s *setsDecider) name(p *job.Part) string {
