@@ -99,13 +99,12 @@ Made by ` + "`make generate`" + ` from the commands themselves; ` + "`berth COMM
 A file of the name ` + "`kubectl-berth`" + ` on the PATH, a link to berth, is kubectl's plugin: ` + "`kubectl berth list workloads`" + `. The names
 ` + "`kueuectl` and `kubectl-kueue`" + ` work as well.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or configuration. Errors are one line on stderr that says what to do next.
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration; ` + "`preflight` and `whatif`" + ` end with 3 when they find what they look for. Errors are one line on stderr that says what to do next.
 `
 
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(referenceHead)
-	shared := map[string]bool{}
 	list, _, _ := root.Find([]string{"list"})
 	b.WriteString("\n## Reaching the API server\n\nThe commands about queues and Workloads have kubectl's flags for this:\n\n```\n")
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -113,7 +112,6 @@ func reference(root *cobra.Command) string {
 		shown := *f
 		shown.Hidden = false
 		all.AddFlag(&shown)
-		shared[f.Name] = true
 	})
 	b.WriteString(all.FlagUsages() + "```\n")
 	for _, c := range commands(root) {
@@ -128,7 +126,7 @@ func reference(root *cobra.Command) string {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		flags.SortFlags = false
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" && (!shared[f.Name] || (c.PersistentFlags().Lookup(f.Name) == nil && c.Parent() == root)) {
+			if shared := all.Lookup(f.Name); f.Name != "help" && (shared == nil || shared.Usage != f.Usage) {
 				flags.AddFlag(f)
 			}
 		})

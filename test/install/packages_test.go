@@ -249,7 +249,7 @@ func TestOverlays(t *testing.T) {
 		"visibility-apf":            {"kind: FlowSchema", "kind: PriorityLevelConfiguration"},
 		"mutating-admission-policy": {"kind: MutatingAdmissionPolicy\n", "kind: MutatingAdmissionPolicyBinding"},
 		"certmanager":               {"kind: Certificate", "secretName: kueue-webhook-server-cert", "mountPath: /visibility"},
-		"kueueviz":                  {"--dashboard-bind-address=:8080", "--dashboard-allowed-origins=http://localhost:8080", "name: kueue-kueueviz-backend"},
+		"kueueviz":                  {"--dashboard-bind-address=:8080", "--dashboard-allowed-origins=http://localhost:8080", "name: kueue-kueueviz-backend", "    - port: 8080\n      protocol: TCP\n"},
 	} {
 		t.Run(dir, func(t *testing.T) {
 			text, err := render(t, "kustomize", "config/"+dir)

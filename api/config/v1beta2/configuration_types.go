@@ -34,7 +34,8 @@ type Configuration struct {
 	// looked at, with or without a queue name. Jobs elsewhere are never
 	// touched. It must match neither kube-system nor the manager's own
 	// namespace; for that test a namespace is taken to carry only the label
-	// kubernetes.io/metadata.name. Default: every namespace but those two.
+	// kubernetes.io/metadata.name. Default: every namespace but these two
+	// and the namespaces of well-known add-ons.
 	// +optional
 	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
 

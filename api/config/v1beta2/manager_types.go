@@ -202,7 +202,7 @@ type Controller struct {
 	// GroupKindConcurrency is how many objects of a kind are reconciled at
 	// once, by Kind.group (Job.batch; Pod, as its group is empty). At least
 	// 1. Default: Job.batch, Pod, LocalQueue and ClusterQueue 5, Workload
-	// 10, any other kind 1.
+	// and JobSet 10, TrainJob 5, any other kind 1.
 	// +optional
 	GroupKindConcurrency map[string]int `json:"groupKindConcurrency,omitempty"`
 

@@ -72,7 +72,7 @@ type RuntimePatchOwnership struct {
 
 	// Reserved are the protected managers and their owners, in addition to the accounts
 	// that RBAC permits to manage them. Default: kueue.x-k8s.io/* belongs to this
-	// manager and to the service account of Kueue.
+	// manager, by its own service account.
 	// +optional
 	Reserved []ReservedManager `json:"reserved,omitempty"`
 }
