@@ -65,9 +65,9 @@ var probePath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
 
 func validateProbes(h *configv1beta2.Health, path *field.Path) (errs field.ErrorList) {
 	ready, live := rooted(h.ReadinessEndpointName), rooted(h.LivenessEndpointName)
-	for name, value := range map[string]string{"readinessEndpointName": ready, "livenessEndpointName": live} {
-		if !probePath.MatchString(value) {
-			errs = append(errs, field.Invalid(path.Child(name), value, "must be a path of letters, digits, '-', '.', '_', '~' and single slashes"))
+	for _, probe := range [][2]string{{"readinessEndpointName", ready}, {"livenessEndpointName", live}} {
+		if !probePath.MatchString(probe[1]) {
+			errs = append(errs, field.Invalid(path.Child(probe[0]), probe[1], "must be a path of letters, digits, '-', '.', '_', '~' and single slashes"))
 		}
 	}
 	if ready == live {

@@ -391,14 +391,14 @@ func TestCheckIsGone(t *testing.T) {
 	} {
 		o := &plan.Observed{
 			Local: reserved(tc.change, func(w *kueue.Workload) { w.Status.AdmissionChecks = nil }), Clusters: []plan.Cluster{tc.cluster}, Now: t0,
-			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: true},
+			Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: true, Manager: kueue.MultiKueueControllerName, Wanted: kueue.MultiKueueControllerName},
 		}
 		if got := text(o, plan.Decide(config(), o)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 	local := &plan.Observed{
-		Local: reserved(localEvicted), Clusters: []plan.Cluster{up("w1", nil)}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Active: true},
+		Local: reserved(localEvicted), Clusters: []plan.Cluster{up("w1", nil)}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true, Active: true},
 	}
 	if got := text(local, plan.Decide(config(), local)); got != "unchecked:" {
 		t.Errorf("a job that was never sent: %s", got)

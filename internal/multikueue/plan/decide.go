@@ -180,9 +180,11 @@ func (d *decider) unchecked() bool {
 	return true
 }
 
-// RanElsewhere reports whether the job of an evicted Workload still shows pods that ran on a worker cluster.
+// RanElsewhere reports whether the job of an evicted Workload still shows pods that ran on a worker cluster. A job of a kind that is sent whatever
+// manages it may have run here.
 func RanElsewhere(o *Observed) bool {
-	return lifecycle.IsEvicted(o.Local) && lifecycle.MayRunElsewhere(o.Local) && o.Job.Managed && o.Job.Active
+	sent := o.Job.Gated || (o.Job.Manager != "" && o.Job.Manager == o.Job.Wanted)
+	return lifecycle.IsEvicted(o.Local) && lifecycle.MayRunElsewhere(o.Local) && sent && o.Job.Active
 }
 
 // rejected leaves a Workload alone whose check is rejected: its eviction follows. Copies that no worker cluster has admitted are removed
