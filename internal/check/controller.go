@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +49,7 @@ type Controller struct {
 	Name string
 	// Observe reads, from caches, what decides about the given checks of a Workload. own returns the newest of some objects that belong to
 	// checks: as the cache shows them, or as they were written since.
-	Observe func(ctx context.Context, wl *kueue.Workload, checks []*kueue.AdmissionCheck, own Own) (Facts, error)
+	Observe func(ctx context.Context, wl *kueue.Workload, checks []*kueue.AdmissionCheck, own Owned) (Facts, error)
 	Events  reconcile.Events
 	// Workers is how many Workloads are reconciled at once.
 	Workers int
@@ -61,8 +62,8 @@ type Controller struct {
 	own     *reconcile.Overlay[client.Object]
 }
 
-// Own returns objects as the cache shows them or as they were written, with the created ones for which belongs is true.
-type Own func(shown []client.Object, belongs func(client.Object) bool) []client.Object
+// Owned returns objects as the cache shows them or as they were written, with the created ones for which belongs is true.
+type Owned func(shown []client.Object, belongs func(client.Object) bool) []client.Object
 
 // Setup adds the controller under a name to the manager. watch adds the events of own objects and of parameters.
 func (c *Controller) Setup(mgr ctrl.Manager, name string, watch func(*builder.Builder)) error {
@@ -97,6 +98,30 @@ var activated = predicate.Funcs{
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads;admissionchecks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads/status,verbs=patch
 
+// OwnEvents is a handler of events about own objects, and ends the entries of deleted ones.
+func (c *Controller) OwnEvents(h handler.EventHandler) handler.EventHandler {
+	return ownEvents{h, c.own}
+}
+
+type ownEvents struct {
+	handler.EventHandler
+	own *reconcile.Overlay[client.Object]
+}
+
+func (h ownEvents) Update(ctx context.Context, e event.UpdateEvent, q queue) {
+	if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() { // the watch missed a deletion
+		h.own.Gone(e.ObjectOld.GetUID())
+	}
+	h.EventHandler.Update(ctx, e, q)
+}
+
+func (h ownEvents) Delete(ctx context.Context, e event.DeleteEvent, q queue) {
+	h.own.Gone(e.Object.GetUID())
+	h.EventHandler.Delete(ctx, e, q)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
+
 // OfCheck returns requests for the Workloads that list a check.
 func (c *Controller) OfCheck(ctx context.Context, name string) []ctrlreconcile.Request {
 	return reconcile.Matching(ctx, c.client, &kueue.WorkloadList{}, "Workloads", func(w *kueue.Workload) bool {
@@ -118,7 +143,12 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if err != nil {
 		return ctrlreconcile.Result{}, err
 	}
-	facts, err := c.Observe(ctx, wl, checks, c.own.List)
+	unshown := false
+	facts, err := c.Observe(ctx, wl, checks, func(shown []client.Object, belongs func(client.Object) bool) []client.Object {
+		all := c.own.List(shown, belongs)
+		unshown = unshown || len(all) > len(shown)
+		return all
+	})
 	if err != nil {
 		return ctrlreconcile.Result{}, err
 	}
@@ -143,8 +173,11 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if err := errors.Join(errs...); err != nil {
 		return result(ctx, errs, err)
 	}
-	if wrote > 0 { // the next decision sees the written objects
+	switch {
+	case wrote > 0: // the next decision sees the written objects
 		return reconcile.Wait(0).Result(ctx)
+	case unshown:
+		return reconcile.Wait(reconcile.Believed).Result(ctx)
 	}
 	return ctrlreconcile.Result{}, nil
 }

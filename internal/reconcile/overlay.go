@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// believed is how long a write is believed without a read of the API server. Caches lag behind for a much shorter time.
-	believed = 30 * time.Second
-	// kept is how long an entry is kept for [Resolve], which asks the API server about writes that are older than believed.
+	// Believed is how long a write is believed without a read of the API server. Caches lag behind for a much shorter time.
+	Believed = 30 * time.Second
+	// kept is how long an entry is kept for [Resolve], which asks the API server about writes that are older than Believed.
 	kept = 10 * time.Minute
 	// most is how many objects an overlay keeps; the oldest writes are dropped first.
 	most = 1 << 16
@@ -45,7 +45,8 @@ type Versioned interface {
 //   - Readers get the newer one of cache and write: Newest for an object, List for a collection with the objects that were created in it.
 //     IsBehind is for readers that wait for the cache instead. Event handlers call Saw and Gone to end entries early.
 //   - A write is believed for 30 s. After that, and at once for a write without an answer, Resolve asks the API server; all other readers
-//     believe the cache. So an object that was created and deleted without any event does not stay.
+//     believe the cache. So an object that was created and deleted without any event does not stay; who decided with an object that only
+//     List added decides again after Believed, as no event may come.
 //   - Memory is bounded: 65,536 objects, each for at most 10 minutes.
 //   - Every entry can be lost at any time, for example in a restart. A write that must not happen twice needs a guard of its own: a
 //     resource version that it is pinned to, or a fixed name.
@@ -276,7 +277,7 @@ func (e *entry[T]) isNewer(shown T) bool {
 	return IsOlder(is, was)
 }
 
-func (e *entry[T]) isBelieved(now time.Time) bool { return now.Sub(e.at) < believed }
+func (e *entry[T]) isBelieved(now time.Time) bool { return now.Sub(e.at) < Believed }
 
 // newestAttempts bounds how often OnNewest calls write.
 const newestAttempts = 4

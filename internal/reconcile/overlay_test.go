@@ -122,7 +122,7 @@ func TestOverlayContract(t *testing.T) {
 				case "gone":
 					o.Gone("u")
 				case "wait":
-					now = now.Add(believed)
+					now = now.Add(Believed)
 				}
 			}
 			return o
@@ -185,7 +185,7 @@ func TestResolve(t *testing.T) {
 	}{
 		"nothing was written":             {func(*Overlay[client.Object]) {}, 0, "9", "5", 0, 0},
 		"it is known":                     {func(o *Overlay[client.Object]) { o.Updated(version("6")) }, 0, "9", "6", 0, 1},
-		"not shown for long":              {func(o *Overlay[client.Object]) { o.Updated(version("6")) }, believed, "9", "9", 1, 1},
+		"not shown for long":              {func(o *Overlay[client.Object]) { o.Updated(version("6")) }, Believed, "9", "9", 1, 1},
 		"not shown for very long":         {func(o *Overlay[client.Object]) { o.Updated(version("6")) }, kept - 1, "6", "6", 1, 1},
 		"it was made":                     {func(o *Overlay[client.Object]) { o.Wrote(version("5"), version("5"), errLost) }, 0, "6", "6", 1, 1},
 		"it was not made":                 {func(o *Overlay[client.Object]) { o.Wrote(version("5"), version("5"), errLost) }, 0, "5", "5", 1, 0},
@@ -193,9 +193,9 @@ func TestResolve(t *testing.T) {
 		"it is gone":                      {func(o *Overlay[client.Object]) { o.Wrote(version("5"), version("5"), errLost) }, 0, "", "5 deleting", 1, 1},
 		"there is another one":            {func(o *Overlay[client.Object]) { o.Wrote(version("5"), version("5"), errLost) }, 0, "6 of v", "5 deleting", 1, 1},
 		"a deletion":                      {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, 0, "5", "5 deleting", 0, 1},
-		"a deletion that was not made":    {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, believed, "5", "5", 1, 0},
-		"one that was, and is not shown":  {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, believed, "", "5 deleting", 1, 1},
-		"one that takes its time":         {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, believed, "6 deleting", "6 deleting", 1, 1},
+		"a deletion that was not made":    {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, Believed, "5", "5", 1, 0},
+		"one that was, and is not shown":  {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, Believed, "", "5 deleting", 1, 1},
+		"one that takes its time":         {func(o *Overlay[client.Object]) { o.Deleted(version("5 deleting")) }, Believed, "6 deleting", "6 deleting", 1, 1},
 		"a late answer after no answer":   {func(o *Overlay[client.Object]) { o.Wrote(version("5"), nil, errLost); o.Updated(version("6")) }, 0, "9", "6", 0, 1},
 		"no answer over a version before": {func(o *Overlay[client.Object]) { o.Updated(version("6")); o.Wrote(version("5"), nil, errLost) }, 0, "9", "6", 0, 1},
 	} {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,15 +94,30 @@ func TestProvisioning(t *testing.T) {
 			running(t, "")
 		})
 	})
-	running(t, "")
-	crd := autoscaler.CRD()
-	w := newWorld(t)
+	t.Run("20 §4.18 the CRD is replaced", func(t *testing.T) { crdReplaced(newWorld(t), early) })
+}
+
+// crdReplaced deletes the CRD and with it a request, and creates it again before the condition of the check could be written.
+func crdReplaced(w *world, early string) {
+	var refusing atomic.Bool
+	status := "/admissionchecks/" + w.own("nodes") + "/status"
+	running(w.t, "", through(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if refusing.Load() && strings.HasSuffix(r.URL.Path, status) {
+				return answered(r, http.StatusConflict, metav1.StatusReasonConflict), nil
+			}
+			return next.RoundTrip(r)
+		})
+	}))
 	w.asks("a", nil)
 	asked := w.request("a-nodes-1").UID
-	first.must(first.c.Delete(first.ctx(), crd))
-	first.checkIs(early, "Active=False/ProvisioningRequestsNotServed")
-	wait.Until(t, "the CRD is back", func() error { return first.c.Create(first.ctx(), autoscaler.CRD()) })
-	wait.Until(t, "what waits asks again", func() error {
+	refusing.Store(true)
+	w.must(w.c.Delete(w.ctx(), autoscaler.CRD()))
+	w.checkIs(early, "Active=False/ProvisioningRequestsNotServed")
+	wait.Until(w.t, "the CRD is back", func() error { return w.c.Create(w.ctx(), autoscaler.CRD()) })
+	w.checkIs(early, "Active=True/Active")
+	refusing.Store(false)
+	wait.Until(w.t, "what waits asks again", func() error {
 		if again := w.request("a-nodes-1").UID; again == asked {
 			return fmt.Errorf("request %s", again)
 		}

@@ -54,7 +54,7 @@ func (p *provisioner) configOf(ctx context.Context, of *kueue.AdmissionCheck) (c
 }
 
 // observe reads what decides about the checks of a Workload.
-func (p *provisioner) observe(ctx context.Context, wl *kueue.Workload, checks []*kueue.AdmissionCheck, own check.Own) (check.Facts, error) {
+func (p *provisioner) observe(ctx context.Context, wl *kueue.Workload, checks []*kueue.AdmissionCheck, own check.Owned) (check.Facts, error) {
 	version, err := p.served(ctx)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (p *provisioner) observeFlavors(ctx context.Context, f *plan.Facts) error {
 }
 
 // requests returns the ProvisioningRequests that a Workload controls.
-func (p *provisioner) requests(ctx context.Context, wl *kueue.Workload, version string, own check.Own) (out []*plan.Request, err error) {
+func (p *provisioner) requests(ctx context.Context, wl *kueue.Workload, version string, own check.Owned) (out []*plan.Request, err error) {
 	list := &unstructured.UnstructuredList{}
 	gvk := request(version).GroupVersionKind()
 	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -133,7 +133,7 @@ func isRequest(o client.Object) bool {
 }
 
 // templates returns the PodTemplates of requests of a Workload.
-func (p *provisioner) templates(ctx context.Context, wl *kueue.Workload, own check.Own) (out []*metav1.PartialObjectMetadata, err error) {
+func (p *provisioner) templates(ctx context.Context, wl *kueue.Workload, own check.Owned) (out []*metav1.PartialObjectMetadata, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodTemplateList"))
 	err = p.cache.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{byWorkload: string(wl.UID)}, client.UnsafeDisableDeepCopy)

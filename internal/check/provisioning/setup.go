@@ -134,15 +134,20 @@ func (p *provisioner) start(ctx context.Context, mgr ctrl.Manager, version strin
 	c := &check.Controller{
 		Name: kueue.ProvisioningRequestControllerName, Observe: p.observe, Events: p.Events, Workers: p.Workers, Now: p.Now,
 	}
+	workloadsOf := func(checks handler.MapFunc) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) (out []ctrlreconcile.Request) {
+			for _, r := range checks(ctx, o) {
+				out = append(out, c.OfCheck(ctx, r.Name)...)
+			}
+			return out
+		})
+	}
+	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &kueue.Workload{}, handler.OnlyControllerOwner())
 	return c.Setup(mgr, "provisioning_workload", func(b *builder.Builder) {
-		b.Watches(request(version), handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &kueue.Workload{}, handler.OnlyControllerOwner())).
-			Watches(&kueue.ProvisioningRequestConfig{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) (out []ctrlreconcile.Request) {
-				for _, r := range p.checksOfConfig(ctx, o) {
-					out = append(out, c.OfCheck(ctx, r.Name)...)
-				}
-				return out
-			}), builder.WithPredicates(reconcile.Edited())).
-			Watches(podTemplate(), handler.EnqueueRequestsFromMapFunc(p.workloadOf), builder.WithPredicates(predicate.Funcs{
+		b.Watches(request(version), c.OwnEvents(owner)).
+			Watches(&kueue.ProvisioningRequestConfig{}, workloadsOf(p.checksOfConfig), builder.WithPredicates(reconcile.Edited())).
+			Watches(crd(), workloadsOf(p.allChecks), builder.WithPredicates(isCRD, created)). // its checks may have been active all the time
+			Watches(podTemplate(), c.OwnEvents(handler.EnqueueRequestsFromMapFunc(p.workloadOf)), builder.WithPredicates(predicate.Funcs{
 				CreateFunc: func(event.CreateEvent) bool { return false }, // ours
 				UpdateFunc: func(event.UpdateEvent) bool { return false },
 			}))
@@ -174,6 +179,11 @@ func crd() *metav1.PartialObjectMetadata {
 	return out
 }
 
+// created passes objects that are there for the first time.
+var created = predicate.Funcs{
+	UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+}
+
 var isCRD = predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == crdName })
 
 // workloadOf returns the Workload of a PodTemplate that was deleted: another attempt may wait for its name.
@@ -193,7 +203,7 @@ func (p *provisioner) checksOfConfig(ctx context.Context, config client.Object) 
 	})
 }
 
-// served returns the version of ProvisioningRequests that is served, "" if none is.
+// served returns the version of ProvisioningRequests that is served, "" if none is: none can be created while the CRD is being deleted.
 func (p *provisioner) served(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	version, byCRD := p.version, p.byCRD
@@ -201,8 +211,9 @@ func (p *provisioner) served(ctx context.Context) (string, error) {
 	if version == "" || !byCRD {
 		return version, nil
 	}
-	err := p.cache.Get(ctx, client.ObjectKey{Name: crdName}, crd())
-	if apierrors.IsNotFound(err) {
+	found := crd()
+	err := p.cache.Get(ctx, client.ObjectKey{Name: crdName}, found)
+	if apierrors.IsNotFound(err) || found.DeletionTimestamp != nil {
 		return "", nil
 	}
 	return version, err

@@ -83,6 +83,9 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 	if waits && (after == 0 || after > refusedPause) {
 		after = refusedPause
 	}
+	if r.written.jobs(o.JobSet).Len() > 0 && (after == 0 || after > reconcile.Believed) {
+		after = reconcile.Believed // a Job that comes and goes while a watch is broken has no event
+	}
 	if after > 0 {
 		return reconcile.Wait(after)
 	}

@@ -13,6 +13,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // A deleted Job counts as being deleted although the cache lags behind: the event of the status that was written
@@ -72,5 +73,33 @@ func TestJobCreatedAgain(t *testing.T) {
 	}
 	if n := r.written.jobs(js).Len(); n != 0 {
 		t.Errorf("%d writes of the first are remembered", n)
+	}
+}
+
+// A Job that is created and deleted while a watch is broken has no event: a JobSet whose writes no cache has shown is decided again later.
+func TestWritesThatNothingShows(t *testing.T) {
+	js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring", UID: "ring"}}
+	now := time.Unix(1000, 0)
+	r := &reconciler{written: newWritten(func() time.Time { return now }), turns: newTurns(), refusals: reconcile.NewRefusals(time.Minute, time.Now)}
+	again := func(after time.Duration) time.Duration {
+		p := &plan.Plan{After: after}
+		result, err := r.carryOut(t.Context(), &plan.Observed{JobSet: js}, p).Result(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.RequeueAfter
+	}
+	if got := again(0); got != 0 {
+		t.Errorf("without writes: after %s", got)
+	}
+	r.written.jobs(js).Created(plan.NewJob(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring-a-0", UID: "a", ResourceVersion: "7"}}))
+	for after, want := range map[time.Duration]time.Duration{0: reconcile.Believed, time.Second: time.Second, time.Hour: reconcile.Believed} {
+		if got := again(after); got != want {
+			t.Errorf("after %s: %s, want %s", after, got, want)
+		}
+	}
+	now = now.Add(reconcile.Believed)
+	if got := r.written.jobs(js).List(nil, nil); len(got) > 0 {
+		t.Errorf("still believed: %v", got)
 	}
 }

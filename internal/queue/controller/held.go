@@ -9,9 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
@@ -61,7 +62,7 @@ func (r *held[T, P]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{}, hold(ctx, r.client, object, inUse)
+	return reconcile.Retry(hold(ctx, r.client, object, inUse)).Result(ctx)
 }
 
 // byClusterQueues reports whether a ClusterQueue names a flavor or a check.
@@ -81,32 +82,32 @@ func byFlavors(ctx context.Context, c client.Client, name string) (bool, error) 
 }
 
 // topologyOf maps a flavor to its Topology.
-func topologyOf(_ context.Context, o client.Object) []reconcile.Request {
+func topologyOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	name := o.(*kueue.ResourceFlavor).Spec.TopologyName
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: string(name)}}}
+	return []ctrlreconcile.Request{{NamespacedName: types.NamespacedName{Name: string(name)}}}
 }
 
-func checksOf(_ context.Context, o client.Object) []reconcile.Request {
-	var out []reconcile.Request
+func checksOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
 	if s := o.(*kueue.ClusterQueue).Spec.AdmissionChecksStrategy; s != nil {
 		for _, rule := range s.AdmissionChecks {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(rule.Name)}})
+			out = append(out, ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: string(rule.Name)}})
 		}
 	}
 	return out
 }
 
-func flavorsOf(_ context.Context, o client.Object) []reconcile.Request {
-	var out []reconcile.Request
+func flavorsOf(_ context.Context, o client.Object) []ctrlreconcile.Request {
+	var out []ctrlreconcile.Request
 	for _, g := range o.(*kueue.ClusterQueue).Spec.ResourceGroups {
 		for _, f := range g.Flavors {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: string(f.Name)}})
+			out = append(out, ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: string(f.Name)}})
 		}
 	}
 	return out
 }
 
-var _ reconcile.Reconciler = (*held[kueue.ResourceFlavor, *kueue.ResourceFlavor])(nil)
+var _ ctrlreconcile.Reconciler = (*held[kueue.ResourceFlavor, *kueue.ResourceFlavor])(nil)
