@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/berth-project/berth/internal/job/webhook"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
-	"github.com/berth-project/berth/internal/review"
 )
 
 const chartDir = "charts/berth/templates"
@@ -55,15 +55,36 @@ var placeholders = strings.NewReplacer(
 	"namespaceSelector: "+aSelector, `namespaceSelector: {{- include "berth.managedNamespaces" . | nindent 4 }}`,
 	"expression: "+aManaged, "expression: |-\n      {{- include \"berth.managedExpression\" . | nindent 6 }}",
 	"expression: "+aKinds, "expression: "+unlistedKinds(),
-	"failurePolicy: "+aPolicy, `failurePolicy: {{ include "berth.failurePolicy" (list . "FRAMEWORK") }}`,
+	"failurePolicy: "+aPolicy, `failurePolicy: {{ include "berth.failurePolicy" (list . FRAMEWORKS) }}`,
 	"reinvocationPolicy: "+aPolicy, `reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy }}`,
 	fmt.Sprint(webhookPort), `{{ include "berth.port" (list . "webhook") }}`,
 	fmt.Sprint(visiblePort), `{{ include "berth.port" (list . "visibility") }}`,
 )
 
+// gated are the feature gates that decide about objects.
+var gated = []feature.Gate{
+	feature.MultiKueue, feature.ElasticJobsViaWorkloadSlices, feature.TopologyAwareScheduling, feature.FailureRecoveryPolicy, feature.VisibilityOnDemand,
+}
+
+// stages are the gates that switch all features of a stage.
+var stages = map[feature.Stage]string{feature.Alpha: "AllAlpha", feature.Beta: "AllBeta"}
+
+// modes are the answers of the template berth.jobs: which jobs the webhooks of job kinds must see, and when.
+var modes = map[string]func(*install.Options){
+	"marked":      func(*install.Options) {},
+	"marked-stop": func(o *install.Options) { o.Options.HonourUserSuspend = true },
+	"all":         func(o *install.Options) { o.Options.ManageJobsWithoutQueueName = true },
+	"all-stop": func(o *install.Options) {
+		o.Options.ManageJobsWithoutQueueName, o.Options.HonourUserSuspend = true, true
+	},
+}
+
 // chartConfig returns a configuration with placeholders and all job kinds.
 func chartConfig() (string, error) {
 	gates := map[string]bool{}
+	for _, g := range gated {
+		gates[g.String()] = true
+	}
 	var frameworks []string
 	for _, f := range options.Frameworks() {
 		frameworks = append(frameworks, f.Name)
@@ -94,6 +115,14 @@ func chart() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	hooks, err := hooksByMode(config)
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := kindsOfHooks(config)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]string{}
 	for _, u := range objects {
 		name := part(u)
@@ -104,7 +133,7 @@ func chart() (map[string]string, error) {
 		if name == "crd" {
 			file = chartDir + "/crds/" + u.GetName() + ".yaml"
 		}
-		text, err := template(u)
+		text, err := template(u, hooks[key(u)], kinds)
 		if err != nil {
 			return nil, err
 		}
@@ -145,18 +174,19 @@ func conditions(config string, all []*unstructured.Unstructured) (map[string][]s
 		{"not .Values.enableCertManager", func(o *install.Options) { o.Options.Certs.Internal = false }},
 		{".Values.enableKueueViz", func(o *install.Options) { o.Options.Dashboard.Address = "" }},
 	}
-	for _, gate := range []feature.Gate{feature.MultiKueue, feature.ElasticJobsViaWorkloadSlices} {
+	defaults := feature.Default()
+	for _, gate := range gated {
 		choices = append(choices, choice{
-			fmt.Sprintf("include \"berth.gate\" (list . %q)", gate),
+			fmt.Sprintf("include \"berth.gate\" (list . %q %q %t)", gate, stages[gate.Stage()], defaults.On(gate)),
 			func(o *install.Options) { o.Options.Gates = o.Options.Gates.With(gate, false) },
 		})
 	}
 	for _, f := range options.Frameworks() {
-		choices = append(choices, choice{fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *install.Options) {
-			o.Options.Frameworks = slices.DeleteFunc(slices.Clone(o.Options.Frameworks), func(name string) bool { return name == f.Name })
-		}})
+		choices = append(choices, choice{
+			fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *install.Options) { withoutFramework(o, f.Name) },
+		})
 	}
-	for _, group := range []install.Group{install.Queues, install.Integrations, install.JobSet, install.Training, install.MultiKueue} {
+	for _, group := range []install.Group{install.Queues, install.Integrations, install.JobSet, install.Training, install.Checks, install.MultiKueue} {
 		choices = append(choices, choice{
 			fmt.Sprintf("include \"berth.runs\" (list . %q)", group), func(o *install.Options) { delete(o.Groups, group) },
 		})
@@ -199,7 +229,66 @@ func markCRD(u *unstructured.Unstructured) error {
 	return unstructured.SetNestedSlice(u.Object, versions, "spec", "versions")
 }
 
-func template(u *unstructured.Unstructured) (string, error) {
+// hooksByMode returns the webhooks of each configuration by mode.
+func hooksByMode(config string) (map[string]map[string][]any, error) {
+	out := map[string]map[string][]any{}
+	for mode, set := range modes {
+		objects, err := manifests(config, func(o *install.Options) {
+			o.Options.Dashboard.Address = ":8080"
+			set(o)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range objects {
+			if hooks, found, _ := unstructured.NestedSlice(u.Object, "webhooks"); found {
+				if out[key(u)] == nil {
+					out[key(u)] = map[string][]any{}
+				}
+				out[key(u)][mode] = hooks
+			}
+		}
+	}
+	return out, nil
+}
+
+// kindsOfHooks returns the frameworks of webhooks, by the keys of their objects and their names: the webhook exists if one of them is enabled. Others have none.
+func kindsOfHooks(config string) (map[string][]string, error) {
+	out := map[string][]string{}
+	always := map[string]bool{}
+	for _, f := range append(options.Frameworks(), options.Framework{}) {
+		objects, err := manifests(config, func(o *install.Options) { o.Options.Frameworks = []string{f.Name} })
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range objects {
+			hooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
+			for _, h := range hooks {
+				if name := key(u) + nameOf(h); f.Name == "" {
+					always[name] = true
+				} else {
+					out[name] = append(out[name], f.Name)
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(out, func(name string, _ []string) bool { return always[name] })
+	return out, nil
+}
+
+func withoutFramework(o *install.Options, framework string) {
+	o.Options.Frameworks = slices.DeleteFunc(slices.Clone(o.Options.Frameworks), func(name string) bool { return name == framework })
+}
+
+// nameOf returns the name of a webhook.
+func nameOf(hook any) string {
+	h, _ := hook.(map[string]any)
+	name, _ := h["name"].(string)
+	return name
+}
+
+// template returns the template of an object; hooks are its webhooks by mode, kinds the frameworks of webhooks.
+func template(u *unstructured.Unstructured, hooks map[string][]any, kinds map[string][]string) (string, error) {
 	u = u.DeepCopy()
 	labels := u.GetLabels()
 	if labels == nil {
@@ -207,7 +296,6 @@ func template(u *unstructured.Unstructured) (string, error) {
 	}
 	labels[aLabel] = ""
 	u.SetLabels(labels)
-	var hooks []any
 	switch u.GetKind() {
 	case "CustomResourceDefinition":
 		if err := markCRD(u); err != nil {
@@ -220,7 +308,6 @@ func template(u *unstructured.Unstructured) (string, error) {
 		u.SetAnnotations(map[string]string{aAnnotation: "visibility"})
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		u.SetAnnotations(map[string]string{aAnnotation: "webhook"})
-		hooks, _ = u.Object["webhooks"].([]any)
 		delete(u.Object, "webhooks")
 	case "ValidatingAdmissionPolicy":
 		if err := openVariables(u); err != nil {
@@ -235,20 +322,52 @@ func template(u *unstructured.Unstructured) (string, error) {
 	if hooks == nil {
 		return placeholders.Replace(out), nil
 	}
-	out += "webhooks:\n"
-	for _, h := range hooks {
-		hook, _ := h.(map[string]any)
-		framework := "" // other webhooks do not depend on the enabled kinds
-		if strings.HasPrefix(u.GetName(), aPrefix) {
-			framework = frameworkOf(hook)
-		}
-		entry, err := webhookTemplate(hook, framework, u.GetKind() == "MutatingWebhookConfiguration")
-		if err != nil {
-			return "", err
-		}
-		out += entry
+	list, err := webhooksTemplate(u, hooks, kinds)
+	return placeholders.Replace(out + "webhooks:\n" + list), err
+}
+
+// webhooksTemplate returns the templates of the webhooks of a configuration. A webhook that is not the same in all modes has one for each
+// of its forms.
+func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kinds map[string][]string) (string, error) {
+	type form struct {
+		text  string
+		modes []string
 	}
-	return placeholders.Replace(out), nil
+	forms := map[string][]*form{}
+	var names []string
+	for _, h := range byMode["marked"] { // the order of a default installation
+		names = append(names, nameOf(h))
+	}
+	for _, mode := range slices.Sorted(maps.Keys(byMode)) {
+		for _, h := range byMode[mode] {
+			hook, _ := h.(map[string]any)
+			name := nameOf(h)
+			text, err := webhookTemplate(hook, kinds[key(u)+name], u.GetKind() == "MutatingWebhookConfiguration")
+			if err != nil {
+				return "", err
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+			at := slices.IndexFunc(forms[name], func(f *form) bool { return f.text == text })
+			if at < 0 {
+				at = len(forms[name])
+				forms[name] = append(forms[name], &form{text: text})
+			}
+			forms[name][at].modes = append(forms[name][at].modes, mode)
+		}
+	}
+	var out strings.Builder
+	for _, name := range names {
+		for _, f := range forms[name] {
+			if len(f.modes) == len(modes) {
+				out.WriteString(f.text)
+				continue
+			}
+			fmt.Fprintf(&out, "{{- if has (include \"berth.jobs\" .) (list %s) }}\n%s{{- end }}\n", quoted(f.modes), f.text)
+		}
+	}
+	return out.String(), nil
 }
 
 // openVariables sets placeholders in the variables of a policy that depend on the configuration.
@@ -283,55 +402,49 @@ func unlistedKinds() string {
 // escape escapes template delimiters in texts.
 func escape(text string) string { return strings.ReplaceAll(text, "{{", `{{ "{{" }}`) }
 
-// isUnusable reports whether Kubernetes itself creates objects of a kind: if it is disabled, its webhook ignores failures. The webhooks of
-// other disabled kinds are left out. spec: 70 §4.5.
-func isUnusable(framework string) bool {
-	f, known := options.FindFramework(framework)
-	return known && (f.GVK.Group == corev1.GroupName || f.GVK.Group == appsv1.GroupName)
+// isUnusable reports whether Kubernetes itself creates objects of one of the kinds: if they are disabled, the webhook ignores failures. The
+// webhooks of other disabled kinds are left out. spec: 70 §4.5.
+func isUnusable(frameworks []string) bool {
+	return slices.ContainsFunc(frameworks, func(name string) bool {
+		f, known := options.FindFramework(name)
+		return known && (f.GVK.Group == corev1.GroupName || f.GVK.Group == appsv1.GroupName)
+	})
 }
 
-func webhookTemplate(hook map[string]any, framework string, mutating bool) (string, error) {
+func webhookTemplate(hook map[string]any, frameworks []string, mutating bool) (string, error) {
 	if mutating {
 		hook["reinvocationPolicy"] = aPolicy
 	}
-	if framework != "" {
+	if len(frameworks) > 0 {
 		hook["namespaceSelector"] = aSelector
-		if isUnusable(framework) && hook["failurePolicy"] != "Ignore" {
+		if isUnusable(frameworks) && hook["failurePolicy"] != "Ignore" {
 			hook["failurePolicy"] = aPolicy
 		}
 	}
 	conditions := hook["matchConditions"]
-	if isUnusable(framework) {
+	if isUnusable(frameworks) {
 		delete(hook, "matchConditions")
 	}
 	text, err := yaml.Marshal([]any{hook})
 	if err != nil {
 		return "", err
 	}
-	out := strings.ReplaceAll(placeholders.Replace(string(text)), "FRAMEWORK", framework)
+	out := strings.ReplaceAll(placeholders.Replace(string(text)), "FRAMEWORKS", quoted(frameworks))
 	switch {
-	case framework == "":
-	case isUnusable(framework):
+	case len(frameworks) == 0:
+	case isUnusable(frameworks):
 		text, err := yaml.Marshal(map[string]any{"matchConditions": conditions})
 		if err != nil {
 			return "", err
 		}
 		enabled := "  " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  ")
-		out += fmt.Sprintf("{{- if include \"berth.enabled\" (list . %q) }}\n%s\n{{- else }}\n  matchConditions: # never\n  - name: not-enabled\n    expression: \"false\"\n{{- end }}\n",
-			framework, enabled)
+		out += fmt.Sprintf("{{- if include \"berth.enabled\" (list . %s) }}\n%s\n{{- else }}\n  matchConditions: # never\n  - name: not-enabled\n    expression: \"false\"\n{{- end }}\n",
+			quoted(frameworks), enabled)
 	default:
-		out = fmt.Sprintf("{{- if include \"berth.enabled\" (list . %q) }}\n%s{{- end }}\n", framework, out)
+		out = fmt.Sprintf("{{- if include \"berth.enabled\" (list . %s) }}\n%s{{- end }}\n", quoted(frameworks), out)
 	}
 	return out, nil
 }
 
-// frameworkOf returns the job kind of a webhook; "" for none.
-func frameworkOf(hook map[string]any) string {
-	path, _, _ := unstructured.NestedString(hook, "clientConfig", "service", "path")
-	for _, f := range options.Frameworks() {
-		if path == review.NewPath(f.GVK, true) || path == review.NewPath(f.GVK, false) {
-			return f.Name
-		}
-	}
-	return ""
-}
+// quoted returns words as arguments of a template function.
+func quoted(words []string) string { return strings.Trim(fmt.Sprintf("%q", words), "[]") }

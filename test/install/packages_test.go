@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -109,15 +110,20 @@ func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
 // installed are the objects that `berth install --image` applies.
 func installed(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
-	o, err := options.Parse("shipped", []byte(install.ShippedConfig()), "")
+	return installedWith(t, install.ShippedConfig(), "")
+}
+
+func installedWith(t *testing.T, config, controllers string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	o, err := options.Parse("config", []byte(config), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, err := install.ParseGroups("")
+	groups, err := install.ParseGroups(controllers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := install.Manifests(install.Options{Options: o, Groups: groups, Deploy: &install.Deploy{Image: image, Config: install.ShippedConfig()}})
+	made, err := install.Manifests(install.Options{Options: o, Groups: groups, Deploy: &install.Deploy{Image: image, Config: config}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +173,66 @@ func TestPackagesAgree(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a configuration changes is changed in the chart as well: webhooks, rights, the visibility API.
+func TestChartFollowsTheConfiguration(t *testing.T) {
+	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: install.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	chosen := func(all map[string]*unstructured.Unstructured) map[string]map[string]any {
+		for key, u := range all {
+			switch u.GetKind() {
+			case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ClusterRoleBinding", "RoleBinding", "APIService":
+				callable(u)
+			default:
+				delete(all, key)
+			}
+		}
+		return stored(t, c, all)
+	}
+	const kinds = "\nintegrations: {frameworks: [batch/job, pod, deployment, ray.io/raycluster], honourUserSuspend: "
+	for name, of := range map[string]struct{ config, controllers string }{
+		"all jobs":                 {"manageJobsWithoutQueueName: true" + kinds + "false}", ""},
+		"users may stop jobs":      {"manageJobsWithoutQueueName: false" + kinds + "true}", ""},
+		"both":                     {"manageJobsWithoutQueueName: true" + kinds + "true}", ""},
+		"recovery":                 {"featureGates: {FailureRecoveryPolicy: true}", ""},
+		"all alpha features":       {"featureGates: {AllAlpha: true}", ""},
+		"no beta features but":     {"featureGates: {AllBeta: false, MultiKueue: true}", ""},
+		"no visibility":            {"featureGates: {VisibilityOnDemand: false}", ""},
+		"no checks":                {"namespace: " + namespace, "-checks"},
+		"JobSets belong to others": {"namespace: " + namespace, "-jobset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n" + of.config + "\n"
+			got, err := chart(t, config(of.config)+"controllerManager: {manager: {controllers: '"+of.controllers+"'}}\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(chosen(installedWith(t, text, of.controllers)), chosen(objects(t, got))); diff != "" {
+				t.Errorf("(-berth install +chart):\n%s", diff)
+			}
+		})
+	}
+}
+
+// callable removes webhooks that are never called, and sorts the others.
+func callable(u *unstructured.Unstructured) {
+	hooks, found, _ := unstructured.NestedSlice(u.Object, "webhooks")
+	if !found {
+		return
+	}
+	text := func(h any, path ...string) string {
+		value, _, _ := unstructured.NestedFieldNoCopy(h.(map[string]any), path...)
+		return fmt.Sprint(value)
+	}
+	hooks = slices.DeleteFunc(hooks, func(h any) bool { return strings.Contains(text(h, "matchConditions"), "not-enabled") })
+	slices.SortFunc(hooks, func(a, b any) int { return strings.Compare(text(a, "name"), text(b, "name")) })
+	u.Object["webhooks"] = hooks
 }
 
 // stored returns new objects as the API server would store them, without fields about their origin.

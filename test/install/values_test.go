@@ -308,6 +308,8 @@ func TestChartRefuses(t *testing.T) {
 		"a port not known before": {"enableKueueViz: true\nkueueViz: {backend: {env: [{name: KUEUEVIZ_ALLOWED_ORIGINS, value: 'https://a.org'}, {name: KUEUEVIZ_PORT, valueFrom: {configMapKeyRef: {name: c, key: k}}}]}}", "KUEUEVIZ_PORT"},
 		"a dashboard of its own":  {"kueueViz: {frontend: {image: x}}", "frontend"},
 		"no webhooks":             {"controllerManager: {manager: {controllers: -webhooks}}", "controllers"},
+		"neither they nor others": {"controllerManager: {manager: {controllers: '-jobset, -webhooks'}}", "controllers"},
+		"others than they":        {"controllerManager: {manager: {controllers: 'queues,scheduler'}}", "controllers"},
 		"two minds about certificates": {
 			"enableCertManager: true\n" + config("internalCertManagement: {enable: true}"), "internalCertManagement.enable",
 		},

@@ -47,10 +47,12 @@ control-plane: controller-manager
 {{- if ne $address "0" }}{{ regexFind "[0-9]+$" $address }}{{ end }}
 {{- end }}
 
-{{/* Whether a job kind is enabled: (list . "batch/job"). */}}
+{{/* Whether one of some job kinds is enabled: (list . "batch/job" "pod"). */}}
 {{- define "berth.enabled" -}}
-{{- $c := include "berth.config" (index . 0) | fromYaml }}
-{{- if has (index . 1) (dig "integrations" "frameworks" (list "batch/job") $c) }}true{{ end }}
+{{- $enabled := dig "integrations" "frameworks" (list "batch/job") (include "berth.config" (index . 0) | fromYaml) }}
+{{- $is := "" }}
+{{- range rest . }}{{ if has . $enabled }}{{ $is = "true" }}{{ end }}{{ end }}
+{{- $is }}
 {{- end }}
 
 {{/* Kubernetes makes objects of this kind all the time: it must not wait for a webhook that is not wanted. */}}
@@ -67,14 +69,20 @@ control-plane: controller-manager
 {{- else if or $all (has (index . 1) $named) }}true{{ end }}
 {{- end }}
 
-{{/* Whether a feature gate that is on by default is on: (list . "MultiKueue"). */}}
+{{/* Whether a feature gate is on: (list . "MultiKueue" "AllBeta" true), with the gate of all features of its stage and its default. */}}
 {{- define "berth.gate" -}}
-{{- $name := index . 1 }}
-{{- $on := dig "featureGates" $name true (include "berth.config" (index . 0) | fromYaml) }}
-{{- range (index . 0).Values.controllerManager.featureGates }}
-{{- if eq .name $name }}{{ $on = .enabled }}{{ end }}
-{{- end }}
+{{- $set := dig "featureGates" dict (include "berth.config" (index . 0) | fromYaml) }}
+{{- range (index . 0).Values.controllerManager.featureGates }}{{ $set = set $set .name .enabled }}{{ end }}
+{{- $on := index . 3 }}
+{{- range list (index . 2) (index . 1) }}{{ if hasKey $set . }}{{ $on = get $set . }}{{ end }}{{ end }}
 {{- if $on }}true{{ end }}
+{{- end }}
+
+{{/* Which jobs webhooks must see: "marked" ones with a queue or "all", with "-stop" their updates as well, as users may stop them. */}}
+{{- define "berth.jobs" -}}
+{{- $c := include "berth.config" . | fromYaml }}
+{{- ternary "all" "marked" (dig "manageJobsWithoutQueueName" false $c) }}
+{{- if dig "integrations" "honourUserSuspend" false $c }}-stop{{ end }}
 {{- end }}
 
 {{- define "berth.managedNamespaces" -}}
@@ -143,5 +151,5 @@ annotations:
 {{- if and .Values.enableKueueViz (not (regexMatch "^[0-9]+$" (include "berth.dashboardPort" .))) }}
 {{- fail "kueueViz.backend.env: KUEUEVIZ_PORT needs a value that is a number: the Service leads to it" }}
 {{- end }}
-{{- if hasPrefix "-webhooks" (.Values.controllerManager.manager.controllers | nospace) }}{{ fail "controllerManager.manager.controllers: the chart installs webhooks, which the manager has to serve" }}{{ end }}
+{{- if not (include "berth.runs" (list . "webhooks")) }}{{ fail "controllerManager.manager.controllers: the chart installs webhooks, which the manager has to serve" }}{{ end }}
 {{- end }}
