@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/certs"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/visibility"
 )
 
 // Names of the manager's account, roles and bindings (docs/rights.md). A ClusterRole whose feature is off is installed without a binding.
@@ -234,7 +236,8 @@ func namespaceRoles(o *Options) []*rbacv1.Role {
 	return out
 }
 
-// withdraw removes bindings of the manager's roles that an earlier installation made for features that are now off.
+// withdraw removes what an earlier installation made for features that are now off: bindings of the manager's roles, and the registration of
+// the visibility API, without whose answers no namespace can be deleted.
 func withdraw(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured, o *Options) error {
 	keep := map[string]bool{}
 	for _, u := range wanted {
@@ -261,10 +264,43 @@ func withdraw(ctx context.Context, c client.Client, wanted []*unstructured.Unstr
 			gone = append(gone, b)
 		}
 	}
-	for _, b := range gone {
+	api, err := unserved(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	for _, b := range append(gone, api...) {
 		if err := c.Delete(ctx, b); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("removing %s, whose feature is off: %w", b.GetName(), err)
 		}
 	}
 	return nil
+}
+
+// unserved returns the registrations of the visibility API that lead to this manager although it does not serve it.
+func unserved(ctx context.Context, c client.Client, o *Options) (out []client.Object, err error) {
+	if ServesVisibility(&o.Options) {
+		return nil, nil
+	}
+	would, err := visibility.Objects(visibility.Target{Namespace: o.namespace()})
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range would {
+		service, _, _ := unstructured.NestedMap(u.Object, "spec", "service")
+		if u.GetKind() != "APIService" {
+			continue
+		}
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(u.GroupVersionKind())
+		if err := c.Get(ctx, client.ObjectKeyFromObject(u), live); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("reading APIService %s: %w", u.GetName(), err)
+		}
+		leads, _, _ := unstructured.NestedMap(live.Object, "spec", "service")
+		if leads["namespace"] == service["namespace"] && leads["name"] == Prefixed(fmt.Sprint(service["name"]), PrefixOf(o.service())) {
+			out = append(out, live)
+		}
+	}
+	return out, nil
 }

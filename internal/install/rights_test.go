@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/visibility"
 )
 
 // managerRoles are the rules of what is installed for the manager, and whether they are bound.
@@ -157,7 +159,27 @@ func TestWithdraw(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	served, err := visibility.Objects(visibility.Target{Namespace: "berth-system"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := map[string]bool{}
+	for _, u := range served {
+		if u.GetKind() != "APIService" {
+			continue
+		}
+		if len(foreign) == 0 { // of an installation in another namespace
+			foreign[u.GetName()] = true
+			if err := unstructured.SetNestedField(u.Object, "elsewhere", "spec", "service", "namespace"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Create(ctx, u); err != nil {
+			t.Fatal(err)
+		}
+	}
 	delete(o.Groups, Training)
+	o.Options.Gates = o.Options.Gates.With(feature.VisibilityOnDemand, false)
 	wanted, err := Manifests(o)
 	if err != nil {
 		t.Fatal(err)
@@ -177,5 +199,13 @@ func TestWithdraw(t *testing.T) {
 	}
 	if want := []string{"kueue-manager-rolebinding", "somebody-elses"}; !slices.Equal(names, want) {
 		t.Errorf("bindings are %q, want %q", names, want)
+	}
+	for _, u := range served {
+		if u.GetKind() != "APIService" {
+			continue
+		}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(u), u.DeepCopy()); client.IgnoreNotFound(err) != nil || (err == nil) != foreign[u.GetName()] {
+			t.Errorf("APIService %s: %v", u.GetName(), err)
+		}
 	}
 }
