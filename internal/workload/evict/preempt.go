@@ -107,7 +107,7 @@ func (p *Preemptor) preempt(ctx context.Context, o *order) error {
 		case lifecycle.IsEvicted(wl) && o.unanswered.Exists():
 			p.evicted(ctx, o, wl)
 			return nil
-		case lifecycle.IsEvicted(wl) || lifecycle.IsFinished(wl):
+		case lifecycle.IsLeaving(wl) || lifecycle.IsFinished(wl):
 			p.post(wl)
 			return nil
 		case o.unanswered.Failed(wl):

@@ -263,12 +263,22 @@ func TestEvictionWithoutAnswer(t *testing.T) {
 func TestVictimNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.victim = w.create(w.victim.Namespace, "waiting")
-	if err := w.p.preempt(t.Context(), w.order()); !errors.Is(err, errNotWritten) {
-		t.Errorf("error %v", err)
+	notWritten := func() {
+		t.Helper()
+		if err := w.p.preempt(t.Context(), w.order()); !errors.Is(err, errNotWritten) {
+			t.Errorf("error %v", err)
+		}
+		if got := w.live(); got.ResourceVersion != w.victim.ResourceVersion {
+			t.Errorf("written: %+v", got.Status.Conditions)
+		}
 	}
-	if got := w.live(); got.ResourceVersion != w.victim.ResourceVersion {
-		t.Errorf("written: %+v", got.Status.Conditions)
-	}
+	notWritten()
+	w.change(func(x *kueue.Workload) bool { // it was preempted before this admission
+		lifecycle.Machine{}.Reserve(x, &kueue.Admission{ClusterQueue: "q"}, nil, metav1.Now())
+		lifecycle.Machine{}.Preempt(x, preempt.InClusterQueue, "for another", metav1.Now())
+		return lifecycle.Machine{}.Release(x, false, metav1.Now())
+	})
+	notWritten()
 }
 
 // A cache that lags behind costs another attempt; another object of the name is not the victim.
