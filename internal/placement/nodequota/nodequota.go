@@ -44,6 +44,9 @@ const (
 // quotaChanged is the reason of the event about a new quota.
 const quotaChanged = "QuotaFromNodesChanged"
 
+// refusedBatches is the delay before a quota that the API server refused is tried again, in batches: a minute.
+const refusedBatches = 12
+
 // Options are the settings of the controllers.
 type Options struct {
 	Events reconcile.Events
@@ -91,7 +94,7 @@ func add[T any, P interface {
 	f := &follower[T, P]{
 		Options: o, client: mgr.GetClient(), cache: mgr.GetCache(), list: list, groups: groups, nodes: make(chan event.GenericEvent, 1),
 	}
-	edited := predicate.Or[client.Object](reconcile.Edited(), predicate.AnnotationChangedPredicate{})
+	edited := predicate.Or[client.Object](reconcile.Edited(), predicate.AnnotationChangedPredicate{}, automated)
 	all := handler.EnqueueRequestsFromMapFunc(f.annotated)
 	err := ctrl.NewControllerManagedBy(mgr).Named("quota_from_nodes_"+name).
 		For(P(new(T)), builder.WithPredicates(edited)).
@@ -103,6 +106,17 @@ func add[T any, P interface {
 		return fmt.Errorf("controller of quota from nodes: %w", err)
 	}
 	return nil
+}
+
+// automated passes ClusterQueues whose quota becomes, or is no longer, that of worker clusters.
+var automated = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool { return isAutomated(e.ObjectOld) != isAutomated(e.ObjectNew) },
+}
+
+func isAutomated(o client.Object) bool {
+	cq, is := o.(*kueue.ClusterQueue)
+	return is && apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
 }
 
 // annotated returns the objects with the annotation.
@@ -192,7 +206,11 @@ func (f *follower[T, P]) follow(ctx context.Context, key types.NamespacedName) (
 	}
 	if result.Changed {
 		if refused, err := f.write(ctx, o, &result, message); refused != "" || err != nil {
-			return reconcile.Done(), errors.Join(err, f.say(ctx, o, refused, Unsupported))
+			again := refusedBatches * f.Batch // what allows it has no event
+			if !result.Wake.IsZero() {
+				again = min(again, result.Wake.Sub(f.Now()))
+			}
+			return reconcile.Wait(again), errors.Join(err, f.say(ctx, o, refused, Unsupported))
 		}
 	}
 	if err := f.say(ctx, o, message, Follows); err != nil || result.Wake.IsZero() {
@@ -210,7 +228,7 @@ func unsupported(o client.Object, invalid error) string {
 			return "only a Cohort without a parent can follow nodes"
 		}
 	case *kueue.ClusterQueue:
-		if value != "" && apimeta.IsStatusConditionTrue(o.Status.Conditions, kueue.ClusterQueueQuotaAutomation) {
+		if value != "" && isAutomated(o) {
 			return "the quota is that of the worker clusters"
 		}
 	}

@@ -3,8 +3,11 @@ package nodequota
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +169,12 @@ func TestFollow(t *testing.T) {
 	w.Until("it is back", w.has(cq, "8"))
 	embeddedtest.Edit(t, w.Client, n2, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	w.Until("it is cordoned", w.has(cq, "4"))
+	n3 := w.node("n3")
+	embeddedtest.Edit(t, w.Client, n3, func(n *corev1.Node) { n.Finalizers = []string{"example.com/drain"} })
+	w.Until("a third comes", w.has(cq, "8"))
+	w.Must(w.Client.Delete(t.Context(), n3))
+	w.Until("it is being deleted", w.has(cq, "4"))
+	embeddedtest.Edit(t, w.Client, n3, func(n *corev1.Node) { n.Finalizers = nil })
 
 	embeddedtest.Edit(t, w.Client, cq, func(cq *kueue.ClusterQueue) {
 		cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota = apiresource.MustParse("77")
@@ -208,6 +217,39 @@ func TestUnsupported(t *testing.T) {
 	wait.Stays(t, time.Second, "quotas stay", func() error {
 		return errors.Join(w.has(bad, "100")(), w.has(remote, "100")(), w.has(child, "100")())
 	})
+	automated := func(status metav1.ConditionStatus) {
+		embeddedtest.EditStatus(t, w.Client, remote, func(cq *kueue.ClusterQueue) {
+			apimeta.SetStatusCondition(&cq.Status.Conditions, metav1.Condition{Type: kueue.ClusterQueueQuotaAutomation, Status: status, Reason: "Automated"})
+		})
+	}
+	automated(metav1.ConditionFalse)
+	w.Until("it is not that of the worker clusters any more", w.has(remote, "4"))
+	automated(metav1.ConditionTrue)
+	w.Until("it is again", w.says(remote, metav1.ConditionFalse, "worker clusters"))
+}
+
+// TestRefused: a quota that was forbidden is tried again.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.node("n1")
+	cq := w.queue("cq", "50%")
+	var refusing atomic.Bool
+	refusing.Store(true)
+	w.Rest = rest.CopyConfig(w.Rest)
+	w.Rest.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
+			if refusing.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/clusterqueues/"+cq.Name) {
+				body := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a policy","reason":"Forbidden","code":403}`
+				return &http.Response{StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	w.start()
+	w.Until("the refusal is told", w.says(cq, metav1.ConditionFalse, "a policy"))
+	refusing.Store(false)
+	w.Until("the quota follows", w.has(cq, "4"))
 }
 
 // TestKilledAtAnyWrite: a manager that dies at any write leaves the next one to complete its work.

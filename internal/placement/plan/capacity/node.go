@@ -83,9 +83,9 @@ func NodeOf(n *corev1.Node) Node {
 }
 
 // IsChange reports whether a node differs in anything that placement, or a condition of an operator, depends on: its labels, annotations,
-// taints, allocatable resources, the status of a condition, or whether it is cordoned. Heartbeats and images are no change.
+// taints, allocatable resources, the status of a condition, or whether it is cordoned or being deleted. Heartbeats and images are no change.
 func IsChange(before, after *corev1.Node) bool {
-	return before.Spec.Unschedulable != after.Spec.Unschedulable ||
+	return before.Spec.Unschedulable != after.Spec.Unschedulable || (before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
 		!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
 		!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable) ||
