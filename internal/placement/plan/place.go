@@ -22,7 +22,12 @@ func IsUnplaced(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.Scheduli
 // HasPlaces reports whether the pods of a Workload may be placed: it is admitted with a topology assignment, and not over. A reservation
 // alone is not enough, and a variant of another Workload has no pods (spec: 20 §4.8).
 func HasPlaces(w *kueue.Workload) bool {
-	return chain.LetsPodsRun(w) && !IsVariant(w) &&
+	return chain.LetsPodsRun(w) && !IsVariant(w) && IsAssigned(w)
+}
+
+// IsAssigned reports whether a Workload has a topology assignment.
+func IsAssigned(w *kueue.Workload) bool {
+	return w.Status.Admission != nil &&
 		slices.ContainsFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool { return a.TopologyAssignment != nil })
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/placement/plan"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
@@ -114,7 +115,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
 
 func (r *reconciler) ofWorkload(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	w, ok := o.(*kueue.Workload)
-	if !ok || (!r.isElastic(w) && !r.hasPlaces(w)) {
+	if !ok || (!r.isElastic(w) && !r.hasPlaces(w) && !r.leftPlaces(w)) {
 		return nil
 	}
 	return request(w.Namespace, slices.Chain(w))
@@ -125,6 +126,12 @@ func (r *reconciler) isElastic(w *kueue.Workload) bool {
 }
 
 func (r *reconciler) hasPlaces(w *kueue.Workload) bool { return r.Config.Topology && plan.HasPlaces(w) }
+
+// leftPlaces reports whether the job of a Workload may run on without it, with a topology gate in its template: its namespace left management.
+func (r *reconciler) leftPlaces(w *kueue.Workload) bool {
+	c := lifecycle.Condition(w, kueue.WorkloadFinished)
+	return r.Config.Topology && c != nil && c.Reason == kueue.ReasonOutOfSync && plan.IsAssigned(w)
+}
 
 // isChange reports whether a pod changed in anything that decides which pods are ungated. Its node does not: otherwise the start of each of
 // many pods would have all of them listed.

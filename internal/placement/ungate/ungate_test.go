@@ -22,6 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 func TestMain(m *testing.M) {
@@ -300,6 +301,19 @@ func TestUnmanaged(t *testing.T) {
 	w := newWorld(t, "no")
 	w.start()
 	wl := w.workload("w", 1, nil, "n1:1", true)
+	w.pod(wl, "a", "")
+	w.expect("a>")
+}
+
+// TestUnmanagedBefore: the namespace left management before this manager started, and the job makes another pod.
+func TestUnmanagedBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "no")
+	wl := w.workload("w", 1, nil, "n1:1", true)
+	embeddedtest.EditStatus(t, w.Client, wl, func(wl *kueue.Workload) {
+		lifecycle.Machine{}.Finish(wl, kueue.ReasonOutOfSync, "the namespace is not managed any more", metav1.Now())
+	})
+	w.start()
 	w.pod(wl, "a", "")
 	w.expect("a>")
 }
