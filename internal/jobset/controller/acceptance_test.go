@@ -4,17 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 )
@@ -183,6 +186,31 @@ func TestBelongingsThatCannotBeMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A claim that is being deleted when the JobSet is made, as after an earlier one of its name, is made again once it is gone.
+func TestClaimThatLeaves(t *testing.T) {
+	w := newWorld(t, plan.Config{})
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "data-ring", Finalizers: []string{"example.com/in-use"}}}
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	w.must(w.c.Create(w.ctx, claim))
+	w.must(w.c.Delete(w.ctx, claim))
+	w.create(strings.ReplaceAll(with("volumeClaimPolicies: [{templates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}]}]"),
+		"image: i", "image: i, volumeMounts: [{name: data, mountPath: /data}]"))
+	w.haveJobs(allOfRing...)
+	w.counters("ring", "oar", [5]int32{})
+	embeddedtest.Edit(t, w.c, claim, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = nil })
+	wait.Until(t, "the claim is made again", func() error {
+		var again corev1.PersistentVolumeClaim
+		if err := w.c.Get(w.ctx, client.ObjectKeyFromObject(claim), &again); err != nil {
+			return err
+		}
+		if again.UID == claim.UID {
+			return errors.New("it is the same one")
+		}
+		return nil
+	})
 }
 
 // states are ways to bring a JobSet named ring somewhere in its life.

@@ -92,6 +92,17 @@ func TestForeignService(t *testing.T) {
 	if len(s.OwnerReferences) > 0 || s.Spec.ClusterIP == "None" {
 		t.Errorf("service %+v", s)
 	}
+	w.must(w.c.Delete(w.ctx, &s))
+	wait.Until(t, "the JobSet makes one of its own", func() error {
+		var s corev1.Service
+		if err := w.c.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "ring"}, &s); err != nil {
+			return err
+		}
+		if !metav1.IsControlledBy(&s, w.get("ring")) {
+			return fmt.Errorf("it belongs to %+v", s.OwnerReferences)
+		}
+		return nil
+	})
 }
 
 // A JobSet without replicated jobs has a Service like any other, and nothing else.

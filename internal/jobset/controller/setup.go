@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -124,12 +125,33 @@ func jobSetOf(o client.Object) *metav1.OwnerReference {
 	return ref
 }
 
+// byService is the index of JobSets by the name of their Service.
+const byService = "jobset.service"
+
+// usersOf returns the JobSets that need a Service, whoever made it.
+func (r *reconciler) usersOf(ctx context.Context, service client.Object) []ctrlreconcile.Request {
+	return reconcile.Matching(ctx, r.client, &jobsetv1alpha2.JobSetList{}, "JobSets", func(*jobsetv1alpha2.JobSet) bool { return true },
+		client.InNamespace(service.GetNamespace()), client.MatchingFields{byService: service.GetName()})
+}
+
 func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &jobsetv1alpha2.JobSet{}, byService, func(o client.Object) []string {
+		if js := o.(*jobsetv1alpha2.JobSet); plan.HasService(js) {
+			return []string{plan.ServiceName(js)}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("indexing JobSets: %w", err)
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(reporter).
 		For(&jobsetv1alpha2.JobSet{}).
 		Watches(&batchv1.Job{}, r.jobHandler()).
 		Owns(&corev1.Service{}, builder.OnlyMetadata).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), builder.OnlyMetadata, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
 		WithOptions(options(o.Workers))
 	if o.Plan.InPlaceRestart {
 		b = b.WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,9 @@ func ClaimNames(js *jobsetv1alpha2.JobSet) []string {
 	return out
 }
 
+// leavingPause is the interval at which a JobSet is decided upon while a volume claim of it is being deleted.
+const leavingPause = 5 * time.Second
+
 // ensureClaims creates the missing volume claims (spec: 60 §4.11).
 func (p *pass) ensureClaims() {
 	for i := range p.js.Spec.VolumeClaimPolicies {
@@ -54,6 +58,8 @@ func (p *pass) ensureClaims() {
 			switch {
 			case !ok:
 				missing = append(missing, p.claim(t, owned))
+			case have.GetDeletionTimestamp() != nil: // as soon as no pod uses it, which is no event of the JobSet
+				p.wake(leavingPause)
 			case owned && !metav1.IsControlledBy(have, p.js):
 				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(
 					"PersistentVolumeClaim %s is used, but not made by this JobSet: it stays when the JobSet is deleted, whatever its retention policy", have.GetName()))
