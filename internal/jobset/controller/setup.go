@@ -128,7 +128,7 @@ func jobSetOf(o client.Object) *metav1.OwnerReference {
 // byService is the index of JobSets by the name of their Service.
 const byService = "jobset.service"
 
-// usersOf returns the JobSets that need a Service, whoever made it.
+// usersOf returns the JobSets that need a Service, which another user may have made.
 func (r *reconciler) usersOf(ctx context.Context, service client.Object) []ctrlreconcile.Request {
 	return reconcile.Matching(ctx, r.client, &jobsetv1alpha2.JobSetList{}, "JobSets", func(*jobsetv1alpha2.JobSet) bool { return true },
 		client.InNamespace(service.GetNamespace()), client.MatchingFields{byService: service.GetName()})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,7 +33,6 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/placement/plan"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
@@ -129,7 +129,7 @@ func (r *reconciler) hasPlaces(w *kueue.Workload) bool { return r.Config.Topolog
 
 // leftPlaces reports whether the job of a Workload may run on without it, with a topology gate in its template: its namespace left management.
 func (r *reconciler) leftPlaces(w *kueue.Workload) bool {
-	c := lifecycle.Condition(w, kueue.WorkloadFinished)
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
 	return r.Config.Topology && c != nil && c.Reason == kueue.ReasonOutOfSync && plan.IsAssigned(w)
 }
 
