@@ -24,7 +24,6 @@ type classKey struct {
 	namespace string
 	apart     string // shared by no other workload, or only by slices that are to replace the same one
 	priority  int64
-	gated     bool
 	line      int32 // of its LocalQueue, see localQueue.lineNumber
 	// bound is that of the run, 0 while no queue has Backfill.
 	bound workload.Instant
@@ -40,14 +39,14 @@ type shape struct {
 }
 
 func (s *State) classKeyOf(r *record) classKey {
-	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, gated: r.def.Gated, line: r.lq.lineNumber()}
+	k := classKey{shape: r.def.shape, namespace: r.lq.name.Namespace, priority: r.def.Priority, line: r.lq.lineNumber()}
 	if s.backfilling > 0 {
 		k.bound = r.def.Bound
 	}
 	if r.def.Replaces != "" {
 		k.apart = r.def.Replaces + "/" + r.def.Owner // no name has a slash
 	}
-	if s.options.NoClasses {
+	if s.options.NoClasses || r.def.Gated { // each gated one is told that its gate keeps it
 		k.apart = r.uid()
 	}
 	return k

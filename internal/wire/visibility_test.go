@@ -31,6 +31,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // seen is an API server with a manager and users.
@@ -188,7 +189,16 @@ func TestVisibility(t *testing.T) {
 		localQueue("red", "a", "gpu-a"), localQueue("red", "b", "gpu-a"), localQueue("red", "c", "gpu-a"),
 		localQueue("red", "q", "never-made"), localQueue("red", "main", "shared"), localQueue("blue", "main", "shared"), localQueue("blue", "q", "shared"))
 	for i := range 16 { // creation times are the same for a second: priorities keep the order
-		s.create(waiting("red", string(rune('a'+i%3)), fmt.Sprintf("%c%d", 'a'+i%3, i/3), int32(100-i)))
+		wl := waiting("red", string(rune('a'+i%3)), fmt.Sprintf("%c%d", 'a'+i%3, i/3), int32(100-i))
+		if s.create(wl); i > 0 {
+			continue
+		}
+		wait.Until(t, "the first one is admitted, whichever LocalQueue the manager sees first", func() error {
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(wl), wl); err != nil || lifecycle.IsAdmitted(wl) {
+				return err
+			}
+			return fmt.Errorf("%+v", wl.Status.Conditions)
+		})
 	}
 	for i, ns := range []string{"red", "blue", "blue", "red"} {
 		s.create(waiting(ns, "main", fmt.Sprint("s", i), int32(100-i)))
