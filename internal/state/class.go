@@ -3,6 +3,7 @@ package state
 import (
 	"slices"
 
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 )
@@ -96,7 +97,8 @@ func (s *State) is(of *shape, podSets []PodSet) bool {
 
 func (s *State) same(requests []workload.Request, defs []Request) bool {
 	return slices.EqualFunc(requests, defs, func(r workload.Request, q Request) bool {
-		return r.Amount == q.Amount && s.world.Table.Name(r.Resource) == q.Resource
+		name := s.world.Table.Name(r.Resource)
+		return r.Amount == q.Amount && (name == q.Resource || name == resource.Beyond && s.world.Table.Requested(q.Resource) == r.Resource)
 	})
 }
 
@@ -225,13 +227,13 @@ func (s *State) newShape(defs []PodSet) *shape {
 	for i := range defs {
 		ps, from := &defs[i], len(requests)
 		for _, req := range ps.Requests {
-			requests = append(requests, workload.Request{Resource: s.world.Table.ID(req.Resource), Amount: req.Amount})
+			requests = append(requests, workload.Request{Resource: s.world.Table.Requested(req.Resource), Amount: req.Amount})
 		}
 		of.texts[i] = ps.Shape
 		of.podSets[i] = workload.PodSet{
 			Name: ps.Name, Count: ps.Count, MinCount: ps.MinCount, Group: ps.Group,
 			Requests: requests[from:len(requests):len(requests)], Constraints: ps.Constraints,
-			PerPod: s.requests(ps.PerPod), Topology: ps.Topology, Elastic: ps.Elastic,
+			PerPod: interned(ps.PerPod, s.world.Table.Requested), Topology: ps.Topology, Elastic: ps.Elastic,
 		}
 	}
 	return of

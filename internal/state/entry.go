@@ -70,8 +70,14 @@ type figures struct {
 
 // sums are the amounts of a queue or LocalQueue. Shared ones are not changed.
 type sums struct {
-	held  []tally // by FR
-	asked []total // by resource.ID: the requests of the workloads in line
+	held  []tally  // by FR
+	asked []demand // of the workloads in line, by resource.ID; none is 0
+}
+
+// demand is how much of a resource is requested.
+type demand struct {
+	resource resource.ID
+	total
 }
 
 // tally is the usage of one FR.
@@ -290,11 +296,18 @@ func (f *figures) ask(w *workload.Workload, sign int32) {
 	to := f.writable()
 	for i := range w.PodSets {
 		for _, r := range w.PodSets[i].Requests {
-			for int(r.Resource) >= len(to.asked) {
-				to.asked = append(to.asked, total{})
-			}
-			to.asked[r.Resource].add(r.Amount, sign)
+			to.ask(r, sign)
 		}
+	}
+}
+
+func (s *sums) ask(r workload.Request, sign int32) {
+	at, found := slices.BinarySearchFunc(s.asked, r.Resource, func(d demand, id resource.ID) int { return int(d.resource - id) })
+	if !found {
+		s.asked = slices.Insert(s.asked, at, demand{resource: r.Resource})
+	}
+	if s.asked[at].add(r.Amount, sign); s.asked[at].total == (total{}) {
+		s.asked = slices.Delete(s.asked, at, at+1)
 	}
 }
 

@@ -156,8 +156,8 @@ func (t *collector) queue(q *queueView) QueueStatistics {
 func (q *queueView) asked(resources *[]string) map[string]total {
 	out := map[string]total{}
 	if q.sums != nil {
-		for id, sum := range q.sums.asked {
-			out[(*resources)[id]] = sum
+		for _, d := range q.sums.asked {
+			out[(*resources)[d.resource]] = d.total
 		}
 	}
 	return out

@@ -175,3 +175,53 @@ func TestLookAtHolder(t *testing.T) {
 		t.Errorf("%d flavor-resources are known by it, %d before", after, before)
 	}
 }
+
+// TestNamesOfResources: workloads choose the names of resources. What is kept of them is bounded, and a queue keeps no more than what waits in it.
+func TestNamesOfResources(t *testing.T) {
+	s := statisticsWorld(1, 0)
+	def := func(uid string, names ...string) Workload {
+		w := Workload{UID: uid, Namespace: "ns", Name: uid, LocalQueue: "q0-0", Queueable: true, PodSets: []PodSet{{Name: "main", Count: 1}}}
+		for _, name := range names {
+			w.PodSets[0].Requests = append(w.PodSets[0].Requests, Request{Resource: name, Amount: 1})
+		}
+		return w
+	}
+	const each = 256
+	for i := range resource.MaxRequested/each + 2 {
+		names := make([]string, each)
+		for k := range names {
+			names[k] = fmt.Sprintf("example.com/r%d-%d", i, k)
+		}
+		uid := fmt.Sprint("many-", i)
+		s.Apply(SetWorkload(def(uid, names...)))
+		s.Publish()
+		s.Apply(DeleteWorkload(uid))
+		s.Publish()
+	}
+	if n := s.world.Table.IDs(); n > resource.MaxRequested+1 {
+		t.Errorf("%d names", n)
+	}
+	q := s.queues["q0"]
+	requested := func() int {
+		if q.sums == nil {
+			return 0
+		}
+		return len(q.sums.asked)
+	}
+	if n := requested(); n > 0 {
+		t.Errorf("%d resources are requested by nothing", n)
+	}
+	for i := range 3 {
+		s.Apply(SetWorkload(def(fmt.Sprint("alike-", i), "example.com/late", "cpu")))
+	}
+	if n := len(s.classes); n != 1 {
+		t.Errorf("%d classes of workloads that are alike", n)
+	}
+	if got := s.Publish().Statistics(Asked{}).Queues[0].Pending; len(got) != 1 || got[0] != (Request{"cpu", 3}) || requested() != 2 {
+		t.Errorf("pending %v, %d resources", got, requested())
+	}
+	s.Apply(SetWorkload(def("alike-0", "example.com/later", "cpu")))
+	if n := len(s.classes); n != 1 {
+		t.Errorf("%d classes after an edit to another name of these", n)
+	}
+}

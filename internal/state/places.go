@@ -46,7 +46,8 @@ func (e SetNode) apply(s *State) {
 		return
 	}
 	s.places.SetNode(topology.Node{
-		Name: e.Name, Labels: e.Labels, Taints: e.Taints, Ready: e.Ready, Schedulable: e.Schedulable, Allocatable: s.requests(e.Allocatable),
+		Name: e.Name, Labels: e.Labels, Taints: e.Taints, Ready: e.Ready, Schedulable: e.Schedulable,
+		Allocatable: interned(e.Allocatable, s.world.Table.ID),
 	})
 	s.read.setNode(&e)
 	s.world.CapacityChanged(s.places.Key)
@@ -62,20 +63,20 @@ func (e DeleteNode) apply(s *State) {
 
 func (e SetForeign) apply(s *State) {
 	if s.places != nil {
-		s.places.SetForeign(e.Node, s.requests(e.Used))
+		s.places.SetForeign(e.Node, interned(e.Used, s.world.Table.Requested))
 		s.read.setForeign(&e)
 		s.world.CapacityChanged(s.places.Key)
 	}
 }
 
-// requests interns requests.
-func (s *State) requests(defs []Request) []workload.Request {
+// interned returns requests with the numbers of their resources.
+func interned(defs []Request, number func(string) resource.ID) []workload.Request {
 	if len(defs) == 0 {
 		return nil
 	}
 	out := make([]workload.Request, len(defs))
 	for i, r := range defs {
-		out[i] = workload.Request{Resource: s.world.Table.ID(r.Resource), Amount: r.Amount}
+		out[i] = workload.Request{Resource: number(r.Resource), Amount: r.Amount}
 	}
 	return out
 }

@@ -53,6 +53,20 @@ func (t *Table) ID(name string) ID {
 	return id
 }
 
+// MaxRequested bounds the names that workloads alone bring to a table. They choose them freely, and a name stays as long as the table.
+const MaxRequested = 1 << 16
+
+// Beyond stands for all names that come after those. It is no valid name, so no queue covers it and no node offers it.
+const Beyond = "another resource"
+
+// Requested returns the number of a resource that a workload requests.
+func (t *Table) Requested(name string) ID {
+	if _, known := t.ids[name]; !known && len(t.names) >= MaxRequested {
+		name = Beyond
+	}
+	return t.ID(name)
+}
+
 // Name returns the resource's name.
 func (t *Table) Name(id ID) string { return t.names[id] }
 
