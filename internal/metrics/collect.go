@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -93,22 +94,28 @@ func (r *Recorder) buildInfo() prometheus.Metric {
 }
 
 func (r *Recorder) gauges(statistics *state.Statistics, seen *surveyed, workloads Workloads) []prometheus.Metric {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	g := &gauges{Recorder: r, seen: seen, cache: workloads, role: []string{r.options.role()}}
-	for i := range statistics.Queues {
-		g.ofQueue(&statistics.Queues[i])
-	}
+	r.lockedByTurns(len(statistics.Queues), func(i int) { g.ofQueue(&statistics.Queues[i]) })
 	g.allShares()
 	if r.options.localQueues() {
-		for i := range statistics.LocalQueues {
-			g.ofLocalQueue(&statistics.LocalQueues[i])
-		}
+		r.lockedByTurns(len(statistics.LocalQueues), func(i int) { g.ofLocalQueue(&statistics.LocalQueues[i]) })
 	}
 	if r.options.Cohorts {
 		g.ofCohorts(statistics)
 	}
 	return g.out
+}
+
+// lockedByTurns runs f for all numbers below n under the lock, and releases it every few of them: turns of the engine wait for it.
+func (r *Recorder) lockedByTurns(n int, f func(i int)) {
+	const few = 8
+	for from := 0; from < n; from += few {
+		r.locked(func() {
+			for i := from; i < min(from+few, n); i++ {
+				f(i)
+			}
+		})
+	}
 }
 
 type gauges struct {
@@ -245,7 +252,9 @@ func (g *gauges) rememberShare(q *state.QueueStatistics, custom []string) {
 
 // allShares adds the weighted shares of all ClusterQueues, also of deleted ones.
 func (g *gauges) allShares() {
-	for name, k := range g.shares {
+	var all map[string]lastShare
+	g.locked(func() { all = maps.Clone(g.shares) })
+	for name, k := range all {
 		g.put(g.queue.share, k.share, []string{name, k.cohort}, k.values)
 	}
 }
@@ -281,11 +290,12 @@ func (g *gauges) ofLocalQueue(l *state.LocalQueueStatistics) {
 
 func (g *gauges) ofCohorts(statistics *state.Statistics) {
 	f := &g.families.cohort
-	counts := g.tree.counts()
-	for i := range statistics.Cohorts {
+	var counts map[string]int
+	g.locked(func() { counts = g.tree.counts() })
+	g.lockedByTurns(len(statistics.Cohorts), func(i int) {
 		c := &statistics.Cohorts[i]
 		if g.tree.isDeleted(c.Name) {
-			continue
+			return
 		}
 		own, custom := []string{c.Name}, g.cohortValues(c.Name)
 		g.put(f.share, c.Share.Value(), own, custom)
@@ -303,5 +313,5 @@ func (g *gauges) ofCohorts(statistics *state.Statistics) {
 		default:
 			g.put(f.admittedNow, float64(t.frozen), own, custom)
 		}
-	}
+	})
 }
