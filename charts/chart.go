@@ -32,17 +32,22 @@ const (
 	aManaged    = "berth-chart-managed"
 	aKinds      = "berth-chart-kinds"
 	aLease      = "berth-chart-lease"
+	aJobSets    = "berth-chart-jobsets"
 	aHome       = "berth-chart-home"
 	aServed     = "berth-chart-served"
 	webhookPort = 29443
 	visiblePort = 28082
 )
 
+// leaseOfJobSets is the name of the Lease of JobSets in a template.
+const leaseOfJobSets = `dig "jobSet" "leaderElection" "resourceName" "` + options.JobSetLease + `" (include "berth.config" . | fromYaml)`
+
 // placeholders replaces placeholders by template expressions. A placeholder comes before its own prefixes.
 var placeholders = strings.NewReplacer(
 	aPrefix+"-webhook-server-cert", `{{ include "berth.webhookSecret" . }}`,
 	aServed, `{{ .Values.crds.v1beta1 }}`,
 	aLease, `{{ dig "leaderElection" "resourceName" "c1f6bfd2.kueue.x-k8s.io" (include "berth.config" . | fromYaml) }}`,
+	aJobSets, "{{ "+leaseOfJobSets+" }}",
 	aHome, `{{ dig "leaderElection" "resourceNamespace" "" (include "berth.config" . | fromYaml) | default .Release.Namespace }}`,
 	aPrefix+"-webhook-service", `{{ include "berth.webhookService" . }}`,
 	aPrefix, `{{ include "berth.fullname" . }}`,
@@ -98,6 +103,7 @@ func chartConfig() (string, error) {
 		"visibilityServer":       map[string]any{"bindPort": visiblePort},
 		"internalCertManagement": map[string]any{"webhookServiceName": aPrefix + "-webhook-service", "webhookSecretName": aPrefix + "-webhook-server-cert"},
 		"leaderElection":         map[string]any{"resourceName": aLease, "resourceNamespace": aHome},
+		"jobSet":                 map[string]any{"leaderElection": map[string]any{"resourceName": aJobSets}},
 	})
 	return string(text), err
 }
@@ -172,6 +178,7 @@ func conditions(config string, all []*unstructured.Unstructured) (map[string][]s
 	}
 	choices := []choice{
 		{"not .Values.enableCertManager", func(o *install.Options) { o.Options.Certs.Internal = false }},
+		{"ne (" + leaseOfJobSets + ") " + fmt.Sprintf("%q", options.JobSetLease), func(o *install.Options) { o.Options.JobSet.Lease.Name = options.JobSetLease }},
 		{".Values.enableKueueViz", func(o *install.Options) { o.Options.Dashboard.Address = "" }},
 	}
 	defaults := feature.Default()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/admission/certs"
+	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/visibility"
 )
@@ -136,8 +137,8 @@ func bindManagerIn(role *rbacv1.Role, namespace string) *rbacv1.RoleBinding {
 	}
 }
 
-// namedRoles returns ClusterRoles over single objects: the CRDs whose stored versions the manager shortens, and, if the manager issues
-// its certificate, the objects that hold its authority. JobSets and TrainJobs have separate roles, so that objects of another controller
+// namedRoles returns ClusterRoles over single objects: the CRDs whose stored versions the manager shortens, a Lease of JobSets with a name of
+// its own, and, if the manager issues its certificate, the objects that hold its authority. JobSets and TrainJobs have separate roles, so that objects of another controller
 // are not granted.
 func namedRoles(o *Options) ([]*rbacv1.ClusterRole, error) {
 	var out []*rbacv1.ClusterRole
@@ -154,6 +155,11 @@ func namedRoles(o *Options) ([]*rbacv1.ClusterRole, error) {
 		}
 		out = append(out, clusterRole(managerPrefix+part.infix+"crds"+roleSuffix, rbacv1.PolicyRule{
 			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions/status"}, ResourceNames: names, Verbs: []string{"update"},
+		}))
+	}
+	if name := o.Options.JobSet.Lease.Name; o.Groups.Has(JobSet) && name != options.JobSetLease { // that one is in config/rbac/role.yaml
+		out = append(out, clusterRole(managerPrefix+"jobset-lease"+roleSuffix, rbacv1.PolicyRule{
+			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update"},
 		}))
 	}
 	if !o.Options.Certs.Internal {

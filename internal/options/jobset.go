@@ -18,10 +18,12 @@ import (
 	"github.com/berth-project/berth/internal/options/strict"
 )
 
+// JobSetLease is the default name of the Lease of an upstream controller of JobSets (spec: 60 §2.2).
+const JobSetLease = "6d4f6a47.jobset.x-k8s.io"
+
 // Defaults of JobSet's own configuration (spec: 60 §2.2).
 const (
 	jobSetQPS            = 500
-	jobSetLease          = "6d4f6a47.jobset.x-k8s.io"
 	jobSetNamespace      = "jobset-system"
 	jobSetWebhookService = "jobset-webhook-service"
 	jobSetWebhookSecret  = "jobset-webhook-server-cert"
@@ -53,7 +55,7 @@ func setJobSetDefaults(js *configv1beta2.JobSet) {
 		c.Burst = new(int32(jobSetQPS))
 	}
 	js.LeaderElection = orNew(js.LeaderElection)
-	setZero(&js.LeaderElection.ResourceName, jobSetLease)
+	setZero(&js.LeaderElection.ResourceName, JobSetLease)
 	setZero(&js.LeaderElection.ResourceNamespace, jobSetNamespace)
 	setElectionDefaults(js.LeaderElection)
 }

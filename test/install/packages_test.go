@@ -204,6 +204,7 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		"all alpha features":       {"featureGates: {AllAlpha: true}", ""},
 		"no beta features but":     {"featureGates: {AllBeta: false, MultiKueue: true}", ""},
 		"no visibility":            {"featureGates: {VisibilityOnDemand: false}", ""},
+		"another Lease of JobSets": {"jobSet: {leaderElection: {resourceName: mine.example.com}}", ""},
 		"no checks":                {"namespace: " + namespace, "-checks"},
 		"JobSets belong to others": {"namespace: " + namespace, "-jobset"},
 	} {
