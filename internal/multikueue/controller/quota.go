@@ -48,7 +48,7 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 	ends := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 	all := handler.EnqueueRequestsFromMapFunc(q.allQueues)
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_clusterqueue").
-		For(&kueue.ClusterQueue{}, builder.WithPredicates(reconcile.Edited())).
+		For(&kueue.ClusterQueue{}, builder.WithPredicates(editedOrAutomated)).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(q.ofLocalQueue), builder.WithPredicates(ends)).
 		Watches(&kueue.AdmissionCheck{}, all, builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.MultiKueueConfig{}, all, builder.WithPredicates(reconcile.Edited())).
@@ -57,6 +57,11 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(q)
 }
+
+// editedOrAutomated passes edits, and changes of the condition that writeCondition compares with.
+var editedOrAutomated = reconcile.EditedOr(func(cq *kueue.ClusterQueue) *metav1.Condition {
+	return apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+})
 
 // requeueQuotas requeues all ClusterQueues. It never blocks: one pending event is enough.
 func (m *shared) requeueQuotas() {
