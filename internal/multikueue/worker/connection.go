@@ -61,7 +61,6 @@ type Connection struct {
 	wg     sync.WaitGroup
 	slots  chan struct{}
 	failed atomic.Int32
-	late   atomic.Bool // a caller gave up on an answer
 	// foreign is whether objects of another manager have our origin.
 	foreign atomic.Bool
 
@@ -467,7 +466,6 @@ func (c *Connection) Call(ctx context.Context, do func(context.Context, client.C
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(slow):
-		c.noteLate()
 		return ErrStuck
 	}
 }
@@ -480,25 +478,27 @@ func (c *Connection) begin() int64 {
 	return c.next
 }
 
+// end notes the end of a call. After a late one the cluster counts as connected again, whatever the result, and Workloads that found it
+// unreachable wait for that.
 func (c *Connection) end(id int64, err error) {
 	c.mu.Lock()
+	late := time.Since(c.calls[id]) > slow
 	delete(c.calls, id)
-	free := len(c.calls) == 0
 	c.mu.Unlock()
 	switch {
 	case c.ctx.Err() != nil:
+		return
 	case err == nil, answered(err):
 		c.failed.Store(0)
-		if free && c.late.Swap(false) {
-			c.fleet.ClusterChanged(c.ctx, c.name, false)
-		}
 	case apierrors.IsUnauthorized(err), c.failed.Add(1) >= maxFailures:
 		c.lost(c, err)
+		return
+	}
+	if late && c.stuckSince().IsZero() {
+		c.fleet.ClusterChanged(c.ctx, c.name, false)
+		c.announce()
 	}
 }
-
-// noteLate requeues the Workloads once the cluster answers again.
-func (c *Connection) noteLate() { c.late.Store(true) }
 
 func answered(err error) bool {
 	if apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {

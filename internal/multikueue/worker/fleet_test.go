@@ -37,7 +37,7 @@ import (
 // idle is a connection that only the test uses.
 func idle(t *testing.T, lost func(*Connection, error)) *Connection {
 	t.Helper()
-	f := &Fleet{Options: Options{Now: time.Now}, workers: map[string]*workerCluster{}}
+	f := &Fleet{Options: Options{Now: time.Now, ClusterChanged: func(context.Context, string, bool) {}}, workers: map[string]*workerCluster{}}
 	c := &Connection{fleet: f, name: "w1", lost: lost, slots: make(chan struct{}, callsAtOnce), calls: map[int64]time.Time{}}
 	c.ctx, c.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { c.cancel(nil) })
@@ -72,29 +72,49 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestStuck: a worker cluster that does not answer delays no caller, and is skipped until it answers.
+// TestStuck: a worker cluster that does not answer delays no caller, and is skipped until the call ends in any way, which is reported,
+// with its copies.
 func TestStuck(t *testing.T) {
-	c := idle(t, func(*Connection, error) {})
-	r := &workerCluster{name: "w1", connection: c}
-	answer := make(chan struct{})
-	began := time.Now()
-	err := c.Call(t.Context(), func(context.Context, client.Client) error {
-		<-answer
-		return nil
-	})
-	if !errors.Is(err, ErrStuck) {
-		t.Errorf("got %v", err)
+	for name, end := range map[string]error{
+		"it answers": nil, "a late webhook": apierrors.NewInternalError(errors.New("failed calling webhook: deadline exceeded")), "no answer": context.DeadlineExceeded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := idle(t, func(*Connection, error) {})
+			r := &workerCluster{name: "w1", connection: c}
+			changed, objects := make(chan string, 9), make(chan string, 9)
+			c.fleet.Plan = &plan.Config{}
+			c.fleet.ClusterChanged = func(_ context.Context, cluster string, _ bool) { changed <- cluster }
+			c.fleet.ObjectChanged = func(o client.Object) { objects <- o.GetName() }
+			c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: {gvk: WorkloadKind}}
+			c.stores[WorkloadKind].Put(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "copy"}})
+			answer := make(chan struct{})
+			began := time.Now()
+			err := c.Call(t.Context(), func(context.Context, client.Client) error {
+				<-answer
+				return end
+			})
+			if !errors.Is(err, ErrStuck) {
+				t.Errorf("got %v", err)
+			}
+			link := r.link()
+			if link.Connection != nil || link.LostSince.Before(began) || link.Slow == nil {
+				t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow != nil)
+			}
+			if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
+				t.Errorf("another call: %v", err)
+			}
+			if len(changed) > 0 {
+				t.Error("reported before the call ends")
+			}
+			close(answer)
+			wait.Receive(t, "it is reported", changed)
+			if r.link().Connection != c {
+				t.Error("it is reported and does not count as connected")
+			}
+			wait.Receive(t, "its copies are reported", objects)
+		})
 	}
-	link := r.link()
-	if link.Connection != nil || link.LostSince.Before(began) || link.Slow == nil {
-		t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow != nil)
-	}
-	if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
-		t.Errorf("another call: %v", err)
-	}
-	c.late.Store(false) // no manager runs
-	close(answer)
-	wait.Until(t, "it answers and is used again", wait.Is(func() bool { return r.link().Connection == c }))
 }
 
 // TestCallHangs: a call that cannot be ended, since its credential plugin does not end, ends the connection.
@@ -163,7 +183,6 @@ func TestCreate(t *testing.T) {
 				if want := map[bool]error{false: tc.err, true: ErrStuck}[tc.takes > slow]; !errors.Is(err, want) {
 					t.Errorf("got %v", err)
 				}
-				c.late.Store(false) // no manager runs
 				key := client.ObjectKeyFromObject(o)
 				for synctest.Wait(); c.stores[WorkloadKind].Creating(key); synctest.Wait() {
 					time.Sleep(slow / 4)
