@@ -344,14 +344,11 @@ func (c *Connection) consume(s *Store, stream watch.Interface) {
 	}
 }
 
-// changed reports an object that was added, changed or deleted. Objects of another manager with our origin only mark the connection as
-// contested.
+// changed reports an object that was added, changed or deleted. Objects of another manager with our origin also mark the connection as
+// contested; a Workload of the same name waits until they are deleted.
 func (c *Connection) changed(o client.Object) {
-	if !c.fleet.Plan.Foreign(o) {
-		c.fleet.ObjectChanged(o)
-		return
-	}
-	if !c.foreign.Swap(true) {
+	c.fleet.ObjectChanged(o)
+	if c.fleet.Plan.Foreign(o) && !c.foreign.Swap(true) {
 		c.fleet.requeue(c.name)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -420,6 +422,27 @@ func TestWatchEnds(t *testing.T) {
 		if c.follow(tc.store, ended); lost != tc.lost || again == tc.lost {
 			t.Errorf("%s: lost %v, watched again %v", name, lost, again)
 		}
+	}
+}
+
+// TestForeignCopy: a copy of another manager with our origin marks the connection, and is reported when it is deleted: a Workload of its name
+// may be dispatched then.
+func TestForeignCopy(t *testing.T) {
+	c := idle(t, nil)
+	c.fleet.Plan, c.fleet.touched = &plan.Config{ManagerUID: "hub"}, make(chan event.GenericEvent, 9)
+	var there []bool
+	s := &Store{gvk: WorkloadKind}
+	c.fleet.ObjectChanged = func(o client.Object) {
+		there = append(there, s.Get(client.ObjectKeyFromObject(o)) != nil)
+	}
+	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Annotations: map[string]string{plan.ManagerUIDAnnotation: "other"}}}
+	stream := watch.NewFakeWithChanSize(3, false)
+	stream.Add(o)
+	stream.Delete(o.DeepCopy())
+	stream.Error(&metav1.Status{}) // ends it
+	c.consume(s, stream)
+	if !c.foreign.Load() || len(c.fleet.touched) != 1 || !slices.Equal(there, []bool{true, false}) {
+		t.Errorf("contested %v, %d times; reported as there: %v", c.foreign.Load(), len(c.fleet.touched), there)
 	}
 }
 
