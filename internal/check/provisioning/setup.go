@@ -179,9 +179,10 @@ func crd() *metav1.PartialObjectMetadata {
 	return out
 }
 
-// created passes objects that are there for the first time.
+// created passes objects that are there for the first time, also in place of one whose deletion was missed.
 var created = predicate.Funcs{
-	UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
 var isCRD = predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == crdName })
