@@ -68,8 +68,10 @@ type Connection struct {
 	lacks map[schema.GroupVersionKind]string // the reasons why kinds are not served or may not be read
 	// denied are verbs that the credentials may not use on jobs of a readable kind.
 	denied map[schema.GroupVersionKind][]string
-	calls  map[int64]time.Time
-	next   int64
+	// appeared has an entry when a kind has become available.
+	appeared chan struct{}
+	calls    map[int64]time.Time
+	next     int64
 }
 
 // connect connects and waits, for limit at most, until every available kind is watched.
@@ -86,7 +88,7 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limi
 	mapper.AddSpecific(namespaces.WithKind("Namespace"), namespaces.WithResource("namespaces"), namespaces.WithResource("namespace"), apimeta.RESTScopeRoot)
 	c := &Connection{
 		fleet: f, name: name, stores: map[schema.GroupVersionKind]*Store{}, lost: lost, slots: make(chan struct{}, callsAtOnce),
-		lacks: map[schema.GroupVersionKind]string{}, denied: map[schema.GroupVersionKind][]string{}, calls: map[int64]time.Time{},
+		lacks: map[schema.GroupVersionKind]string{}, denied: map[schema.GroupVersionKind][]string{}, appeared: make(chan struct{}, 1), calls: map[int64]time.Time{},
 	}
 	reviews := authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
 	mapper.AddSpecific(reviewKind, reviews, reviews, apimeta.RESTScopeRoot)
@@ -393,10 +395,17 @@ func (c *Connection) setLack(gvk schema.GroupVersionKind, reason string) {
 		c.lacks[gvk] = reason
 	}
 	c.mu.Unlock()
-	if was != reason {
-		c.fleet.requeue(c.name)
-		c.fleet.ClusterChanged(c.ctx, c.name, false)
+	if was == reason {
+		return
 	}
+	if reason == "" {
+		select {
+		case c.appeared <- struct{}{}:
+		default:
+		}
+	}
+	c.fleet.requeue(c.name)
+	c.fleet.ClusterChanged(c.ctx, c.name, false)
 }
 
 // Lack returns why a kind is not available, empty if it is.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -444,6 +446,45 @@ func TestForeignCopy(t *testing.T) {
 	if !c.foreign.Load() || len(c.fleet.touched) != 1 || !slices.Equal(there, []bool{true, false}) {
 		t.Errorf("contested %v, %d times; reported as there: %v", c.foreign.Load(), len(c.fleet.touched), there)
 	}
+}
+
+// TestAccessOfLateKinds: what the credentials may do with a kind that is served later is asked then, and every minute while they may not.
+func TestAccessOfLateKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		jobs := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+		c := idle(t, nil)
+		c.fleet.Plan, c.fleet.touched = &plan.Config{}, make(chan event.GenericEvent, 9)
+		c.fleet.Kinds = map[schema.GroupVersionKind]*job.Descriptor{jobs: {GVK: jobs, Resource: "jobs", Remote: &job.Remote{}}}
+		c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: {gvk: WorkloadKind}, jobs: {gvk: jobs}}
+		c.lacks, c.denied = map[schema.GroupVersionKind]string{jobs: kueue.ReasonMissingCRD}, map[schema.GroupVersionKind][]string{}
+		c.appeared = make(chan struct{}, 1)
+		asked, allowed := 0, false
+		c.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				asked++
+				o.(*authorizationv1.SelfSubjectAccessReview).Status.Allowed = allowed
+				return nil
+			},
+		})
+		go c.reviewAccess()
+		is := func(what, lack string, times int) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.Lack(jobs); got != lack || asked != times {
+				t.Errorf("%s: %q after %d reviews, want %q after %d", what, got, asked, lack, times)
+			}
+		}
+		time.Sleep(2 * reviewAgain)
+		is("not served", kueue.ReasonMissingCRD, 0)
+		c.setLack(jobs, "")
+		is("served and denied", kueue.ReasonForbidden, 2)
+		allowed = true
+		time.Sleep(reviewAgain)
+		is("allowed", "", 4)
+		time.Sleep(9 * reviewAgain)
+		is("later", "", 4)
+		c.cancel(nil)
+	})
 }
 
 // TestWatchIsReleased: the context of a watch ends with it. A connection opens some kinds any number of times.
