@@ -32,10 +32,15 @@ type Activity struct {
 // again.
 func (a *Activity) Setup(mgr ctrl.Manager, name string, watch func(*builder.Builder)) error {
 	a.client = mgr.GetClient()
-	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(reconcile.Edited()))
+	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(editedOrJudged))
 	watch(b)
 	return b.Complete(a)
 }
+
+// editedOrJudged passes edits, and changes of the condition that Reconcile compares with.
+var editedOrJudged = reconcile.EditedOr(func(c *kueue.AdmissionCheck) *metav1.Condition {
+	return apimeta.FindStatusCondition(c.Status.Conditions, kueue.AdmissionCheckActive)
+})
 
 // Reconcile writes the condition of one check, if it changed.
 func (a *Activity) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,14 @@ func Edited() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
 	})
+}
+
+// EditedOr passes what Edited passes, and updates that change a part of the object. A controller that compares with a condition before it
+// writes names that condition: a reconcile between the write and its event has compared with the condition before the write.
+func EditedOr[P client.Object, V any](part func(P) V) predicate.Predicate {
+	return predicate.Or[client.Object](Edited(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !equality.Semantic.DeepEqual(part(e.ObjectOld.(P)), part(e.ObjectNew.(P)))
+	}})
 }
 
 // EditedLater is for objects that a controller maps to the objects it reconciles: what Edited passes, and what is created or deleted

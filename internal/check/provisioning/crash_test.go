@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,7 +246,7 @@ func TestInterruptedAtEveryWrite(t *testing.T) {
 	})
 }
 
-// An autoscaler that serves v1beta1 alone is asked in that version.
+// An autoscaler that serves v1beta1 alone is asked in that version. Once it serves another one alone the check is inactive.
 func TestOldVersion(t *testing.T) {
 	t.Parallel()
 	cfg := embeddedtest.Exclusive(t)
@@ -274,4 +275,30 @@ func TestOldVersion(t *testing.T) {
 	wait.Until(t, "the request", func() error {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: plan.RequestName("wl", "old", 1)}, request("v1beta1"))
 	})
+	active := func(status, text string) {
+		t.Helper()
+		wait.Until(t, "Active is "+status, func() error {
+			check := &kueue.AdmissionCheck{}
+			if err := c.Get(t.Context(), client.ObjectKey{Name: w.name}, check); err != nil {
+				return err
+			}
+			got := apimeta.FindStatusCondition(check.Status.Conditions, kueue.AdmissionCheckActive)
+			if got == nil || string(got.Status) != status || !strings.Contains(got.Message, text) {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+	}
+	serve := func(v1beta1 bool) {
+		t.Helper()
+		embeddedtest.Edit(t, c, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
+			crd.Spec.Versions = autoscaler.CRD().Spec.Versions
+			crd.Spec.Versions[1].Served = v1beta1
+		})
+	}
+	active("True", "")
+	serve(false)
+	active("False", "restart")
+	serve(true)
+	active("True", "")
 }

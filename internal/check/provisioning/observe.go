@@ -23,7 +23,7 @@ const notServed = "the API server serves no ProvisioningRequests of autoscaling.
 
 // active decides the condition Active of a check.
 func (p *provisioner) active(ctx context.Context, of *kueue.AdmissionCheck) (metav1.Condition, time.Duration, error) {
-	version, err := p.served(ctx)
+	version, unserved, err := p.served(ctx)
 	if err != nil {
 		return metav1.Condition{}, 0, err
 	}
@@ -32,7 +32,7 @@ func (p *provisioner) active(ctx context.Context, of *kueue.AdmissionCheck) (met
 	switch {
 	case err != nil:
 	case version == "":
-		out.Reason, out.Message = reasonNotServed, notServed
+		out.Reason, out.Message = reasonNotServed, unserved
 	case config != nil:
 		out.Status, out.Reason, out.Message = metav1.ConditionTrue, kueue.ReasonActive, "The admission check is active"
 	}
@@ -55,7 +55,7 @@ func (p *provisioner) configOf(ctx context.Context, of *kueue.AdmissionCheck) (c
 
 // observe reads what decides about the checks of a Workload.
 func (p *provisioner) observe(ctx context.Context, wl *kueue.Workload, checks []*kueue.AdmissionCheck, own check.Owned) (check.Facts, error) {
-	version, err := p.served(ctx)
+	version, unserved, err := p.served(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (p *provisioner) observe(ctx context.Context, wl *kueue.Workload, checks []
 			return nil, err
 		}
 		if version == "" {
-			c.Config, c.Why = nil, notServed
+			c.Config, c.Why = nil, unserved
 		}
 		f.Checks = append(f.Checks, c)
 	}

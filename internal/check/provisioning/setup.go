@@ -56,12 +56,20 @@ const (
 // provisioner is the check.
 type provisioner struct {
 	Options
-	cache client.Reader
+	cache, live client.Reader
 
 	mu sync.Mutex
 	// version of the API that is served, "" before. byCRD: a CRD serves it, and no other API server.
 	version string
 	byCRD   bool
+	read    crdFacts
+}
+
+// crdFacts are about the generation of the CRD that was read last.
+type crdFacts struct {
+	uid        types.UID
+	generation int64
+	serves     bool // the version in use
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks;provisioningrequestconfigs;resourceflavors,verbs=get;list;watch,roleName=kueue-manager-provisioning-role
@@ -73,7 +81,7 @@ type provisioner struct {
 
 // Setup adds the controllers to the manager. The one of Workloads starts once the API server serves ProvisioningRequests.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	p := &provisioner{Options: o, cache: mgr.GetCache()}
+	p := &provisioner{Options: o, cache: mgr.GetCache(), live: mgr.GetAPIReader()}
 	served := make(chan event.GenericEvent, 1)
 	activity := &check.Activity{Controller: kueue.ProvisioningRequestControllerName, Active: p.active}
 	err := activity.Setup(mgr, "provisioning_admissioncheck", func(b *builder.Builder) {
@@ -114,7 +122,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 
 // start adds the controller of Workloads.
 func (p *provisioner) start(ctx context.Context, mgr ctrl.Manager, version string) error {
-	err := mgr.GetAPIReader().Get(ctx, client.ObjectKey{Name: crdName}, crd())
+	err := p.live.Get(ctx, client.ObjectKey{Name: crdName}, crd())
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the CRD of ProvisioningRequests: %w", err)
 	}
@@ -179,9 +187,10 @@ func crd() *metav1.PartialObjectMetadata {
 	return out
 }
 
-// created passes objects that are there for the first time.
+// created passes objects that are there for the first time, also in place of one whose deletion was missed.
 var created = predicate.Funcs{
-	UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
 var isCRD = predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == crdName })
@@ -203,18 +212,55 @@ func (p *provisioner) checksOfConfig(ctx context.Context, config client.Object) 
 	})
 }
 
-// served returns the version of ProvisioningRequests that is served, "" if none is: none can be created while the CRD is being deleted.
-func (p *provisioner) served(ctx context.Context) (string, error) {
+// served returns the version of ProvisioningRequests that is served, or why none is: none can be created while the CRD is being deleted, and
+// the controller of Workloads keeps the version that it started with.
+func (p *provisioner) served(ctx context.Context) (version, why string, err error) {
 	p.mu.Lock()
 	version, byCRD := p.version, p.byCRD
 	p.mu.Unlock()
-	if version == "" || !byCRD {
-		return version, nil
+	switch {
+	case version == "":
+		return "", notServed, nil
+	case !byCRD:
+		return version, "", nil
 	}
 	found := crd()
-	err := p.cache.Get(ctx, client.ObjectKey{Name: crdName}, found)
-	if apierrors.IsNotFound(err) || found.DeletionTimestamp != nil {
-		return "", nil
+	err = p.cache.Get(ctx, client.ObjectKey{Name: crdName}, found)
+	switch {
+	case apierrors.IsNotFound(err) || found.DeletionTimestamp != nil:
+		return "", notServed, nil
+	case err != nil:
+		return "", "", err
 	}
-	return version, err
+	serves, err := p.crdServes(ctx, found, version)
+	if err != nil || !serves {
+		return "", fmt.Sprintf("the API server no longer serves ProvisioningRequests in version %s, with which Berth started: restart Berth", version), err
+	}
+	return version, "", nil
+}
+
+// crdServes reports whether the CRD serves a version. It is watched as metadata only, and read once for each generation.
+func (p *provisioner) crdServes(ctx context.Context, shown *metav1.PartialObjectMetadata, version string) (bool, error) {
+	p.mu.Lock()
+	known := p.read
+	p.mu.Unlock()
+	if known.uid == shown.UID && known.generation == shown.Generation {
+		return known.serves, nil
+	}
+	whole := &unstructured.Unstructured{}
+	whole.SetGroupVersionKind(shown.GroupVersionKind())
+	if err := p.live.Get(ctx, client.ObjectKeyFromObject(shown), whole); err != nil {
+		return false, fmt.Errorf("reading the CRD of ProvisioningRequests: %w", err)
+	}
+	known = crdFacts{uid: shown.UID, generation: shown.Generation}
+	versions, _, _ := unstructured.NestedSlice(whole.Object, "spec", "versions")
+	for _, v := range versions {
+		if v, ok := v.(map[string]any); ok && v["name"] == version && v["served"] == true {
+			known.serves = true
+		}
+	}
+	p.mu.Lock()
+	p.read = known
+	p.mu.Unlock()
+	return known.serves, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -65,6 +66,21 @@ func TestNewest(t *testing.T) {
 		}
 		if (got != nil && got.Status.ClusterName != step.want) || w.written.Len() != step.remembered {
 			t.Errorf("%s: %v, %d remembered", step.what, got, w.written.Len())
+		}
+	}
+}
+
+// TestConditionOfQuotas: a change of the condition causes a reconcile: the one before may have compared with an older condition.
+func TestConditionOfQuotas(t *testing.T) {
+	shown := &kueue.ClusterQueue{Status: kueue.ClusterQueueStatus{Conditions: []metav1.Condition{
+		{Type: kueue.ClusterQueueQuotaAutomation, Status: metav1.ConditionTrue, Reason: kueue.ReasonQuotaAutomated},
+	}}}
+	wrote, busy := shown.DeepCopy(), shown.DeepCopy()
+	wrote.Status.Conditions[0].Status, wrote.Status.Conditions[0].Reason = metav1.ConditionFalse, kueue.ReasonNotRequested
+	busy.Status.PendingWorkloads = 9
+	for next, want := range map[*kueue.ClusterQueue]bool{wrote: true, busy: false} {
+		if got := editedOrAutomated.Update(event.UpdateEvent{ObjectOld: shown, ObjectNew: next}); got != want {
+			t.Errorf("%+v: reconciled is %v", next.Status, got)
 		}
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -45,11 +44,10 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 		return nil
 	}
 	q := &quotas{shared: m, lastKnown: map[types.NamespacedName]plan.Contribution{}}
-	ends := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 	all := handler.EnqueueRequestsFromMapFunc(q.allQueues)
 	return ctrl.NewControllerManagedBy(mgr).Named("multikueue_clusterqueue").
-		For(&kueue.ClusterQueue{}, builder.WithPredicates(reconcile.Edited())).
-		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(q.ofLocalQueue), builder.WithPredicates(ends)).
+		For(&kueue.ClusterQueue{}, builder.WithPredicates(editedOrAutomated)).
+		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(q.ofLocalQueue), builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.AdmissionCheck{}, all, builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.MultiKueueConfig{}, all, builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.MultiKueueCluster{}, all).
@@ -57,6 +55,11 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(q)
 }
+
+// editedOrAutomated passes edits, and changes of the condition that writeCondition compares with.
+var editedOrAutomated = reconcile.EditedOr(func(cq *kueue.ClusterQueue) *metav1.Condition {
+	return apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+})
 
 // requeueQuotas requeues all ClusterQueues. It never blocks: one pending event is enough.
 func (m *shared) requeueQuotas() {

@@ -84,6 +84,9 @@ func TestQuotaAutomation(t *testing.T) {
 		t.Helper()
 		embeddedtest.Edit(t, hub, cq, func(*kueue.ClusterQueue) { do() })
 	}
+	entrance := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main"}}
+	hub.must(hub.Delete(ctx, entrance.DeepCopy()))
+	hub.must(hub.Create(ctx, entrance))                       // without a ClusterQueue
 	quota("1", "False", kueue.ReasonUnsupportedConfiguration) // there is no MultiKueueConfig
 	config := &kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{"w1", "w2"}}}
 	hub.must(hub.Create(ctx, config))
@@ -93,6 +96,9 @@ func TestQuotaAutomation(t *testing.T) {
 	})
 	config.Spec.QuotaManagement = &automated
 	hub.must(hub.Update(ctx, config))
+	quota("0", "True", kueue.ReasonQuotaAutomated)
+	entrance.Spec.ClusterQueue = "team"
+	hub.must(hub.Update(ctx, entrance))
 	quota("21", "True", kueue.ReasonQuotaAutomated)
 	if limit := cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].BorrowingLimit; limit == nil || limit.String() != "3" {
 		t.Errorf("the borrowing limit is %v", limit)

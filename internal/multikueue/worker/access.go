@@ -13,26 +13,26 @@ import (
 const reviewAgain = time.Minute
 
 // reviewAccess asks the worker cluster whether the credentials may create and delete jobs of every kind, which watches do not show, until
-// they may. Denied kinds count as not served. A cluster that does not answer reviews counts as allowing everything (spec: 40 §4.2,
-// §4.12).
+// they may, and again when a kind becomes available. Denied kinds count as not served. A cluster that does not answer reviews counts as
+// allowing everything (spec: 40 §4.2, §4.12).
 func (c *Connection) reviewAccess() {
 	for {
-		lacking := false
+		var again <-chan time.Time
 		for gvk, s := range c.stores {
 			if gvk == WorkloadKind || s.queues || c.Lack(gvk) != "" && len(c.deniedOf(gvk)) == 0 {
 				continue
 			}
 			denied := c.denies(gvk)
-			lacking = lacking || len(denied) > 0
+			if len(denied) > 0 {
+				again = time.After(reviewAgain)
+			}
 			c.setDenied(gvk, denied)
-		}
-		if !lacking {
-			return
 		}
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-time.After(reviewAgain):
+		case <-again:
+		case <-c.appeared:
 		}
 	}
 }

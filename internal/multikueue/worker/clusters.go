@@ -25,6 +25,9 @@ import (
 // clusters connects to worker clusters and reports that in the status of MultiKueueClusters (spec: 40 §4.2).
 type clusters struct{ *Fleet }
 
+// editedOrReported passes edits, and changes of the conditions that write compares with.
+var editedOrReported = reconcile.EditedOr(func(cluster *kueue.MultiKueueCluster) []metav1.Condition { return cluster.Status.Conditions })
+
 // Intervals between reads of credentials and states that no event announces.
 const (
 	rereadFile     = 5 * time.Second

@@ -612,3 +612,42 @@ func TestLossOutlivesRestarts(t *testing.T) {
 		t.Error("it was connected, and the loss before that counts on")
 	}
 }
+
+// TestStatusWithLateCache: a Secret that is deleted and created again before the cache shows the condition of its deletion is used.
+func TestStatusWithLateCache(t *testing.T) {
+	s := newStandIn(t, nil)
+	h := newHub(t, s.URL)
+	stored := func() *kueue.MultiKueueCluster {
+		t.Helper()
+		var now kueue.MultiKueueCluster
+		if err := h.api.Get(t.Context(), client.ObjectKey{Name: "w1"}, &now); err != nil {
+			t.Fatal(err)
+		}
+		return &now
+	}
+	h.is(kueue.ReasonActive)
+	shown := stored()
+	h.cache = one{cluster: shown}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w1"}}
+	if err := h.api.Delete(t.Context(), secret.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	h.is(kueue.ReasonBadKubeConfig)
+	if err := h.api.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	h.points(s.URL)
+	h.look() // connects, and finds the condition as wanted
+	written := stored()
+	if h.cache = (one{cluster: written}); editedOrReported.Update(event.UpdateEvent{ObjectOld: shown, ObjectNew: written}) {
+		h.look()
+	}
+	if got := stored().Status.Conditions[0]; got.Reason != kueue.ReasonActive || h.Link("w1").Connection == nil {
+		t.Errorf("it stays %s (%s)", got.Reason, got.Message)
+	}
+	labeled := written.DeepCopy()
+	labeled.Labels = map[string]string{"a": "b"}
+	if editedOrReported.Update(event.UpdateEvent{ObjectOld: written, ObjectNew: labeled}) {
+		t.Error("a label causes a reconcile")
+	}
+}

@@ -61,7 +61,6 @@ type Connection struct {
 	wg     sync.WaitGroup
 	slots  chan struct{}
 	failed atomic.Int32
-	late   atomic.Bool // a caller gave up on an answer
 	// foreign is whether objects of another manager have our origin.
 	foreign atomic.Bool
 
@@ -69,8 +68,10 @@ type Connection struct {
 	lacks map[schema.GroupVersionKind]string // the reasons why kinds are not served or may not be read
 	// denied are verbs that the credentials may not use on jobs of a readable kind.
 	denied map[schema.GroupVersionKind][]string
-	calls  map[int64]time.Time
-	next   int64
+	// appeared has an entry when a kind has become available.
+	appeared chan struct{}
+	calls    map[int64]time.Time
+	next     int64
 }
 
 // connect connects and waits, for limit at most, until every available kind is watched.
@@ -87,7 +88,7 @@ func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limi
 	mapper.AddSpecific(namespaces.WithKind("Namespace"), namespaces.WithResource("namespaces"), namespaces.WithResource("namespace"), apimeta.RESTScopeRoot)
 	c := &Connection{
 		fleet: f, name: name, stores: map[schema.GroupVersionKind]*Store{}, lost: lost, slots: make(chan struct{}, callsAtOnce),
-		lacks: map[schema.GroupVersionKind]string{}, denied: map[schema.GroupVersionKind][]string{}, calls: map[int64]time.Time{},
+		lacks: map[schema.GroupVersionKind]string{}, denied: map[schema.GroupVersionKind][]string{}, appeared: make(chan struct{}, 1), calls: map[int64]time.Time{},
 	}
 	reviews := authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
 	mapper.AddSpecific(reviewKind, reviews, reviews, apimeta.RESTScopeRoot)
@@ -345,14 +346,11 @@ func (c *Connection) consume(s *Store, stream watch.Interface) {
 	}
 }
 
-// changed reports an object that was added, changed or deleted. Objects of another manager with our origin only mark the connection as
-// contested.
+// changed reports an object that was added, changed or deleted. Objects of another manager with our origin also mark the connection as
+// contested; a Workload of the same name waits until they are deleted.
 func (c *Connection) changed(o client.Object) {
-	if !c.fleet.Plan.Foreign(o) {
-		c.fleet.ObjectChanged(o)
-		return
-	}
-	if !c.foreign.Swap(true) {
+	c.fleet.ObjectChanged(o)
+	if c.fleet.Plan.Foreign(o) && !c.foreign.Swap(true) {
 		c.fleet.requeue(c.name)
 	}
 }
@@ -397,10 +395,17 @@ func (c *Connection) setLack(gvk schema.GroupVersionKind, reason string) {
 		c.lacks[gvk] = reason
 	}
 	c.mu.Unlock()
-	if was != reason {
-		c.fleet.requeue(c.name)
-		c.fleet.ClusterChanged(c.ctx, c.name, false)
+	if was == reason {
+		return
 	}
+	if reason == "" {
+		select {
+		case c.appeared <- struct{}{}:
+		default:
+		}
+	}
+	c.fleet.requeue(c.name)
+	c.fleet.ClusterChanged(c.ctx, c.name, false)
 }
 
 // Lack returns why a kind is not available, empty if it is.
@@ -467,7 +472,6 @@ func (c *Connection) Call(ctx context.Context, do func(context.Context, client.C
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(slow):
-		c.noteLate()
 		return ErrStuck
 	}
 }
@@ -480,25 +484,27 @@ func (c *Connection) begin() int64 {
 	return c.next
 }
 
+// end notes the end of a call. After a late one the cluster counts as connected again, whatever the result, and Workloads that found it
+// unreachable wait for that.
 func (c *Connection) end(id int64, err error) {
 	c.mu.Lock()
+	late := time.Since(c.calls[id]) > slow
 	delete(c.calls, id)
-	free := len(c.calls) == 0
 	c.mu.Unlock()
 	switch {
 	case c.ctx.Err() != nil:
+		return
 	case err == nil, answered(err):
 		c.failed.Store(0)
-		if free && c.late.Swap(false) {
-			c.fleet.ClusterChanged(c.ctx, c.name, false)
-		}
 	case apierrors.IsUnauthorized(err), c.failed.Add(1) >= maxFailures:
 		c.lost(c, err)
+		return
+	}
+	if late && c.stuckSince().IsZero() {
+		c.fleet.ClusterChanged(c.ctx, c.name, false)
+		c.announce()
 	}
 }
-
-// noteLate requeues the Workloads once the cluster answers again.
-func (c *Connection) noteLate() { c.late.Store(true) }
 
 func answered(err error) bool {
 	if apierrors.IsUnauthorized(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {

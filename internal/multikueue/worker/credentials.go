@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,17 +105,18 @@ func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	return cfg, text, nil
 }
 
+// checkFile always returns the same error for the same file.
 func checkFile(file *clientcmdapi.Config) error {
-	for name, user := range file.AuthInfos {
-		switch {
+	for _, name := range slices.Sorted(maps.Keys(file.AuthInfos)) {
+		switch user := file.AuthInfos[name]; {
 		case user.TokenFile != "":
 			return fmt.Errorf("user %q of the kubeconfig must not have tokenFile: use token", name)
 		case user.ClientCertificate != "" || user.ClientKey != "":
 			return fmt.Errorf("user %q of the kubeconfig must not name files: use client-certificate-data and client-key-data", name)
 		}
 	}
-	for name, cluster := range file.Clusters {
-		switch {
+	for _, name := range slices.Sorted(maps.Keys(file.Clusters)) {
+		switch cluster := file.Clusters[name]; {
 		case cluster.InsecureSkipTLSVerify:
 			return fmt.Errorf("cluster %q of the kubeconfig must not have insecure-skip-tls-verify", name)
 		case cluster.CertificateAuthority != "":
@@ -129,7 +132,8 @@ const allowHTTP = "use https, or set multiKueue.allowHTTP"
 
 // checkTLS refuses servers and proxies without TLS, of all clusters of a kubeconfig, used or not.
 func checkTLS(file *clientcmdapi.Config, cfg *rest.Config) error {
-	for name, cluster := range file.Clusters {
+	for _, name := range slices.Sorted(maps.Keys(file.Clusters)) {
+		cluster := file.Clusters[name]
 		if u, err := url.Parse(cluster.Server); err == nil && strings.EqualFold(u.Scheme, "http") {
 			return fmt.Errorf("cluster %q of the kubeconfig must not have a server with http://: %s", name, allowHTTP)
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -69,6 +71,23 @@ func TestParseHTTP(t *testing.T) {
 	} {
 		if _, _, refused := parse(kubeconfig(cluster, "token: t"), true); (refused == nil) != good {
 			t.Errorf("%s: %v", cluster, refused)
+		}
+	}
+}
+
+// TestFirstFault: a kubeconfig with several faults is refused for the same one each time, since another message is another condition.
+func TestFirstFault(t *testing.T) {
+	users, servers := map[string]*clientcmdapi.AuthInfo{}, map[string]*clientcmdapi.Cluster{}
+	for _, name := range strings.Split("fedcba", "") {
+		users[name], servers[name] = &clientcmdapi.AuthInfo{TokenFile: "/token"}, &clientcmdapi.Cluster{Server: "http://w1.example", CertificateAuthority: "/ca"}
+	}
+	for range 20 {
+		for _, err := range []error{
+			checkFile(&clientcmdapi.Config{AuthInfos: users}), checkFile(&clientcmdapi.Config{Clusters: servers}), checkTLS(&clientcmdapi.Config{Clusters: servers}, nil),
+		} {
+			if !strings.Contains(err.Error(), ` "a" of the kubeconfig`) {
+				t.Fatal(err)
+			}
 		}
 	}
 }

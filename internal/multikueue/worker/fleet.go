@@ -142,7 +142,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 	named.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	c := &clusters{Fleet: f}
 	err = ctrl.NewControllerManagedBy(mgr).Named("multikueue_cluster").
-		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(reconcile.Edited())).
+		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(editedOrReported)).
 		WatchesRawSource(source.Kind[client.Object](secrets, named, handler.EnqueueRequestsFromMapFunc(c.ofSecret))).
 		WatchesRawSource(source.Channel(f.touched, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: f.Concurrency}).

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,11 +27,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/reconcile"
 )
@@ -37,7 +41,7 @@ import (
 // idle is a connection that only the test uses.
 func idle(t *testing.T, lost func(*Connection, error)) *Connection {
 	t.Helper()
-	f := &Fleet{Options: Options{Now: time.Now}, workers: map[string]*workerCluster{}}
+	f := &Fleet{Options: Options{Now: time.Now, ClusterChanged: func(context.Context, string, bool) {}}, workers: map[string]*workerCluster{}}
 	c := &Connection{fleet: f, name: "w1", lost: lost, slots: make(chan struct{}, callsAtOnce), calls: map[int64]time.Time{}}
 	c.ctx, c.cancel = context.WithCancelCause(t.Context())
 	t.Cleanup(func() { c.cancel(nil) })
@@ -72,29 +76,49 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestStuck: a worker cluster that does not answer delays no caller, and is skipped until it answers.
+// TestStuck: a worker cluster that does not answer delays no caller, and is skipped until the call ends in any way, which is reported,
+// with its copies.
 func TestStuck(t *testing.T) {
-	c := idle(t, func(*Connection, error) {})
-	r := &workerCluster{name: "w1", connection: c}
-	answer := make(chan struct{})
-	began := time.Now()
-	err := c.Call(t.Context(), func(context.Context, client.Client) error {
-		<-answer
-		return nil
-	})
-	if !errors.Is(err, ErrStuck) {
-		t.Errorf("got %v", err)
+	for name, end := range map[string]error{
+		"it answers": nil, "a late webhook": apierrors.NewInternalError(errors.New("failed calling webhook: deadline exceeded")), "no answer": context.DeadlineExceeded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := idle(t, func(*Connection, error) {})
+			r := &workerCluster{name: "w1", connection: c}
+			changed, objects := make(chan string, 9), make(chan string, 9)
+			c.fleet.Plan = &plan.Config{}
+			c.fleet.ClusterChanged = func(_ context.Context, cluster string, _ bool) { changed <- cluster }
+			c.fleet.ObjectChanged = func(o client.Object) { objects <- o.GetName() }
+			c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: {gvk: WorkloadKind}}
+			c.stores[WorkloadKind].Put(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "copy"}})
+			answer := make(chan struct{})
+			began := time.Now()
+			err := c.Call(t.Context(), func(context.Context, client.Client) error {
+				<-answer
+				return end
+			})
+			if !errors.Is(err, ErrStuck) {
+				t.Errorf("got %v", err)
+			}
+			link := r.link()
+			if link.Connection != nil || link.LostSince.Before(began) || link.Slow == nil {
+				t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow != nil)
+			}
+			if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
+				t.Errorf("another call: %v", err)
+			}
+			if len(changed) > 0 {
+				t.Error("reported before the call ends")
+			}
+			close(answer)
+			wait.Receive(t, "it is reported", changed)
+			if r.link().Connection != c {
+				t.Error("it is reported and does not count as connected")
+			}
+			wait.Receive(t, "its copies are reported", objects)
+		})
 	}
-	link := r.link()
-	if link.Connection != nil || link.LostSince.Before(began) || link.Slow == nil {
-		t.Errorf("it counts as connected, or as lost since %s (only slow: %v)", link.LostSince, link.Slow != nil)
-	}
-	if err := c.Call(t.Context(), func(context.Context, client.Client) error { return nil }); !errors.Is(err, ErrStuck) {
-		t.Errorf("another call: %v", err)
-	}
-	c.late.Store(false) // no manager runs
-	close(answer)
-	wait.Until(t, "it answers and is used again", wait.Is(func() bool { return r.link().Connection == c }))
 }
 
 // TestCallHangs: a call that cannot be ended, since its credential plugin does not end, ends the connection.
@@ -163,7 +187,6 @@ func TestCreate(t *testing.T) {
 				if want := map[bool]error{false: tc.err, true: ErrStuck}[tc.takes > slow]; !errors.Is(err, want) {
 					t.Errorf("got %v", err)
 				}
-				c.late.Store(false) // no manager runs
 				key := client.ObjectKeyFromObject(o)
 				for synctest.Wait(); c.stores[WorkloadKind].Creating(key); synctest.Wait() {
 					time.Sleep(slow / 4)
@@ -402,6 +425,66 @@ func TestWatchEnds(t *testing.T) {
 			t.Errorf("%s: lost %v, watched again %v", name, lost, again)
 		}
 	}
+}
+
+// TestForeignCopy: a copy of another manager with our origin marks the connection, and is reported when it is deleted: a Workload of its name
+// may be dispatched then.
+func TestForeignCopy(t *testing.T) {
+	c := idle(t, nil)
+	c.fleet.Plan, c.fleet.touched = &plan.Config{ManagerUID: "hub"}, make(chan event.GenericEvent, 9)
+	var there []bool
+	s := &Store{gvk: WorkloadKind}
+	c.fleet.ObjectChanged = func(o client.Object) {
+		there = append(there, s.Get(client.ObjectKeyFromObject(o)) != nil)
+	}
+	o := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Annotations: map[string]string{plan.ManagerUIDAnnotation: "other"}}}
+	stream := watch.NewFakeWithChanSize(3, false)
+	stream.Add(o)
+	stream.Delete(o.DeepCopy())
+	stream.Error(&metav1.Status{}) // ends it
+	c.consume(s, stream)
+	if !c.foreign.Load() || len(c.fleet.touched) != 1 || !slices.Equal(there, []bool{true, false}) {
+		t.Errorf("contested %v, %d times; reported as there: %v", c.foreign.Load(), len(c.fleet.touched), there)
+	}
+}
+
+// TestAccessOfLateKinds: what the credentials may do with a kind that is served later is asked then, and every minute while they may not.
+func TestAccessOfLateKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		jobs := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+		c := idle(t, nil)
+		c.fleet.Plan, c.fleet.touched = &plan.Config{}, make(chan event.GenericEvent, 9)
+		c.fleet.Kinds = map[schema.GroupVersionKind]*job.Descriptor{jobs: {GVK: jobs, Resource: "jobs", Remote: &job.Remote{}}}
+		c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: {gvk: WorkloadKind}, jobs: {gvk: jobs}}
+		c.lacks, c.denied = map[schema.GroupVersionKind]string{jobs: kueue.ReasonMissingCRD}, map[schema.GroupVersionKind][]string{}
+		c.appeared = make(chan struct{}, 1)
+		asked, allowed := 0, false
+		c.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				asked++
+				o.(*authorizationv1.SelfSubjectAccessReview).Status.Allowed = allowed
+				return nil
+			},
+		})
+		go c.reviewAccess()
+		is := func(what, lack string, times int) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.Lack(jobs); got != lack || asked != times {
+				t.Errorf("%s: %q after %d reviews, want %q after %d", what, got, asked, lack, times)
+			}
+		}
+		time.Sleep(2 * reviewAgain)
+		is("not served", kueue.ReasonMissingCRD, 0)
+		c.setLack(jobs, "")
+		is("served and denied", kueue.ReasonForbidden, 2)
+		allowed = true
+		time.Sleep(reviewAgain)
+		is("allowed", "", 4)
+		time.Sleep(9 * reviewAgain)
+		is("later", "", 4)
+		c.cancel(nil)
+	})
 }
 
 // TestWatchIsReleased: the context of a watch ends with it. A connection opens some kinds any number of times.

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -90,12 +89,9 @@ var editedOrUnheld = predicate.Or[client.Object](reconcile.Edited(), predicate.N
 }))
 
 // turned passes edits, and updates of a ClusterQueue that became active or inactive.
-var turned = predicate.Or[client.Object](reconcile.Edited(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	active := func(o client.Object) bool {
-		return apimeta.IsStatusConditionTrue(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
-	}
-	return active(e.ObjectOld) != active(e.ObjectNew)
-}})
+var turned = reconcile.EditedOr(func(cq *kueue.ClusterQueue) bool {
+	return apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueActive)
+})
 
 // touched puts the objects whose figures changed into a controller's queue, with low priority, for the
 // time when they may be written.
