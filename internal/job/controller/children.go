@@ -48,8 +48,8 @@ func (r *reconciler) watchPods(c controller.Controller) error {
 	return c.Watch(source.Kind(r.childCache.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofChildPod), gone))
 }
 
-// ofChildPod returns the job whose child controls the pod. If that child is deleted, it returns the jobs of the slice chain that
-// the pod names, and jobs whose children have such names.
+// ofChildPod returns the job whose child controls the pod. If that child is deleted, it returns the jobs whose children have such
+// names, with or without Workloads, and the jobs of the slice chain that the pod names.
 func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.ManagedChildren.Child {
@@ -61,28 +61,29 @@ func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreco
 		return r.ofControlled(child)
 	}
 	var out []ctrlreconcile.Request
-	add := func(index, value string) {
-		var list kueue.WorkloadList
-		if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Workloads cannot be listed", "index", index)
+	for _, name := range lookup.JobsOf(ref.Name) {
+		if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, r.d.New(), client.UnsafeDisableDeepCopy); err == nil {
+			out = append(out, request(pod.Namespace, name))
 		}
-		for i := range list.Items {
-			for _, found := range r.ofControlled(&list.Items[i]) {
-				if !slices.Contains(out, found) {
-					out = append(out, found)
-				}
+	}
+	chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]
+	if chain == "" {
+		return out
+	}
+	first := &kueue.Workload{}
+	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: chain}, first, client.UnsafeDisableDeepCopy); err == nil {
+		out = append(out, r.ofControlled(first)...)
+	}
+	var list kueue.WorkloadList
+	if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{byChain: chain}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Workloads cannot be listed", "chain", chain)
+	}
+	for i := range list.Items {
+		for _, found := range r.ofControlled(&list.Items[i]) {
+			if !slices.Contains(out, found) {
+				out = append(out, found)
 			}
 		}
-	}
-	for _, name := range lookup.JobsOf(ref.Name) {
-		add(byOwner(r.d.GVK), name)
-	}
-	if chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]; chain != "" {
-		first := &kueue.Workload{}
-		if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: chain}, first, client.UnsafeDisableDeepCopy); err == nil {
-			out = append(out, r.ofControlled(first)...)
-		}
-		add(byChain, chain)
 	}
 	return out
 }
