@@ -407,7 +407,7 @@ func (s *decider) create() job.Action {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		return notComposed(err)
+		return s.notComposed(err)
 	}
 	return s.createFor(podSets, nil)
 }
