@@ -32,5 +32,5 @@ func (f *Follower) finishReplaced(ctx context.Context, wl *kueue.Workload, now m
 	if err == nil && wrote {
 		f.Events.Normal(stored, kueue.ReasonWorkloadSliceReplaced, note)
 	}
-	return err
+	return client.IgnoreNotFound(err)
 }

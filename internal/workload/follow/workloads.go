@@ -96,7 +96,7 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	todo := f.current.Load().Follow(next, world, now)
 	if !todo.Status && f.Slices {
 		if err := f.finishReplaced(ctx, &wl, now); err != nil {
-			return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
+			return reconcile.Retry(err).Result(ctx)
 		}
 	}
 	told, err := f.write(ctx, &wl, next, todo)
