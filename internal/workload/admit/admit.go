@@ -6,6 +6,7 @@ package admit
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -122,6 +123,8 @@ func (w *Writer) write(ctx context.Context, o *order) error {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	return reconcile.OnNewest(ctx, o.unanswered.Newest(w.Client, w.Reader), w.Reader, key, types.UID(o.UID), func(wl *kueue.Workload) error {
 		switch {
+		case o.Grant != nil && reconcile.IsOlder(wl.ResourceVersion, strconv.FormatUint(o.Grant.Version, 10)):
+			return apierrors.NewConflict(kueue.GroupVersion.WithResource("workloads").GroupResource(), o.Name, errStale("the decision is about a newer version"))
 		case o.SecondPass:
 			return w.secondPass(ctx, wl, o)
 		case o.Grant != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -234,6 +235,32 @@ func TestAdmissionThatCameTooLate(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestAdmissionOfANewerVersion: a cache that still shows an earlier reservation does not stand for the Workload that was decided about.
+func TestAdmissionOfANewerVersion(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "newer-version")
+	if err := newWriter(c, c).write(t.Context(), &order{Decision: admission(w)}); err != nil {
+		t.Fatal(err)
+	}
+	released := live(t, c, w)
+	cache := frozen(c, released.DeepCopy())
+	released.Status = kueue.WorkloadStatus{}
+	if err := c.Status().Update(t.Context(), released); err != nil {
+		t.Fatal(err)
+	}
+	d := admission(released)
+	var err error
+	if d.Grant.Version, err = strconv.ParseUint(released.ResourceVersion, 10, 64); err != nil {
+		t.Fatal(err)
+	}
+	if err := newWriter(c, cache).write(t.Context(), &order{Decision: d}); err != nil {
+		t.Fatal(err)
+	}
+	if got := live(t, c, w); got.Status.Admission == nil {
+		t.Error("it is not admitted")
 	}
 }
 
