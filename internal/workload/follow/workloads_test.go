@@ -469,6 +469,24 @@ func TestFinishReplaced(t *testing.T) {
 	w.look(orphan)
 }
 
+// TestReplacedWithoutQuota: a Workload that gets quota after its replacement was admitted is finished.
+func TestReplacedWithoutQuota(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.slice("first", ""), w.slice("second", "first")
+	w.reserve(second, "cq")
+	if r := w.look(second); r.RequeueAfter != replacedDelay {
+		t.Errorf("result %+v while the replaced Workload waits", r)
+	}
+	w.reserve(first, "cq")
+	if r := w.look(second); r.RequeueAfter != 0 {
+		t.Errorf("result %+v after the replaced Workload has finished", r)
+	}
+	w.has(first, "Finished=True/WorkloadSliceReplaced")
+	if r := w.look(second); r.RequeueAfter != 0 {
+		t.Errorf("result %+v although nothing is left to finish", r)
+	}
+}
+
 // TestReplacedIsGone: a replaced Workload that is deleted, which the cache does not show yet, does not cost its replacement the next deadline.
 func TestReplacedIsGone(t *testing.T) {
 	w := newWorld(t)
