@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +34,62 @@ import (
 type childCache struct {
 	pods *reconcile.Pods
 	from lookup.Source // with the pods
+}
+
+// childWatches are the watches of the kinds of objects whose changes reconcile a job. The API server may begin to serve these and the kind of the
+// job in any order, and a manager of other clusters may never have the former.
+type childWatches struct {
+	mu         sync.Mutex
+	controller controller.Controller // nil until the kind of the job is served
+	served     []source.Source       // until then
+}
+
+// add begins a watch, once there is a controller.
+func (w *childWatches) add(s source.Source) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.controller == nil {
+		w.served = append(w.served, s)
+		return nil
+	}
+	return w.controller.Watch(s)
+}
+
+// begin begins the watches that were added, and later ones at once.
+func (w *childWatches) begin(c controller.Controller) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.controller = c
+	for _, s := range w.served {
+		if err := c.Watch(s); err != nil {
+			return err
+		}
+	}
+	w.served = nil
+	return nil
+}
+
+// awaitChildren watches the children of elastic jobs: each kind now, or once the API server serves it.
+func (r *reconciler) awaitChildren(ctx context.Context, mgr ctrl.Manager, late *lookup.Latecomers) error {
+	if r.d.Elastic == nil {
+		return nil
+	}
+	for _, gvk := range r.d.Elastic.Children {
+		resource, _ := apimeta.UnsafeGuessKindToResource(gvk)
+		kind := lookup.Late{
+			Name: "integration " + r.d.Framework, CRD: resource.GroupResource().String(),
+			Served: func() (bool, error) { return lookup.IsServed(mgr.GetRESTMapper(), gvk) },
+		}
+		err := late.StartLate(ctx, kind, func(context.Context) error {
+			child := &unstructured.Unstructured{}
+			child.SetGroupVersionKind(gvk)
+			return r.childWatches.add(source.Kind(mgr.GetCache(), client.Object(child), handler.EnqueueRequestsFromMapFunc(r.ofChild)))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watchPods reconciles the job when a pod changes; without gated children, when a pod ends.
