@@ -59,14 +59,24 @@ func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
 	l.queue.AddAfter(uid, after)
 }
 
+// OfferLater gives an order that is carried out after a while, unless there is one about the same object, or a newer one comes before.
+// It returns at once.
+func (l *Latest[T]) OfferLater(uid types.UID, order T, after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, has := l.orders[uid]; !has {
+		l.orders[uid] = order
+		l.queue.AddAfter(uid, after)
+	}
+}
+
 // done notes that an order is not being carried out any more. It is retried after a while, unless that is 0 or a newer one came.
 func (l *Latest[T]) done(uid types.UID, order T, again time.Duration) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	delete(l.busy, uid)
-	if _, has := l.orders[uid]; again > 0 && !has {
-		l.orders[uid] = order
-		l.queue.AddAfter(uid, again)
+	l.mu.Unlock()
+	if again > 0 {
+		l.OfferLater(uid, order, again)
 	}
 }
 

@@ -194,6 +194,24 @@ func TestOfferDuringAnOrder(t *testing.T) {
 	}
 }
 
+// TestOfferLater: a later offer counts unless there is an order, also one that waits, or a newer one comes.
+func TestOfferLater(t *testing.T) {
+	var did []string
+	l := NewLatest(1, func(_ context.Context, order string) error {
+		did = append(did, order)
+		return nil
+	}, func(string, error, time.Duration) time.Duration { return 0 })
+	l.OfferLater("u", "first", time.Millisecond)
+	l.OfferLater("u", "second", time.Millisecond)
+	l.next(t.Context())
+	l.OfferLater("u", "third", time.Hour)
+	l.Put("u", "newer")
+	l.next(t.Context())
+	if want := []string{"first", "newer"}; !slices.Equal(did, want) {
+		t.Errorf("carried out: %q, want %q", did, want)
+	}
+}
+
 // TestLatestForgets: the pauses of deleted objects are dropped, and no others.
 func TestLatestForgets(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "workloads"}, "w")

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +36,62 @@ type childCache struct {
 	from lookup.Source // with the pods
 }
 
+// childWatches are the watches of the kinds of objects whose changes reconcile a job. The API server may begin to serve these and the kind of the
+// job in any order, and a manager of other clusters may never have the former.
+type childWatches struct {
+	mu         sync.Mutex
+	controller controller.Controller // nil until the kind of the job is served
+	served     []source.Source       // until then
+}
+
+// add begins a watch, once there is a controller.
+func (w *childWatches) add(s source.Source) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.controller == nil {
+		w.served = append(w.served, s)
+		return nil
+	}
+	return w.controller.Watch(s)
+}
+
+// begin begins the watches that were added, and later ones at once.
+func (w *childWatches) begin(c controller.Controller) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.controller = c
+	for _, s := range w.served {
+		if err := c.Watch(s); err != nil {
+			return err
+		}
+	}
+	w.served = nil
+	return nil
+}
+
+// awaitChildren watches the children of elastic jobs: each kind now, or once the API server serves it.
+func (r *reconciler) awaitChildren(ctx context.Context, mgr ctrl.Manager, late *lookup.Latecomers) error {
+	if r.d.Elastic == nil {
+		return nil
+	}
+	for _, gvk := range r.d.Elastic.Children {
+		resource, _ := apimeta.UnsafeGuessKindToResource(gvk)
+		kind := lookup.Late{
+			Name: "integration " + r.d.Framework, CRD: resource.GroupResource().String(),
+			Served: func() (bool, error) { return lookup.IsServed(mgr.GetRESTMapper(), gvk) },
+		}
+		err := late.StartLate(ctx, kind, func(context.Context) error {
+			child := &unstructured.Unstructured{}
+			child.SetGroupVersionKind(gvk)
+			return r.childWatches.add(source.Kind(mgr.GetCache(), client.Object(child), handler.EnqueueRequestsFromMapFunc(r.ofChild)))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // watchPods reconciles the job when a pod changes; without gated children, when a pod ends.
 func (r *reconciler) watchPods(c controller.Controller) error {
 	if err := r.childCache.pods.Fill(); err != nil {
@@ -48,8 +106,8 @@ func (r *reconciler) watchPods(c controller.Controller) error {
 	return c.Watch(source.Kind(r.childCache.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofChildPod), gone))
 }
 
-// ofChildPod returns the job whose child controls the pod. If that child is deleted, it returns the jobs of the slice chain that
-// the pod names, and jobs whose children have such names.
+// ofChildPod returns the job whose child controls the pod. If that child is deleted, it returns the jobs whose children have such
+// names, with or without Workloads, and the jobs of the slice chain that the pod names.
 func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.ManagedChildren.Child {
@@ -61,28 +119,29 @@ func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreco
 		return r.ofControlled(child)
 	}
 	var out []ctrlreconcile.Request
-	add := func(index, value string) {
-		var list kueue.WorkloadList
-		if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Workloads cannot be listed", "index", index)
+	for _, name := range lookup.JobsOf(ref.Name) {
+		if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, r.d.New(), client.UnsafeDisableDeepCopy); err == nil {
+			out = append(out, request(pod.Namespace, name))
 		}
-		for i := range list.Items {
-			for _, found := range r.ofControlled(&list.Items[i]) {
-				if !slices.Contains(out, found) {
-					out = append(out, found)
-				}
+	}
+	chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]
+	if chain == "" {
+		return out
+	}
+	first := &kueue.Workload{}
+	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: chain}, first, client.UnsafeDisableDeepCopy); err == nil {
+		out = append(out, r.ofControlled(first)...)
+	}
+	var list kueue.WorkloadList
+	if err := r.cache.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{byChain: chain}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Workloads cannot be listed", "chain", chain)
+	}
+	for i := range list.Items {
+		for _, found := range r.ofControlled(&list.Items[i]) {
+			if !slices.Contains(out, found) {
+				out = append(out, found)
 			}
 		}
-	}
-	for _, name := range lookup.JobsOf(ref.Name) {
-		add(byOwner(r.d.GVK), name)
-	}
-	if chain := pod.Annotations[kueue.WorkloadSliceNameAnnotation]; chain != "" {
-		first := &kueue.Workload{}
-		if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: chain}, first, client.UnsafeDisableDeepCopy); err == nil {
-			out = append(out, r.ofControlled(first)...)
-		}
-		add(byChain, chain)
 	}
 	return out
 }

@@ -1,8 +1,10 @@
 package controller_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/job"
+	batchjob "github.com/berth-project/berth/internal/job/kind/job"
 	"github.com/berth-project/berth/internal/placement/ungate"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
@@ -84,6 +88,39 @@ func (w *world) expectFree(want ...string) {
 func (w *world) change(o *unstructured.Unstructured, edit func(map[string]any)) {
 	w.t.Helper()
 	embeddedtest.Edit(w.t, w.c, o, func(o *unstructured.Unstructured) { edit(o.Object) })
+}
+
+// TestChildrenServedLate: a change of a child reconciles its job, also if the API server begins to serve the kind of the child after that of the job.
+func TestChildrenServedLate(t *testing.T) {
+	t.Parallel()
+	part := schema.GroupVersionKind{Group: "late.example.com", Version: "v1", Kind: "Part"}
+	d := batchjob.Descriptor()
+	d.Elastic = &job.Elastic{Children: []schema.GroupVersionKind{part}}
+	var described atomic.Bool
+	podSets := d.PodSets
+	d.PodSets = func(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
+		if !described.Load() {
+			return nil, errors.New("its parts are not known")
+		}
+		return podSets(o, in)
+	}
+	w := newStoppedWorld(t, defaultConfig())
+	w.kinds = []*job.Descriptor{d}
+	w.start()
+	j := w.newJob("whole")
+	w.create(j)
+	w.until("its pod sets cannot be made", func() error {
+		if got := w.events("whole"); !slices.Contains(got, "ErrWorkloadCompose") {
+			return fmt.Errorf("events %v", got)
+		}
+		return nil
+	})
+	described.Store(true)
+	w.create(embeddedtest.LooseCRD(part, "parts"))
+	o := w.parse("{apiVersion: late.example.com/v1, kind: Part, metadata: {name: part, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}}")
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(j, d.GVK)})
+	w.until("the kind of its children is served", func() error { return w.c.Create(w.ctx, o.DeepCopy()) })
+	w.workloadOf(j)
 }
 
 const rayTemplate = "{spec: {containers: [{name: c, image: ray, resources: {requests: {cpu: 1}}}]}}"

@@ -110,6 +110,7 @@ type world struct {
 	kept      chan *time.Duration      // brings another retention; may be nil
 	revive    func()                   // starts the manager again if it was killed; may be nil
 	all       bool                     // the manager takes care of every namespace
+	kinds     []*job.Descriptor        // nil: all
 }
 
 func defaultConfig() *job.Config {
@@ -194,7 +195,11 @@ func (w *world) start() {
 		options.Cache = embeddedtest.Only(w.namespace)
 	}
 	mgr := embeddedtest.Manager(w.t, cfg, options)
-	err := controller.Setup(w.ctx, mgr, controller.Options{Config: w.cfg, Descriptors: all.Descriptors(), Workers: func(string) int { return 2 }, Now: time.Now, Kept: w.kept})
+	kinds := w.kinds
+	if kinds == nil {
+		kinds = all.Descriptors()
+	}
+	err := controller.Setup(w.ctx, mgr, controller.Options{Config: w.cfg, Descriptors: kinds, Workers: func(string) int { return 2 }, Now: time.Now, Kept: w.kept})
 	if err != nil {
 		w.t.Fatal(err)
 	}

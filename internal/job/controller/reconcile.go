@@ -43,6 +43,8 @@ type reconciler struct {
 	// ungated is called for every pod that was ungated; may be nil
 	ungated    func(w *kueue.Workload, gates []string, group bool, at time.Time)
 	childCache *childCache // of a kind with managed children
+	// childWatches are of a kind with elastic jobs
+	childWatches childWatches
 	// written overlays what the cache does not show yet: Workloads, children and pods of a kind with managed children, so that the room of an
 	// ungated pod is not given to another one; and created slices of elastic jobs, whose names do not keep a second one from being created,
 	// since they follow the generation and the children of the job.

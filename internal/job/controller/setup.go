@@ -24,7 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -141,6 +140,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 				return fmt.Errorf("integration %s: %w", d.Framework, err)
 			}
 		}
+		if err := r.awaitChildren(ctx, mgr, late); err != nil {
+			return fmt.Errorf("integration %s: %w", d.Framework, err)
+		}
 		start := func(ctx context.Context) error {
 			if o.Ready != nil {
 				if err := o.Ready(ctx, d); err != nil {
@@ -194,20 +196,11 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		return err
 	}
 	r.kinds.add(r)
-	b := r.watch(mgr, r.name(), workers, r.ofWorkload).For(r.d.New())
-	for _, gvk := range r.children() {
-		served, err := lookup.IsServed(mgr.GetRESTMapper(), gvk)
-		if err != nil {
-			return err
-		}
-		if served {
-			child := &unstructured.Unstructured{}
-			child.SetGroupVersionKind(gvk)
-			b = b.Watches(child, handler.EnqueueRequestsFromMapFunc(r.ofChild))
-		}
+	c, err := r.watch(mgr, r.name(), workers, r.ofWorkload).For(r.d.New()).Build(r)
+	if err != nil {
+		return err
 	}
-	c, err := b.Build(r)
-	if err != nil || r.childCache == nil {
+	if err := r.childWatches.begin(c); err != nil || r.childCache == nil {
 		return err
 	}
 	return r.watchPods(c)
@@ -225,14 +218,6 @@ func (r *reconciler) watch(mgr ctrl.Manager, name string, workers int, ofWorkloa
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
 		})
-}
-
-// children are the kinds of objects whose changes reconcile a job.
-func (r *reconciler) children() []schema.GroupVersionKind {
-	if r.d.Elastic == nil {
-		return nil
-	}
-	return r.d.Elastic.Children
 }
 
 // name is the name of the controller: the kind, with its version if its objects run once (spec: 30 §2.2), and with its group for a

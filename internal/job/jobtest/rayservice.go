@@ -254,7 +254,7 @@ func RunRayServices(t *testing.T, kindsWith func(gatedPods bool) []*job.Descript
 	for name, run := range map[string]func(*rayWorld){ //berth:unordered each is a test
 		"layers": layers, "writes of an upgrade": upgradeWrites, "reverted": reverted, "what serves grows first": growsFirst, "by steps": incremental,
 		"by steps, and back": rolledBack,
-		"opened by hand":     opened, "not elastic": downtime,
+		"opened by hand":     opened, "not elastic": downtime, "queued late": queuedLate,
 	} {
 		t.Run(name, func(t *testing.T) { run(newRayWorld(t, kind, calm, kinds)) })
 	}

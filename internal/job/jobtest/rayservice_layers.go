@@ -172,14 +172,61 @@ func (w *rayWorld) try(o *unstructured.Unstructured, change func(map[string]any)
 	return err
 }
 
-// downtime upgrades a service that is not elastic: it stops as a whole, and starts with its new spec.
-func downtime(w *rayWorld) {
-	w.serveWebhooks()
-	w.written(2)
+// notElastic writes the manifest of the service, for one that is not elastic.
+func (w *rayWorld) notElastic(n int) {
+	w.t.Helper()
+	w.written(n)
 	w.service.SetAnnotations(nil)
 	for _, template := range []map[string]any{view.Map(w.service.Object, "spec", "rayClusterConfig", "headGroupSpec", "template"), view.Map(workers(view.Map(w.service.Object, "spec")), "template")} {
 		delete(view.Map(template, "spec"), "schedulingGates")
 	}
+}
+
+// queuedLate stops a service that ran outside of all queues, and queues it. Its pods end after its cluster is deleted.
+func queuedLate(w *rayWorld) {
+	w.notElastic(2)
+	queued := w.service.GetLabels()
+	w.service.SetLabels(nil)
+	view.Set(w.service.Object, false, "spec", "suspend")
+	view.Set(w.service.Object, false, "spec", "rayClusterConfig", "suspend")
+	w.must(w.c.Create(w.ctx, w.service))
+	reports := func(condition string, clusters int) func() error {
+		return func() error {
+			w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(w.service), w.service))
+			if n := len(w.operator.Objects(w.ctx, "RayCluster")); n != clusters || !view.HasCondition(w.service, condition) {
+				return fmt.Errorf("%d clusters", n)
+			}
+			return nil
+		}
+	}
+	wait.Until(w.t, "it serves outside of all queues", reports("Ready", 1))
+	holdPods := func(finalizers []string) {
+		for _, p := range w.pods() {
+			held := p.DeepCopy()
+			held.Finalizers = finalizers
+			w.must(w.c.Patch(w.ctx, held, client.MergeFrom(&p)))
+		}
+	}
+	holdPods([]string{"test/held"})
+	wait.Until(w.t, "it can be stopped and queued", func() error {
+		w.must(w.c.Get(w.ctx, client.ObjectKeyFromObject(w.service), w.service))
+		w.service.SetLabels(queued)
+		view.Set(w.service.Object, true, "spec", "suspend")
+		return w.c.Update(w.ctx, w.service)
+	})
+	wait.Until(w.t, "its cluster is deleted", reports("Suspended", 0))
+	w.waitUntilStable()
+	if n, queued := len(w.pods()), len(w.live()); n != 3 || queued > 0 {
+		w.t.Fatalf("%d pods are left, and %d Workloads exist", n, queued)
+	}
+	holdPods(nil)
+	w.slice(1, "head:1 workers:2")
+}
+
+// downtime upgrades a service that is not elastic: it stops as a whole, and starts with its new spec.
+func downtime(w *rayWorld) {
+	w.serveWebhooks()
+	w.notElastic(2)
 	w.must(w.c.Create(w.ctx, w.service))
 	s := w.slice(1, "head:1 workers:2")
 	w.admit(s)

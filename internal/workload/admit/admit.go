@@ -6,6 +6,7 @@ package admit
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -63,6 +64,7 @@ type Writer struct {
 type order struct {
 	engine.Decision
 	unanswered reconcile.Unanswered
+	putOff     bool // the Workload had its reason, with an earlier message
 }
 
 // stale is the error for an order that a Workload, as it is now, does not match: the order was not carried out, and will not be.
@@ -121,12 +123,14 @@ func (w *Writer) write(ctx context.Context, o *order) error {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	return reconcile.OnNewest(ctx, o.unanswered.Newest(w.Client, w.Reader), w.Reader, key, types.UID(o.UID), func(wl *kueue.Workload) error {
 		switch {
+		case o.Grant != nil && reconcile.IsOlder(wl.ResourceVersion, strconv.FormatUint(o.Grant.Version, 10)):
+			return apierrors.NewConflict(kueue.GroupVersion.WithResource("workloads").GroupResource(), o.Name, errStale("the decision is about a newer version"))
 		case o.SecondPass:
 			return w.secondPass(ctx, wl, o)
 		case o.Grant != nil:
 			return w.admit(ctx, wl, o)
 		}
-		return w.wait(ctx, wl, o.Decision)
+		return w.wait(ctx, wl, o)
 	})
 }
 
@@ -225,19 +229,19 @@ func (w *Writer) checks(ctx context.Context, admission *kueue.Admission) ([]kueu
 	return lifecycle.RequiredChecks(&cq, admission), nil
 }
 
-// wait writes why a workload is pending. A new message for the same reason is written only now and then.
-func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision) error {
-	if !w.mayExplain(wl) {
-		return nil
-	}
-	now := metav1.NewTime(w.Now())
+// wait writes why a workload is pending. Within sameReason a new message for the same reason is put off.
+func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, o *order) error {
+	d, now := o.Decision, metav1.NewTime(w.Now())
 	reason, message := w.pending(d)
 	old := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	news := old == nil || old.Reason != reason
+	if !w.mayExplain(wl, o, news) {
+		return nil
+	}
 	gated := d.Gated && !apimeta.IsStatusConditionTrue(wl.Status.Conditions, kueue.WorkloadBlockedOnPreemptionGates)
 	requests := convert.ResourceRequests(wl, w.Requests)
 	others := !equality.Semantic.DeepEqual(requests, wl.Status.ResourceRequests) // a LimitRange changed, or pods have finished
-	if !news && !gated && !others && now.Sub(old.LastTransitionTime.Time) < sameReason {
+	if !news && !gated && !others && w.putOff(o, old, message) {
 		return nil
 	}
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
@@ -252,9 +256,19 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, d engine.Decision
 	return err
 }
 
-// mayExplain reports whether the reason why a workload is pending is the engine's: workload/follow rejects workloads for their devices.
-func (w *Writer) mayExplain(wl *kueue.Workload) bool {
-	return lifecycle.IsPending(wl) && w.Requests.Uncharged(wl) == nil
+// putOff puts off an order with a new message for the reason of a young condition. It reports whether the condition is young.
+func (w *Writer) putOff(o *order, old *metav1.Condition, message string) bool {
+	rest := sameReason - w.Now().Sub(old.LastTransitionTime.Time)
+	if rest > 0 && old.Message != message {
+		w.verdicts.OfferLater(types.UID(o.UID), &order{Decision: o.Decision, putOff: true}, rest)
+	}
+	return rest > 0
+}
+
+// mayExplain reports whether the reason why a workload is pending is the engine's: workload/follow rejects workloads for their devices. An
+// order that was put off has news only if another reason was written since.
+func (w *Writer) mayExplain(wl *kueue.Workload, o *order, news bool) bool {
+	return lifecycle.IsPending(wl) && w.Requests.Uncharged(wl) == nil && (!o.putOff || !news)
 }
 
 // pending returns the reason and the message of the condition of a pending workload.

@@ -2,7 +2,10 @@ package admit
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
@@ -234,6 +238,32 @@ func TestAdmissionThatCameTooLate(t *testing.T) {
 	}
 }
 
+// TestAdmissionOfANewerVersion: a cache that still shows an earlier reservation does not stand for the Workload that was decided about.
+func TestAdmissionOfANewerVersion(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "newer-version")
+	if err := newWriter(c, c).write(t.Context(), &order{Decision: admission(w)}); err != nil {
+		t.Fatal(err)
+	}
+	released := live(t, c, w)
+	cache := frozen(c, released.DeepCopy())
+	released.Status = kueue.WorkloadStatus{}
+	if err := c.Status().Update(t.Context(), released); err != nil {
+		t.Fatal(err)
+	}
+	d := admission(released)
+	var err error
+	if d.Grant.Version, err = strconv.ParseUint(released.ResourceVersion, 10, 64); err != nil {
+		t.Fatal(err)
+	}
+	if err := newWriter(c, cache).write(t.Context(), &order{Decision: d}); err != nil {
+		t.Fatal(err)
+	}
+	if got := live(t, c, w); got.Status.Admission == nil {
+		t.Error("it is not admitted")
+	}
+}
+
 func update(t *testing.T, c client.Client, w *kueue.Workload) {
 	t.Helper()
 	if err := c.Update(t.Context(), w); err != nil {
@@ -278,6 +308,41 @@ func TestWaiting(t *testing.T) {
 	if requests := live(t, c, w).Status.ResourceRequests; len(requests) != 1 || requests[0].Name != "main" {
 		t.Errorf("resourceRequests %+v", requests)
 	}
+}
+
+// TestPutOff: a new message for the same reason, which no later attempt repeats, is written once the condition is old enough, unless another
+// reason was written since.
+func TestPutOff(t *testing.T) {
+	c := connect(t)
+	w := create(t, c, "put-off")
+	writer := newWriter(c, c)
+	var age atomic.Int64
+	start := time.Now().Truncate(time.Second)
+	writer.Now = func() time.Time { return start.Add(time.Duration(age.Load())) }
+	shows := func(want string) error {
+		if got := apimeta.FindStatusCondition(live(t, c, w).Status.Conditions, kueue.WorkloadQuotaReserved); got.Message != want {
+			return fmt.Errorf("%q, want %q", got.Message, want)
+		}
+		return nil
+	}
+	writes := func(o *order, want string) {
+		t.Helper()
+		err := writer.write(t.Context(), o)
+		if err == nil {
+			err = shows(want)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	writes(&order{Decision: waiting(w, trace.WaitingForQuota, "4 short")}, "4 short")
+	age.Store(int64(sameReason - 200*time.Millisecond))
+	writes(&order{Decision: waiting(w, trace.WaitingForQuota, "3 short")}, "4 short")
+	age.Store(int64(sameReason + time.Second))
+	go func() { _ = writer.Start(t.Context()) }() // it ends with the test
+	wait.Until(t, "the message is written", func() error { return shows("3 short") })
+	writes(&order{Decision: waiting(w, trace.Suspended, "stopped")}, "stopped")
+	writes(&order{Decision: waiting(w, trace.WaitingForQuota, "2 short"), putOff: true}, "stopped")
 }
 
 // An attempt before the reservation writes nothing into a reserved workload.

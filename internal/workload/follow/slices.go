@@ -2,25 +2,34 @@ package follow
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
+// replacedDelay is the delay of the next check of a replaced Workload without quota. Its events reconcile only itself.
+const replacedDelay = 10 * time.Second
+
 // finishReplaced finishes the Workload that wl replaces, once wl is admitted. It decides by the current objects, so it also works
-// after a crash, and for Workloads without a job. spec: 20 §4.11.
-func (f *Follower) finishReplaced(ctx context.Context, wl *kueue.Workload, now metav1.Time) error {
+// after a crash, and for Workloads without a job. If the replaced Workload may still get quota, it sets the time of the next check in todo.
+// spec: 20 §4.11.
+func (f *Follower) finishReplaced(ctx context.Context, wl *kueue.Workload, todo *lifecycle.Followed, now metav1.Time) error {
 	name := slices.Replaces(wl)
-	if name == "" {
+	if name == "" || todo.Status || !f.Slices {
 		return nil
 	}
 	var old kueue.Workload
 	if err := f.Client.Get(ctx, types.NamespacedName{Namespace: wl.Namespace, Name: name}, &old); err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if next := now.Add(replacedDelay); slices.WillFinish(wl, &old) && (todo.Wake.IsZero() || next.Before(todo.Wake)) {
+		todo.Wake = next
 	}
 	if !slices.MayFinish(wl, &old) {
 		return nil
@@ -32,5 +41,5 @@ func (f *Follower) finishReplaced(ctx context.Context, wl *kueue.Workload, now m
 	if err == nil && wrote {
 		f.Events.Normal(stored, kueue.ReasonWorkloadSliceReplaced, note)
 	}
-	return err
+	return client.IgnoreNotFound(err)
 }

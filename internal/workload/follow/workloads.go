@@ -94,10 +94,8 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	now := metav1.NewTime(f.Now())
 	next := reconcile.CopyStatus(&wl)
 	todo := f.current.Load().Follow(next, world, now)
-	if !todo.Status && f.Slices {
-		if err := f.finishReplaced(ctx, &wl, now); err != nil {
-			return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
-		}
+	if err := f.finishReplaced(ctx, &wl, &todo, now); err != nil {
+		return reconcile.Retry(err).Result(ctx)
 	}
 	told, err := f.write(ctx, &wl, next, todo)
 	if err != nil {

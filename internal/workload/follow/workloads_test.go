@@ -429,22 +429,25 @@ func TestNewRules(t *testing.T) {
 	w.has(wl, "QuotaReserved=False/AdmissionGated")
 }
 
+// slice creates a Workload of an elastic job that replaces another one, unless that name is empty.
+func (w *world) slice(name, replaces string, tune ...func(*kueue.Workload)) *kueue.Workload {
+	w.t.Helper()
+	owner := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "u", Controller: new(true)}
+	return w.create(name, append(tune, func(wl *kueue.Workload) {
+		wl.OwnerReferences = []metav1.OwnerReference{owner}
+		wl.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: "first"}
+		if replaces != "" {
+			wl.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = w.namespace + "/" + replaces
+		}
+	})...)
+}
+
 // spec: 20 §4.11.
 func TestFinishReplaced(t *testing.T) {
 	w := newWorld(t)
-	owner := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "u", Controller: new(true)}
-	slice := func(name, replaces string) *kueue.Workload {
-		return w.create(name, func(wl *kueue.Workload) {
-			wl.OwnerReferences = []metav1.OwnerReference{owner}
-			wl.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true", kueue.WorkloadSliceNameAnnotation: "first"}
-			if replaces != "" {
-				wl.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = w.namespace + "/" + replaces
-			}
-		})
-	}
-	first := slice("first", "")
+	first := w.slice("first", "")
 	w.reserve(first, "cq")
-	second := slice("second", "first")
+	second := w.slice("second", "first")
 	w.look(second)
 	if lifecycle.IsFinished(w.live(first)) {
 		t.Fatal("its successor has no quota, and it is finished")
@@ -461,7 +464,48 @@ func TestFinishReplaced(t *testing.T) {
 	w.tells("Normal WorkloadSliceReplaced")
 	w.look(second)
 	w.tells()
-	orphan := slice("third", "none")
+	orphan := w.slice("third", "none")
 	w.reserve(orphan, "cq")
 	w.look(orphan)
+}
+
+// TestReplacedWithoutQuota: a Workload that gets quota after its replacement was admitted is finished.
+func TestReplacedWithoutQuota(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.slice("first", ""), w.slice("second", "first")
+	w.reserve(second, "cq")
+	if r := w.look(second); r.RequeueAfter != replacedDelay {
+		t.Errorf("result %+v while the replaced Workload waits", r)
+	}
+	w.reserve(first, "cq")
+	if r := w.look(second); r.RequeueAfter != 0 {
+		t.Errorf("result %+v after the replaced Workload has finished", r)
+	}
+	w.has(first, "Finished=True/WorkloadSliceReplaced")
+	if r := w.look(second); r.RequeueAfter != 0 {
+		t.Errorf("result %+v although nothing is left to finish", r)
+	}
+}
+
+// TestReplacedIsGone: a replaced Workload that is deleted, which the cache does not show yet, does not cost its replacement the next deadline.
+func TestReplacedIsGone(t *testing.T) {
+	w := newWorld(t)
+	first := w.slice("first", "")
+	w.reserve(first, "cq")
+	second := w.slice("second", "first", func(wl *kueue.Workload) { wl.Spec.MaximumExecutionTimeSeconds = new(int32(60)) })
+	w.reserve(second, "cq")
+	cached := w.live(first)
+	w.must(w.c.Delete(t.Context(), first))
+	w.f.Client = interceptor.NewClient(w.c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if into, ok := o.(*kueue.Workload); ok && key.Name == first.Name {
+				cached.DeepCopyInto(into)
+				return nil
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+	})
+	if r := w.look(second); r.RequeueAfter <= 0 {
+		t.Errorf("result %+v", r)
+	}
 }

@@ -56,7 +56,24 @@ func TestPodsThatOutliveTheirJob(t *testing.T) {
 				s.o.Workloads, s.job.Spec.ManagedBy = nil, new(kueue.MultiKueueControllerName)
 			}, "create workload +CreatedWorkload",
 		},
-		"it is deleted": {func(s *scene) { evicted(s); s.job.DeletionTimestamp = new(at(50)) }, "status: Finished=True/OwnerNotFound"},
+		"it left its queue": {func(s *scene) { s.admitted(); left(s); s.o.Verdict.Mode = job.Ignored }, "nothing for 1s"},
+		"it left its queue, and all are watched": {
+			func(s *scene) {
+				s.admitted()
+				left(s)
+				s.d.ManagedChildren.Others, s.o.Verdict.Mode = nil, job.Ignored
+			}, "nothing",
+		},
+		"it left its queue, and its suspend field is ignored in its state": {
+			func(s *scene) {
+				s.admitted()
+				left(s)
+				s.d.States, s.d.Stops = &job.States{Skip: no, OnHold: no, Halt: yes}, nil
+				s.o.Verdict.Mode = job.Ignored
+			}, "job status",
+		},
+		"it follows an owner by now": {func(s *scene) { s.admitted(); left(s); s.child(true) }, "nothing for 1s"},
+		"it is deleted":              {func(s *scene) { evicted(s); s.job.DeletionTimestamp = new(at(50)) }, "status: Finished=True/OwnerNotFound"},
 	})
 }
 

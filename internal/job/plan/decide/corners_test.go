@@ -114,6 +114,15 @@ func TestDecideCorners(t *testing.T) {
 		"5: pod sets that cannot be made": {
 			func(s *scene) { s.undescribed() }, "stall: no template +ErrWorkloadCompose",
 		},
+		"5: pod sets that cannot be made, and it refers to another object": {
+			func(s *scene) {
+				s.undescribed()
+				s.d.Refers = func(job.Object) []job.Reference { return []job.Reference{{Name: "runtime"}} }
+			}, "fail: no template +ErrWorkloadCompose",
+		},
+		"5: pod sets that cannot be made, and it refers to no other object": {
+			func(s *scene) { s.undescribed(); s.d.Refers = func(job.Object) []job.Reference { return nil } }, "stall: no template +ErrWorkloadCompose",
+		},
 		"5: pod sets that cannot be made, and it runs": {
 			func(s *scene) { s.undescribed(); s.job.Spec.Suspend = new(false) }, "job: suspend true, stopping \"\", selector map[zone:a] +Stopped",
 		},

@@ -144,16 +144,21 @@ func (s *decider) undecided() job.Action {
 
 // leaveQueue gives back what a job holds that is not to have a Workload of its own any more: it removed its queue name, follows an owner or is
 // skipped by now. As long as the job runs, its Workload keeps the quota, and follows its end and its evictions. Once the job is suspended, the
-// Workload leaves the queue. Nil: there is nothing to write.
+// Workload leaves the queue, once no pod is left. Nil: there is nothing to write, and nothing to wait for without an event.
 func (s *decider) leaveQueue() *job.Action {
 	own := s.own()
 	if a := s.leave(own); a != nil {
 		return a
 	}
+	var wait *job.Action
 	for _, w := range own {
 		switch {
 		case !s.suspended || lifecycle.IsFinished(w):
-		case lifecycle.IsReserved(w) && (!s.isActive() || s.isDispatched()):
+		case lifecycle.IsReserved(w) && s.isActive() && !s.isDispatched():
+			if a := s.untilInactive(); a.Verb != job.Nothing || a.After > 0 {
+				wait = &a
+			}
+		case lifecycle.IsReserved(w):
 			next := w.DeepCopy()
 			s.cfg.Lifecycle.Pending(next, kueue.ReasonOnHold, "The job left its queue", s.o.Now) // not to be admitted again before it has left
 			return &job.Action{Verb: job.WriteStatus, Workload: next}
@@ -163,7 +168,7 @@ func (s *decider) leaveQueue() *job.Action {
 			return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 		}
 	}
-	return nil
+	return wait
 }
 
 func newestUnfinished(workloads []*kueue.Workload) *kueue.Workload {
@@ -402,7 +407,7 @@ func (s *decider) create() job.Action {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		return notComposed(err)
+		return s.notComposed(err)
 	}
 	return s.createFor(podSets, nil)
 }

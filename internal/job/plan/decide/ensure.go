@@ -30,7 +30,7 @@ func (s *decider) ensure() (*kueue.Workload, *job.Action) {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		return nil, new(notComposed(err))
+		return nil, new(s.notComposed(err))
 	}
 	if s.elastic {
 		if w, a, ok := s.slice(podSets); ok {
@@ -175,7 +175,7 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {
-		return nil, new(notComposed(err))
+		return nil, new(s.notComposed(err))
 	}
 	if lifecycle.IsFinished(w) {
 		return s.outlive(w)

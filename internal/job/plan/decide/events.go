@@ -7,12 +7,17 @@ import (
 	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
-// notComposed reports pod sets that cannot be built.
-func notComposed(err error) job.Action {
+// notComposed reports pod sets that cannot be built. An object that the job refers to may be the reason, and its changes need not
+// reconcile the job: then it is retried.
+func (s *decider) notComposed(err error) job.Action {
 	if errors.Is(err, podset.ErrNotYet) {
 		return job.Action{Verb: job.Fail, Err: err}
 	}
-	return job.Action{Verb: job.Stall, Err: err, Events: warning(eventCompose, err.Error())}
+	a := job.Action{Verb: job.Stall, Err: err, Events: warning(eventCompose, err.Error())}
+	if s.d.Refers != nil && len(s.d.Refers(s.job)) > 0 {
+		a.Verb = job.Fail
+	}
+	return a
 }
 
 func normal(reason, note string) []job.Event { return []job.Event{{Reason: reason, Note: note}} }

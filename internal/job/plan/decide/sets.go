@@ -80,7 +80,7 @@ type setsDecider struct {
 func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 	parts, err := s.d.Sets.Parts(s.job, s.in)
 	if err != nil {
-		return notComposed(err), s.changedPods(nil, nil, nil)
+		return s.notComposed(err), s.changedPods(nil, nil, nil)
 	}
 	names, index := make([]string, len(parts)), map[string]int{}
 	for i := range parts {

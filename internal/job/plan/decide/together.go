@@ -157,7 +157,7 @@ func (s *decider) nameTaken(c job.Composite, w *kueue.Workload) *job.Action {
 func (s *decider) mismatchTogether(c job.Composite, w *kueue.Workload) *job.Action {
 	podSets, err := s.wanted(c)
 	if err != nil {
-		return new(notComposed(err))
+		return new(s.notComposed(err))
 	}
 	reserved := lifecycle.IsReserved(w)
 	total := c.Total()
@@ -269,7 +269,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 	}
 	podSets, err := s.wanted(c)
 	if err != nil {
-		return nil, new(notComposed(err))
+		return nil, new(s.notComposed(err))
 	}
 	if !s.describes(podSets, w) && w.Annotations[kueue.JobOwnerGVKAnnotation] == "" {
 		next := w.DeepCopy()

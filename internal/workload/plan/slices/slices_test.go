@@ -90,6 +90,9 @@ func TestMayFinish(t *testing.T) {
 		if got := slices.MayFinish(tc.by, tc.old); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
+		if got, want := slices.WillFinish(tc.by, tc.old), name == "one that has lost it"; got != want {
+			t.Errorf("%s: it is to be finished later: %v, want %v", name, got, want)
+		}
 	}
 }
 
