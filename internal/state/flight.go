@@ -26,6 +26,9 @@ type recorder struct {
 	records     pages
 	touched     []int32 // numbers of records that may differ from their checkpoints, with repeats
 	published   *Record
+	// waits: nothing is recorded before a step has left nothing to do. An engine that does not decide, as on a standby, would keep all
+	// events: legs end with steps.
+	waits bool
 }
 
 // leg is a part of the record: a checkpoint, and the events after it. A copy of it stays as it is: nothing that it shows is written to.
@@ -64,6 +67,12 @@ const workloadsPerLeg = 4
 func (s *State) Record(events int) {
 	s.flight = &recorder{least: max(1, events), classes: classesPerStep, records: s.copyRecords()}
 	s.flight.last.from = s.Checkpoint()
+}
+
+// RecordDecided is Record from the first step on that leaves nothing to do.
+func (s *State) RecordDecided(events int) {
+	s.Record(events)
+	s.flight.waits, s.flight.last = true, leg{}
 }
 
 // touch notes that a record may differ from its checkpoint; nil is none.
@@ -106,7 +115,7 @@ func (f *recorder) shareRecords(s *State) []*page {
 }
 
 func (f *recorder) note(n noted) {
-	if f != nil {
+	if f != nil && !f.waits {
 		f.last.note(n)
 	}
 }
@@ -118,6 +127,12 @@ func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.
 	}
 	f.update(s)
 	s.ContinueCheckpoint(f.classes)
+	if f.waits {
+		if f.waits = r.More; !f.waits {
+			f.last.from = s.BeginCheckpoint()
+		}
+		return
+	}
 	f.note(Step{Now: now, Budget: budget, Cycles: r.Cycles, Hash: Hash(r.Decisions)})
 	if !r.More && f.last.number >= max(f.least, len(s.records)/workloadsPerLeg) {
 		f.older, f.last = f.last, leg{from: s.BeginCheckpoint()}
@@ -132,7 +147,7 @@ type Record struct {
 
 // hasNews reports whether anything was recorded since the last call of publish.
 func (f *recorder) hasNews() bool {
-	return f != nil && (f.published == nil || f.published.last.number != f.last.number || f.published.last.from != f.last.from)
+	return f != nil && !f.waits && (f.published == nil || f.published.last.number != f.last.number || f.published.last.from != f.last.from)
 }
 
 // publish returns the record for a Model, nil without a recorder.

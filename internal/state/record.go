@@ -444,6 +444,9 @@ func (s *State) notice(r *record, q *queue, attempt trace.Attempt) {
 	if q != nil {
 		attempt.Queue = q.def.Name
 	}
+	if len(s.notices) >= max(manyNotices, 2*len(s.records)) {
+		s.compactNotices()
+	}
 	s.notices = append(s.notices, cycle.Decision{Workload: r.wl, Queue: attempt.Queue, Attempt: &attempt})
 }
 

@@ -393,6 +393,24 @@ func (s *State) drainNotices() []cycle.Decision {
 	return out
 }
 
+// manyNotices is the least number of notices that is too many: without steps, as on a standby, they are not drained.
+const manyNotices = 1024
+
+// compactNotices drops notices that are not true any more, and all but the last of a workload.
+func (s *State) compactNotices() {
+	seen := make(map[string]bool, len(s.records))
+	kept := len(s.notices)
+	for i := len(s.notices) - 1; i >= 0; i-- {
+		d := s.notices[i]
+		if uid := d.Workload.UID; !seen[uid] && s.isTrue(&d) {
+			seen[uid] = true
+			kept--
+			s.notices[kept] = d
+		}
+	}
+	s.notices = slices.Clone(s.notices[kept:])
+}
+
 // isTrue reports whether a notice is still true.
 func (s *State) isTrue(d *cycle.Decision) bool {
 	r := s.records[d.Workload.UID]

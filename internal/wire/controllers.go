@@ -48,7 +48,7 @@ import (
 func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	options := StateOptions(&cfg.Options)
 	s := state.New(options)
-	s.Record(inspect.FlightEvents)
+	s.RecordDecided(inspect.FlightEvents)
 	e := engine.New(s, time.Now)
 	cfg.places = occupancy.New(e.Model, options.Topology)
 	if err := addMetrics(mgr, e, &cfg); err != nil {
