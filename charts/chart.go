@@ -39,15 +39,12 @@ const (
 	visiblePort = 28082
 )
 
-// leaseOfJobSets is the name of the Lease of JobSets in a template.
-const leaseOfJobSets = `dig "jobSet" "leaderElection" "resourceName" "` + options.JobSetLease + `" (include "berth.config" . | fromYaml)`
-
 // placeholders replaces placeholders by template expressions. A placeholder comes before its own prefixes.
 var placeholders = strings.NewReplacer(
 	aPrefix+"-webhook-server-cert", `{{ include "berth.webhookSecret" . }}`,
 	aServed, `{{ .Values.crds.v1beta1 }}`,
 	aLease, `{{ dig "leaderElection" "resourceName" "c1f6bfd2.kueue.x-k8s.io" (include "berth.config" . | fromYaml) }}`,
-	aJobSets, "{{ "+leaseOfJobSets+" }}",
+	aJobSets, `{{ include "berth.leaseOfJobSets" . }}`,
 	aHome, `{{ dig "leaderElection" "resourceNamespace" "" (include "berth.config" . | fromYaml) | default .Release.Namespace }}`,
 	aPrefix+"-webhook-service", `{{ include "berth.webhookService" . }}`,
 	aPrefix, `{{ include "berth.fullname" . }}`,
@@ -75,14 +72,23 @@ var gated = []feature.Gate{
 var stages = map[feature.Stage]string{feature.Alpha: "AllAlpha", feature.Beta: "AllBeta"}
 
 // modes are the answers of the template berth.jobs: which jobs the webhooks of job kinds must see, and when.
-var modes = map[string]func(*install.Options){
-	"marked":      func(*install.Options) {},
-	"marked-stop": func(o *install.Options) { o.Options.HonourUserSuspend = true },
-	"all":         func(o *install.Options) { o.Options.ManageJobsWithoutQueueName = true },
-	"all-stop": func(o *install.Options) {
-		o.Options.ManageJobsWithoutQueueName, o.Options.HonourUserSuspend = true, true
-	},
-}
+var modes = func() map[string]func(*install.Options) {
+	out := map[string]func(*install.Options){}
+	for jobs, all := range map[string]bool{"marked": false, "all": true} {
+		for stop, users := range map[string]bool{"": false, "-stop": true} {
+			for others, foreign := range map[string]bool{"": false, "-queued": true} {
+				out[jobs+stop+others] = func(o *install.Options) {
+					o.Options.ManageJobsWithoutQueueName, o.Options.HonourUserSuspend = all, users
+					if foreign {
+						o.Groups = maps.Clone(o.Groups)
+						delete(o.Groups, install.Training)
+					}
+				}
+			}
+		}
+	}
+	return out
+}()
 
 // chartConfig returns a configuration with placeholders and all job kinds.
 func chartConfig() (string, error) {
@@ -178,7 +184,7 @@ func conditions(config string, all []*unstructured.Unstructured) (map[string][]s
 	}
 	choices := []choice{
 		{"not .Values.enableCertManager", func(o *install.Options) { o.Options.Certs.Internal = false }},
-		{"ne (" + leaseOfJobSets + ") " + fmt.Sprintf("%q", options.JobSetLease), func(o *install.Options) { o.Options.JobSet.Lease.Name = options.JobSetLease }},
+		{fmt.Sprintf("ne (include \"berth.leaseOfJobSets\" .) %q", options.JobSetLease), func(o *install.Options) { o.Options.JobSet.Lease.Name = options.JobSetLease }},
 		{".Values.enableKueueViz", func(o *install.Options) { o.Options.Dashboard.Address = "" }},
 	}
 	defaults := feature.Default()
@@ -264,16 +270,18 @@ func kindsOfHooks(config string) (map[string][]string, error) {
 	out := map[string][]string{}
 	always := map[string]bool{}
 	for _, f := range append(options.Frameworks(), options.Framework{}) {
-		objects, err := manifests(config, func(o *install.Options) { o.Options.Frameworks = []string{f.Name} })
-		if err != nil {
-			return nil, err
-		}
-		for _, u := range objects {
-			hooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
-			for _, h := range hooks {
-				if name := key(u) + nameOf(h); f.Name == "" {
+		for _, mode := range []string{"marked", "marked-queued"} {
+			objects, err := manifests(config, func(o *install.Options) {
+				o.Options.Frameworks = []string{f.Name}
+				modes[mode](o)
+			})
+			if err != nil {
+				return nil, err
+			}
+			for name := range hooksOf(objects) { //berth:unordered a set
+				if f.Name == "" {
 					always[name] = true
-				} else {
+				} else if !slices.Contains(out[name], f.Name) {
 					out[name] = append(out[name], f.Name)
 				}
 			}
@@ -281,6 +289,18 @@ func kindsOfHooks(config string) (map[string][]string, error) {
 	}
 	maps.DeleteFunc(out, func(name string, _ []string) bool { return always[name] })
 	return out, nil
+}
+
+// hooksOf returns the keys of objects with webhooks, with the names of these.
+func hooksOf(objects []*unstructured.Unstructured) map[string]bool {
+	out := map[string]bool{}
+	for _, u := range objects {
+		hooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
+		for _, h := range hooks {
+			out[key(u)+nameOf(h)] = true
+		}
+	}
+	return out
 }
 
 func withoutFramework(o *install.Options, framework string) {
@@ -367,7 +387,7 @@ func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kin
 	var out strings.Builder
 	for _, name := range names {
 		for _, f := range forms[name] {
-			if len(f.modes) == len(modes) {
+			if len(f.modes) == len(byMode) { // the configuration itself may depend on the mode
 				out.WriteString(f.text)
 				continue
 			}

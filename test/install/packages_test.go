@@ -205,8 +205,13 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		"no beta features but":     {"featureGates: {AllBeta: false, MultiKueue: true}", ""},
 		"no visibility":            {"featureGates: {VisibilityOnDemand: false}", ""},
 		"another Lease of JobSets": {"jobSet: {leaderElection: {resourceName: mine.example.com}}", ""},
-		"no checks":                {"namespace: " + namespace, "-checks"},
-		"JobSets belong to others": {"namespace: " + namespace, "-jobset"},
+		"keys without values":      {"manageJobsWithoutQueueName:\nfeatureGates:\njobSet:", ""},
+		"a document of JobSet's": {
+			"namespace: " + namespace + "\n---\napiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nleaderElection: {leaderElect: true, resourceName: mine.example.com}", "",
+		},
+		"TrainJobs belong to others": {"integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}", "-training"},
+		"no checks":                  {"namespace: " + namespace, "-checks"},
+		"JobSets belong to others":   {"namespace: " + namespace, "-jobset"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n" + of.config + "\n"

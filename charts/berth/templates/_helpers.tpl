@@ -71,18 +71,29 @@ control-plane: controller-manager
 
 {{/* Whether a feature gate is on: (list . "MultiKueue" "AllBeta" true), with the gate of all features of its stage and its default. */}}
 {{- define "berth.gate" -}}
-{{- $set := dig "featureGates" dict (include "berth.config" (index . 0) | fromYaml) }}
+{{- $set := get (include "berth.config" (index . 0) | fromYaml) "featureGates" | default dict }}
 {{- range (index . 0).Values.controllerManager.featureGates }}{{ $set = set $set .name .enabled }}{{ end }}
 {{- $on := index . 3 }}
 {{- range list (index . 2) (index . 1) }}{{ if hasKey $set . }}{{ $on = get $set . }}{{ end }}{{ end }}
 {{- if $on }}true{{ end }}
 {{- end }}
 
-{{/* Which jobs webhooks must see: "marked" ones with a queue or "all", with "-stop" their updates as well, as users may stop them. */}}
+{{/* Which jobs webhooks must see: "marked" ones with a queue or "all", with "-stop" their updates as well, as users may stop them. With "-queued"
+     TrainJobs are only queued: another controller runs them. */}}
 {{- define "berth.jobs" -}}
 {{- $c := include "berth.config" . | fromYaml }}
-{{- ternary "all" "marked" (dig "manageJobsWithoutQueueName" false $c) }}
-{{- if dig "integrations" "honourUserSuspend" false $c }}-stop{{ end }}
+{{- if get $c "manageJobsWithoutQueueName" }}all{{ else }}marked{{ end }}
+{{- if get (get $c "integrations" | default dict) "honourUserSuspend" }}-stop{{ end }}
+{{- if not (include "berth.runs" (list . "training")) }}-queued{{ end }}
+{{- end }}
+
+{{/* The name of the Lease of JobSets, which the configuration of JobSet's own may name in a document of its own. */}}
+{{- define "berth.leaseOfJobSets" -}}
+{{- $name := get (get (get (include "berth.config" . | fromYaml) "jobSet" | default dict) "leaderElection" | default dict) "resourceName" }}
+{{- range splitList "\n---" .Values.managerConfig.controllerManagerConfigYaml | rest }}
+{{- $name = get (get (. | trimPrefix "\n" | fromYaml) "leaderElection" | default dict) "resourceName" | default $name }}
+{{- end }}
+{{- $name | default "6d4f6a47.jobset.x-k8s.io" }}
 {{- end }}
 
 {{- define "berth.managedNamespaces" -}}
