@@ -64,6 +64,11 @@ func (l *Latest[T]) PutLater(uid types.UID, order T, after time.Duration) {
 func (l *Latest[T]) OfferLater(uid types.UID, order T, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.offerLater(uid, order, after)
+}
+
+// offerLater is OfferLater under the lock.
+func (l *Latest[T]) offerLater(uid types.UID, order T, after time.Duration) {
 	if _, has := l.orders[uid]; !has {
 		l.orders[uid] = order
 		l.queue.AddAfter(uid, after)
@@ -73,10 +78,10 @@ func (l *Latest[T]) OfferLater(uid types.UID, order T, after time.Duration) {
 // done notes that an order is not being carried out any more. It is retried after a while, unless that is 0 or a newer one came.
 func (l *Latest[T]) done(uid types.UID, order T, again time.Duration) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	delete(l.busy, uid)
-	l.mu.Unlock()
 	if again > 0 {
-		l.OfferLater(uid, order, again)
+		l.offerLater(uid, order, again)
 	}
 }
 

@@ -114,9 +114,14 @@ var automated = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool { return isAutomated(e.ObjectOld) != isAutomated(e.ObjectNew) },
 }
 
+// isAutomated reports whether the quota of a ClusterQueue is that of worker clusters, also while it cannot be followed.
 func isAutomated(o client.Object) bool {
 	cq, is := o.(*kueue.ClusterQueue)
-	return is && apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+	if !is {
+		return false
+	}
+	c := apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+	return c != nil && (c.Status == metav1.ConditionTrue || c.Reason != kueue.ReasonNotRequested)
 }
 
 // annotated returns the objects with the annotation.

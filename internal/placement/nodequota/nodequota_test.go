@@ -217,14 +217,16 @@ func TestUnsupported(t *testing.T) {
 	wait.Stays(t, time.Second, "quotas stay", func() error {
 		return errors.Join(w.has(bad, "100")(), w.has(remote, "100")(), w.has(child, "100")())
 	})
-	automated := func(status metav1.ConditionStatus) {
+	automated := func(status metav1.ConditionStatus, reason string) {
 		embeddedtest.EditStatus(t, w.Client, remote, func(cq *kueue.ClusterQueue) {
-			apimeta.SetStatusCondition(&cq.Status.Conditions, metav1.Condition{Type: kueue.ClusterQueueQuotaAutomation, Status: status, Reason: "Automated"})
+			apimeta.SetStatusCondition(&cq.Status.Conditions, metav1.Condition{Type: kueue.ClusterQueueQuotaAutomation, Status: status, Reason: reason})
 		})
 	}
-	automated(metav1.ConditionFalse)
+	automated(metav1.ConditionFalse, "UnsupportedConfiguration")
+	wait.Stays(t, time.Second, "it is left as it is", w.has(remote, "100"))
+	automated(metav1.ConditionFalse, kueue.ReasonNotRequested)
 	w.Until("it is not that of the worker clusters any more", w.has(remote, "4"))
-	automated(metav1.ConditionTrue)
+	automated(metav1.ConditionTrue, "Automated")
 	w.Until("it is again", w.says(remote, metav1.ConditionFalse, "worker clusters"))
 }
 
