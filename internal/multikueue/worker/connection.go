@@ -72,6 +72,9 @@ type Connection struct {
 	appeared chan struct{}
 	calls    map[int64]time.Time
 	next     int64
+	// reported is when it was last reported that calls end again; reporting: it will be once more.
+	reported  time.Time
+	reporting bool
 }
 
 // connect connects and waits, for limit at most, until every available kind is watched.
@@ -501,6 +504,28 @@ func (c *Connection) end(id int64, err error) {
 		return
 	}
 	if late && c.stuckSince().IsZero() {
+		c.reportConnected(err == nil || answered(err))
+	}
+}
+
+// failedPause is the least time between reports after calls that failed late: a Workload may repeat such a call at once, and all are requeued.
+const failedPause = time.Minute
+
+// reportConnected reports that the cluster counts as connected again: now, or failedPause after the last time.
+func (c *Connection) reportConnected(now bool) {
+	c.mu.Lock()
+	rest := failedPause - time.Since(c.reported)
+	if !now && rest > 0 {
+		if !c.reporting {
+			c.reporting = true
+			time.AfterFunc(rest, func() { c.reportConnected(true) })
+		}
+		c.mu.Unlock()
+		return
+	}
+	c.reported, c.reporting = time.Now(), false
+	c.mu.Unlock()
+	if c.ctx.Err() == nil {
 		c.fleet.ClusterChanged(c.ctx, c.name, false)
 		c.announce()
 	}
