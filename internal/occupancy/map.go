@@ -125,7 +125,7 @@ func (r *Reader) follow(now *state.Model) {
 
 func (r *Reader) requests(defs []state.Request) (out []workload.Request) {
 	for _, d := range defs {
-		out = append(out, workload.Request{Resource: r.table.ID(d.Resource), Amount: d.Amount})
+		out = append(out, workload.Request{Resource: r.table.Requested(d.Resource), Amount: d.Amount})
 	}
 	return out
 }

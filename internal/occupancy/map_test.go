@@ -208,3 +208,21 @@ func TestFollow(t *testing.T) {
 type drawer struct{ *rapid.T }
 
 func (d drawer) IntN(n int) int { return rapid.IntRange(0, n-1).Draw(d.T, "number") }
+
+// TestLateNames: resources beyond the limit of names share a number here as in the state, whose later names keep theirs.
+func TestLateNames(t *testing.T) {
+	w := newWorld()
+	m := New(w.Publish, new(topology.DefaultGates()))
+	for i := range resource.MaxRequested {
+		w.Apply(state.SetForeign{Node: "n0", Used: []state.Request{{Resource: fmt.Sprint("example.com/r", i), Amount: 1}}})
+	}
+	for i := range 3 {
+		w.Apply(state.SetForeign{Node: "n1", Used: []state.Request{{Resource: fmt.Sprint("example.com/late", i), Amount: 1}, {Resource: "gpu", Amount: 1}}})
+		w.node(i, true, true)
+		m.Read(func(r *Reader) {
+			if got, want := r.table.IDs(), len(r.Model.Resources()); got != want {
+				t.Errorf("%d names, the state has %d", got, want)
+			}
+		})
+	}
+}
