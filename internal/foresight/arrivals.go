@@ -26,6 +26,8 @@ const (
 	// maxArrivals and rememberedFor bound what Arrivals keep.
 	maxArrivals   = 2048
 	rememberedFor = workload.Instant(4 * 3600 * 1e9)
+	// maxShape bounds the constraints of a kept arrival, in bytes.
+	maxShape = 16 << 10
 	// block is the time of which arrivals are repeated together: what comes in bursts is foreseen in bursts.
 	block       = workload.Instant(15 * 60 * 1e9)
 	leastBlocks = 4
@@ -48,6 +50,9 @@ func (a *Arrivals) Keeps(at workload.Instant) bool {
 
 // Add adds the arrival of a pending workload at the time of its creation, and what is known of its run time. Neither may be modified.
 func (a *Arrivals) Add(def *state.Workload, job *Job) {
+	if isLarge(def) {
+		return
+	}
 	at, _ := slices.BinarySearchFunc(a.all, def.Created, func(x arrival, at workload.Instant) int {
 		if x.at <= at {
 			return -1
@@ -60,6 +65,15 @@ func (a *Arrivals) Add(def *state.Workload, job *Job) {
 		a.since = max(a.since, a.all[drop-1].at+1)
 	}
 	a.all = slices.Delete(a.all, 0, drop)
+}
+
+// isLarge reports whether a workload has more constraints than are kept after its deletion.
+func isLarge(def *state.Workload) bool {
+	bytes := 0
+	for i := range def.PodSets {
+		bytes += len(def.PodSets[i].Shape)
+	}
+	return bytes > maxShape
 }
 
 // Recent returns the arrivals of the time before now, with the predictions of their run times; nil if all arrivals are known for too short a

@@ -12,6 +12,9 @@ import (
 // maxKept bounds how many different values are kept for sharing. Beyond it all are dropped, and later values are shared among themselves.
 const maxKept = 64
 
+// maxKeptBytes bounds, as serialized, the specs of pods that are kept for sharing: they stay after their objects are deleted.
+const maxKeptBytes = 16 << 10
+
 // CompactWorkloads returns the transform of a cache of Workloads. It drops the managed fields, and lets equal Workloads share the specs of
 // their pods, their pod sets and their charged resources: two thirds of the memory of a Workload. Objects in a cache must not be modified.
 func CompactWorkloads() func(object any) (any, error) {
@@ -53,6 +56,9 @@ func (p *PodSpecs) Share(spec *corev1.PodSpec) {
 	same, kept := p.shared.findEqual(shapeOf(spec), spec)
 	if kept {
 		*spec = *same
+		return
+	}
+	if spec.Size() > maxKeptBytes {
 		return
 	}
 	own := *spec // a pointer to spec itself would keep the whole pod in memory

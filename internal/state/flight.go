@@ -37,6 +37,7 @@ type leg struct {
 	full   [][]noted // in pieces, so that none is ever copied
 	last   []noted   // the piece that is not full
 	number int       // of events
+	bytes  int       // of the constraints of their workloads
 }
 
 // noted is an Event or, to save memory, the *definition that an event gave to a record.
@@ -54,7 +55,15 @@ func (l *leg) note(n noted) {
 	}
 	l.last = append(l.last, n)
 	l.number++
+	if def, is := n.(*definition); is {
+		for _, text := range def.shape.texts {
+			l.bytes += len(text)
+		}
+	}
 }
+
+// maxBytes is how many bytes of constraints a leg has, about: those of deleted workloads are kept by it alone.
+const maxBytes = 16 << 20
 
 // classesPerStep is how many inadmissible classes a step copies for a checkpoint that is not complete, in a tenth of a millisecond.
 const classesPerStep = 1024
@@ -134,7 +143,7 @@ func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.
 		return
 	}
 	f.note(Step{Now: now, Budget: budget, Cycles: r.Cycles, Hash: Hash(r.Decisions)})
-	if !r.More && f.last.number >= max(f.least, len(s.records)/workloadsPerLeg) {
+	if !r.More && (f.last.number >= max(f.least, len(s.records)/workloadsPerLeg) || f.last.bytes > maxBytes) {
 		f.older, f.last = f.last, leg{from: s.BeginCheckpoint()}
 	}
 }

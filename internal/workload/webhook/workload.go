@@ -50,6 +50,7 @@ func (s *server) validateWorkload(_ context.Context, _ *admission.Request, objec
 	old, update := oldObject.(*kueue.Workload)
 	errs := s.validatePodSets(w)
 	errs = append(errs, validateResourceNames(w, old)...)
+	errs = append(errs, validateSizes(w, old)...)
 	errs = append(errs, s.validateAnnotations(w)...)
 	wasBroken := update && lifecycle.IsReserved(old) && old.Status.Admission == nil
 	errs = append(errs, validateAdmission(w, wasBroken)...)
@@ -121,6 +122,14 @@ func validateResourceNames(w, old *kueue.Workload) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(podSetsPath, n, fmt.Sprintf("the pods may request at most %d different resources", convert.MaxResources))}
+}
+
+// validateSizes bounds what is kept of the pods, unless it was too much before.
+func validateSizes(w, old *kueue.Workload) field.ErrorList {
+	if err := convert.TooLarge(w.Spec.PodSets); err != nil && (old == nil || convert.TooLarge(old.Spec.PodSets) == nil) {
+		return field.ErrorList{err}
+	}
+	return nil
 }
 
 func countResources(w *kueue.Workload) int {

@@ -156,6 +156,9 @@ func (b *bounds) misfit(w *kueue.Workload, pods []corev1.PodSpec) string {
 				path := fmt.Sprintf("%s.%s[%s].resources", at, list.name, c.Name)
 				out = append(out, aboveLimits(path, &c.Resources)...)
 				out = append(out, b.container.outside(path, c.Resources.Requests, c.Resources.Limits)...)
+				if len(out) > mostMisfits {
+					return strings.Join(append(out[:mostMisfits], "and more"), "; ")
+				}
 			}
 		}
 		if pod.Resources != nil {
@@ -167,6 +170,9 @@ func (b *bounds) misfit(w *kueue.Workload, pods []corev1.PodSpec) string {
 	}
 	return strings.Join(out, "; ")
 }
+
+// mostMisfits is how many reasons are given.
+const mostMisfits = 64
 
 func aboveLimits(path string, r *corev1.ResourceRequirements) (out []string) {
 	for _, name := range byName(r.Limits) {

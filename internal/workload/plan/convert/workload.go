@@ -71,6 +71,9 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	} else {
 		def.Divisible = variants.MayDivide(w)
 	}
+	if err := TooLarge(w.Spec.PodSets); err != nil && !lifecycle.IsReserved(w) {
+		return unkept(def, w, err.Error())
+	}
 	pods, bounds := r.pods(w)
 	charges := r.devices(w, pods)
 	def.Resting = def.Resting || charges.Problem != nil // it joins its queue once its devices can be charged
@@ -85,6 +88,16 @@ func Workload(w *kueue.Workload, r Requests) state.Workload {
 	r.reserve(&def, w)
 	def.Bound = runBound(&def, w)
 	limitResources(&def)
+	return def
+}
+
+// unkept makes a workload one that cannot be admitted, without what its pods request.
+func unkept(def state.Workload, w *kueue.Workload, why string) state.Workload {
+	def.Problem = &workload.Problem{Reason: kueue.ReasonMisconfigured, Note: why}
+	def.PodSets = make([]state.PodSet, len(w.Spec.PodSets))
+	for i := range def.PodSets {
+		def.PodSets[i] = state.PodSet{Name: string(w.Spec.PodSets[i].Name), Count: w.Spec.PodSets[i].Count, Constraints: &workload.Constraints{}}
+	}
 	return def
 }
 
