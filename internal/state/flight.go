@@ -62,7 +62,7 @@ func (l *leg) note(n noted) {
 	}
 }
 
-// maxBytes is how many bytes of constraints a leg has, about: those of deleted workloads are kept by it alone.
+// maxBytes is how many bytes of constraints a leg has, about. It alone keeps the constraints of deleted workloads.
 const maxBytes = 16 << 20
 
 // classesPerStep is how many inadmissible classes a step copies for a checkpoint that is not complete, in a tenth of a millisecond.
