@@ -23,7 +23,8 @@ type Activity struct {
 	// event, 0 for never.
 	Active func(ctx context.Context, check *kueue.AdmissionCheck) (condition metav1.Condition, again time.Duration, err error)
 
-	client client.Client
+	client  client.Client
+	written *reconcile.Overlay[*kueue.AdmissionCheck]
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=admissionchecks,verbs=get;list;watch
@@ -31,22 +32,23 @@ type Activity struct {
 // Setup adds the controller under a name to the manager. watch adds the events, beside events of the checks, after which Active is asked
 // again.
 func (a *Activity) Setup(mgr ctrl.Manager, name string, watch func(*builder.Builder)) error {
-	a.client = mgr.GetClient()
-	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(editedOrJudged))
+	a.client, a.written = mgr.GetClient(), reconcile.NewOverlay[*kueue.AdmissionCheck](time.Now)
+	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(reconcile.Edited()))
 	watch(b)
 	return b.Complete(a)
 }
 
-// editedOrJudged passes edits, and changes of the condition that Reconcile compares with.
-var editedOrJudged = reconcile.EditedOr(func(c *kueue.AdmissionCheck) *metav1.Condition {
-	return apimeta.FindStatusCondition(c.Status.Conditions, kueue.AdmissionCheckActive)
-})
+// lag is the delay before a check is decided about again of which the cache does not show the last condition.
+const lag = 100 * time.Millisecond
 
 // Reconcile writes the condition of one check, if it changed.
 func (a *Activity) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var check kueue.AdmissionCheck
 	if err := a.client.Get(ctx, req.NamespacedName, &check, client.UnsafeDisableDeepCopy); err != nil || check.Spec.ControllerName != a.Controller {
 		return ctrlreconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if a.written.IsBehind(&check) { // what changed back meanwhile would look unchanged
+		return reconcile.Wait(lag).Result(ctx)
 	}
 	condition, again, err := a.Active(ctx, &check)
 	if err != nil {
@@ -61,7 +63,8 @@ func (a *Activity) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	next := check.DeepCopy()
 	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
 	pinned := client.MergeFromWithOptions(&check, client.MergeFromWithOptimisticLock{})
-	if err := a.client.Status().Patch(ctx, next, pinned, client.FieldOwner(a.Controller)); err != nil {
+	err = a.client.Status().Patch(ctx, next, pinned, client.FieldOwner(a.Controller))
+	if a.written.Wrote(&check, next, err); err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 	}
 	return result, nil

@@ -24,6 +24,7 @@ type Recorder struct {
 	queues      map[string]*queueObject
 	localQueues map[state.Name]*localQueueObject
 	tree        *cohortTree
+	classes     map[string]bool      // the values of the label of priority classes
 	skips       map[string]int       // by ClusterQueue: preemptors passed over in the last cycle with any
 	shares      map[string]lastShare // by ClusterQueue
 	workloads   Workloads            // nil until the cache is filled
@@ -65,7 +66,7 @@ func New(o Options) *Recorder {
 	r := &Recorder{
 		options: o, custom: newCustomLabels(o.Metrics.CustomLabels),
 		queues: map[string]*queueObject{}, localQueues: map[state.Name]*localQueueObject{}, tree: newCohortTree(),
-		skips: map[string]int{}, shares: map[string]lastShare{},
+		classes: map[string]bool{}, skips: map[string]int{}, shares: map[string]lastShare{},
 	}
 	m := maker{custom: r.custom}
 	r.families = m.families(&r.options)

@@ -101,11 +101,24 @@ func localQueueOf(w *kueue.Workload) state.Name {
 }
 
 func (t *transition) class() []string {
+	name := ""
 	if ref := t.after.Spec.PriorityClassRef; ref != nil {
-		return []string{ref.Name}
+		name = ref.Name
 	}
-	return []string{""}
+	if !t.classes[name] {
+		if len(t.classes) >= maxClasses {
+			return []string{untrackedClass}
+		}
+		t.classes[name] = true
+	}
+	return []string{name}
 }
+
+// A Workload may name any priority class, also one that does not exist. Those after the first maxClasses have one series together.
+const (
+	maxClasses     = 256
+	untrackedClass = "untracked"
+)
 
 // turnedAt returns when a condition got its status.
 func turnedAt(w *kueue.Workload, condition string) time.Time {

@@ -102,12 +102,15 @@ func (w *written) seen(object client.Object) {
 	}
 }
 
+// maxWarned is how many warnings are logged about one JobSet.
+const maxWarned = 100
+
 // isNews reports whether this process has not logged a warning yet.
 func (w *written) isNews(js *jobsetv1alpha2.JobSet, warning string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.of(js)
-	if s.warned[warning] {
+	if s.warned[warning] || len(s.warned) >= maxWarned {
 		return false
 	}
 	if s.warned == nil {

@@ -120,7 +120,13 @@ func (p *pass) restartedAlone(c *child) bool {
 	return c.ownAttempt < arrays.JobRestarts[c.index]
 }
 
+// maxWarnings is how many Jobs without usable labels are named.
+const maxWarnings = 100
+
 func (p *pass) warn(j *Job, key string) {
+	if len(p.plan.Warnings) >= maxWarnings {
+		return
+	}
 	p.plan.Warnings = append(p.plan.Warnings,
 		fmt.Sprintf("Job %s has no usable label %s: it counts as one of an older attempt and is replaced", j.Object.Name, key))
 	slices.Sort(p.plan.Warnings)

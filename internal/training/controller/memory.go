@@ -98,8 +98,8 @@ func (m *memory) isNewFailure(job *trainerv1alpha1.TrainJob, failure string, now
 // noteDeleted remembers the end of a JobSet that was deleted.
 func (m *memory) noteDeleted(jobset *jobsetv1alpha2.JobSet) {
 	owner := metav1.GetControllerOf(jobset)
-	if owner == nil || owner.Kind != trainerv1alpha1.KindTrainJob {
-		return
+	if owner == nil || owner.APIVersion != trainerv1alpha1.GroupVersion.String() || owner.Kind != trainerv1alpha1.KindTrainJob {
+		return // nothing would reconcile it, and forget it
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -4,8 +4,10 @@ package runtimes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +41,37 @@ type snapshots struct {
 type snapshot struct {
 	runtime *plan.Runtime
 	used    time.Time
+	bytes   int // as serialized
+}
+
+// maxBytes is how many bytes of snapshots are kept, as serialized, beside those that are in use: any user of a namespace can make them.
+const (
+	maxBytes = 32 << 20
+	inUse    = time.Minute
+)
+
+// purge drops snapshots that were not used for long, and then those that were not used for the longest time. The lock must be held.
+func (s *snapshots) purge() {
+	now, sum := s.now(), 0
+	maps.DeleteFunc(s.byHash, func(_ string, kept *snapshot) bool {
+		if now.Sub(kept.used) > keepUnused {
+			return true
+		}
+		sum += kept.bytes
+		return false
+	})
+	if sum <= maxBytes {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Keys(s.byHash), func(a, b string) int { return s.byHash[a].used.Compare(s.byHash[b].used) })
+	for _, hash := range oldest {
+		kept := s.byHash[hash]
+		if sum <= maxBytes || now.Sub(kept.used) < inUse {
+			return
+		}
+		sum -= kept.bytes
+		delete(s.byHash, hash)
+	}
 }
 
 // New returns a store that reads runtimes and priority classes from the cache, and from the API server what the cache does not have.
@@ -74,11 +107,11 @@ func (s *Store) Snapshot(hash string) *plan.Runtime {
 
 // AddSnapshot keeps the runtime in a snapshot with this hash.
 func (s *Store) AddSnapshot(hash string, r *plan.Runtime) {
+	text, _ := json.Marshal(r) // it was read from such a text
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
-	now := s.snapshots.now()
-	maps.DeleteFunc(s.snapshots.byHash, func(_ string, kept *snapshot) bool { return now.Sub(kept.used) > keepUnused })
-	s.snapshots.byHash[hash] = &snapshot{r, now}
+	s.snapshots.purge()
+	s.snapshots.byHash[hash] = &snapshot{r, s.snapshots.now(), len(text)}
 }
 
 // Begun returns the runtime that a TrainJob began with, which its snapshot keeps; the live one if it has not begun; or nil if

@@ -2,6 +2,8 @@ package runtimes
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,4 +85,30 @@ func TestBegun(t *testing.T) {
 	now = now.Add(keepUnused + time.Minute)
 	store.AddSnapshot("sha256:1", began)
 	begun(store, lark, "old", 3)
+}
+
+// Any user can make snapshots. Beyond a sum of bytes the ones that were not used for the longest time are dropped, but none that is in use.
+func TestSnapshotsAreBounded(t *testing.T) {
+	now := time.Unix(1000, 0)
+	store := New(nil, nil)
+	store.snapshots.now = func() time.Time { return now }
+	large := func(i int) string {
+		hash := fmt.Sprint("sha256:", i)
+		r := plan.ClusterRuntime(&trainerv1alpha1.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: hash, Annotations: map[string]string{"a": strings.Repeat("x", 1<<20)}}})
+		r.Spec.Template.Annotations = map[string]string{"a": strings.Repeat("x", 1<<20)}
+		store.AddSnapshot(hash, r)
+		now = now.Add(10 * time.Second)
+		return hash
+	}
+	first := large(0)
+	for i := range 200 {
+		large(i + 1)
+		store.Snapshot(first)
+	}
+	if n := len(store.snapshots.byHash); n > 2*maxBytes>>20 || store.Snapshot(first) == nil || store.Snapshot("sha256:200") == nil {
+		t.Errorf("%d snapshots are kept", n)
+	}
+	if store.Snapshot("sha256:1") != nil {
+		t.Error("the oldest one is kept")
+	}
 }

@@ -306,7 +306,13 @@ func (s *server) askRBAC(ctx context.Context, user *authenticationv1.UserInfo, r
 	return nil
 }
 
+// maxManager is the longest name that the schema accepts.
+const maxManager = 253
+
 func (s *server) isGranted(ctx context.Context, user *authenticationv1.UserInfo, manager string) (bool, error) {
+	if len(manager) > maxManager {
+		return false, nil
+	}
 	key := grantKey(user, manager)
 	if granted, ok := s.grants.get(key, s.Now()); ok {
 		return granted, nil
