@@ -69,6 +69,12 @@ func Retry(err error) Outcome {
 // Err returns the error of Stalled and Retry.
 func (o Outcome) Err() error { return o.err }
 
+// IsFailure reports whether an error of a write is one that users should know of. Conflicts, objects that exist already and deleted objects only
+// show that the cache lags behind; a canceled write, that the process ends.
+func IsFailure(err error) bool {
+	return err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled)
+}
+
 // Result translates the outcome for controller-runtime. Errors that only show that the cache lags behind are not logged as errors:
 // conflicts, objects that exist already, deleted objects.
 func (o Outcome) Result(ctx context.Context) (ctrlreconcile.Result, error) {
