@@ -14,6 +14,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,6 +74,14 @@ func (o Outcome) Err() error { return o.err }
 // show that the cache lags behind; a canceled write, that the process ends.
 func IsFailure(err error) bool {
 	return err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled)
+}
+
+// Summarize returns the first of several errors with the number of the others, which can be thousands.
+func Summarize(errs []error) error {
+	if len(errs) > 1 {
+		return fmt.Errorf("%w (and %d more)", errs[0], len(errs)-1)
+	}
+	return errors.Join(errs...)
 }
 
 // Result translates the outcome for controller-runtime. Errors that only show that the cache lags behind are not logged as errors:

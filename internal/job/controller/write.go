@@ -45,7 +45,7 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 	}
 	r.recordEvents(o, a)
 	if o.Job == nil {
-		r.lastNotes.forget(key)
+		r.lastNotes.Forget(key)
 	}
 	return reconcile.Done()
 }
@@ -194,11 +194,11 @@ func (r *reconciler) record(target client.Object, e job.Event) {
 // recordState records the events of a state in which nothing is written: once for each text.
 func (r *reconciler) recordState(key types.NamespacedName, o *job.Observed, a job.Action) {
 	if o.Job == nil {
-		r.lastNotes.forget(key)
+		r.lastNotes.Forget(key)
 		return
 	}
 	for _, e := range a.Events {
-		if !r.lastNotes.isNews(key, e.Reason, e.Note) {
+		if !r.lastNotes.IsNews(key, e.Reason, e.Note) {
 			continue
 		}
 		for i, m := range members(o.Job) {

@@ -93,19 +93,11 @@ func (r *reconciler) change(ctx context.Context, js *jobsetv1alpha2.JobSet, p *p
 			return err
 		})
 	}
-	err = summarize(r.turns.atOnce(work))
+	err = reconcile.Summarize(r.turns.atOnce(work))
 	if reconcile.IsFailure(err) {
 		r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobChangeFailed, Note: err.Error()})
 	}
 	return waits, err
-}
-
-// summarize returns the first error with the number of the others: a JobSet can have thousands.
-func summarize(failures []error) error {
-	if len(failures) > 1 {
-		return fmt.Errorf("%w (and %d more)", failures[0], len(failures)-1)
-	}
-	return errors.Join(failures...)
 }
 
 // giveUp returns the plan that ends a JobSet whose objects are refused for good, or nil.
@@ -257,7 +249,7 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 		}
 	}
 	_, more = next()
-	err = summarize(failures)
+	err = reconcile.Summarize(failures)
 	if err == nil || ctx.Err() != nil {
 		return more, errors.Join(err, ctx.Err())
 	}
