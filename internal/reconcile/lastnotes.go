@@ -31,6 +31,15 @@ func (t *LastNotes) IsNews(object types.NamespacedName, reason, note string) boo
 	return true
 }
 
+// ForgetReason drops the note of an object of one reason.
+func (t *LastNotes) ForgetReason(object types.NamespacedName, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if delete(t.objects[object], reason); len(t.objects[object]) == 0 {
+		delete(t.objects, object)
+	}
+}
+
 // Forget drops the notes of an object.
 func (t *LastNotes) Forget(object types.NamespacedName) {
 	t.mu.Lock()
