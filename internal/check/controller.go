@@ -24,7 +24,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -79,7 +78,7 @@ func (c *Controller) Setup(mgr ctrl.Manager, name string, watch func(*builder.Bu
 		Watches(&kueue.AdmissionCheck{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []ctrlreconcile.Request {
 			return c.OfCheck(ctx, o.GetName())
 		}), builder.WithPredicates(predicate.Or(reconcile.EditedLater(), activated))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: max(c.Workers, 1)})
+		WithOptions(reconcile.ControllerOptions(max(c.Workers, 1)))
 	watch(b)
 	return b.Complete(c)
 }

@@ -14,6 +14,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +69,20 @@ func Retry(err error) Outcome {
 
 // Err returns the error of Stalled and Retry.
 func (o Outcome) Err() error { return o.err }
+
+// IsFailure reports whether an error of a write is one that users should know of. Conflicts, objects that exist already and deleted objects only
+// show that the cache lags behind; a canceled write, that the process ends.
+func IsFailure(err error) bool {
+	return err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled)
+}
+
+// Summarize returns the first of several errors with the number of the others, which can be thousands.
+func Summarize(errs []error) error {
+	if len(errs) > 1 {
+		return fmt.Errorf("%w (and %d more)", errs[0], len(errs)-1)
+	}
+	return errors.Join(errs...)
+}
 
 // Result translates the outcome for controller-runtime. Errors that only show that the cache lags behind are not logged as errors:
 // conflicts, objects that exist already, deleted objects.

@@ -97,7 +97,10 @@ func addUngater(ctx context.Context, mgr ctrl.Manager, pods *reconcile.Pods, cfg
 	if !gates.On(feature.ElasticJobsViaWorkloadSlices) && !gates.On(feature.TopologyAwareScheduling) {
 		return nil
 	}
-	return ungate.Setup(ctx, mgr, ungate.Options{Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now, Ungated: ungated(cfg.meter)})
+	return ungate.Setup(ctx, mgr, ungate.Options{
+		Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now, Ungated: ungated(cfg.meter),
+		Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-ungater"), cfg.events),
+	})
 }
 
 // addNodeFailures adds the controller that follows the nodes of Workloads with a topology assignment.

@@ -65,6 +65,8 @@ const (
 	EventRestartJobAndIgnoreMaxRestartsAction = "RestartJobAndIgnoreMaxRestartsFailurePolicyAction"
 	// EventJobCreationFailed says that a child Job could not be created.
 	EventJobCreationFailed = "JobCreationFailed"
+	// EventJobChangeFailed says that a child Job could not be changed or deleted.
+	EventJobChangeFailed = "JobChangeFailed"
 	// EventHeadlessServiceCreationFailed says that the headless Service could not be created.
 	EventHeadlessServiceCreationFailed = "HeadlessServiceCreationFailed"
 	// EventPVCCreationFailed says that a volume claim could not be created.

@@ -53,7 +53,7 @@ type reconciler struct {
 	refusals *reconcile.Refusals
 	again    chan event.GenericEvent // has an entry after a change of the retention of jobs
 
-	lastNotes lastNotes
+	lastNotes reconcile.LastNotes
 }
 
 // +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list;watch;create;patch;delete

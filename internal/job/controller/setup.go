@@ -27,11 +27,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -41,12 +39,6 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/reconcile"
-)
-
-// Delays of a reconcile that fails repeatedly.
-const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 30 * time.Second
 )
 
 // Options configure the reconcilers.
@@ -214,10 +206,7 @@ func (r *reconciler) watch(mgr ctrl.Manager, name string, workers int, ofWorkloa
 		WatchesRawSource(r.retained(ofWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
-		})
+		WithOptions(reconcile.ControllerOptions(workers))
 }
 
 // name is the name of the controller: the kind, with its version if its objects run once (spec: 30 §2.2), and with its group for a

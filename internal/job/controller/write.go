@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,14 +39,16 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 		err = r.write(ctx, o, a)
 	}
 	if err != nil {
+		r.recordFailure(key, o, a, err)
 		if apierrors.IsNotFound(err) && a.Workload != nil {
 			return reconcile.Done() // the Workload is deleted, which reconciles the job
 		}
 		return reconcile.Retry(err)
 	}
 	r.recordEvents(o, a)
+	r.lastNotes.ForgetReason(key, writeFailed)
 	if o.Job == nil {
-		r.lastNotes.forget(key)
+		r.lastNotes.Forget(key)
 	}
 	return reconcile.Done()
 }
@@ -191,14 +194,34 @@ func (r *reconciler) record(target client.Object, e job.Event) {
 	}
 }
 
+// writeFailed is the reason of the event about a failing write.
+const writeFailed = "WriteFailed"
+
+// recordFailure records a warning about a write that the API server does not accept: once, until a write succeeds. A refused start has an event
+// when it is final.
+func (r *reconciler) recordFailure(key types.NamespacedName, o *job.Observed, a job.Action, err error) {
+	var answer apierrors.APIStatus // no error itself, so AsType does not find it
+	if o.Job == nil || !reconcile.IsFailure(err) || !errors.As(err, &answer) || a.Starts != nil && r.isExpected(err) {
+		return
+	}
+	if r.lastNotes.IsNews(key, writeFailed, "") {
+		r.events.Warning(members(o.Job)[0], writeFailed, err.Error())
+	}
+}
+
+// isExpected reports whether an error of a start is temporary by its kind, or final if it lasts.
+func (r *reconciler) isExpected(err error) bool {
+	return reconcile.IsRefused(err) || r.d.Planned != nil && r.d.Planned.Passes(err)
+}
+
 // recordState records the events of a state in which nothing is written: once for each text.
 func (r *reconciler) recordState(key types.NamespacedName, o *job.Observed, a job.Action) {
 	if o.Job == nil {
-		r.lastNotes.forget(key)
+		r.lastNotes.Forget(key)
 		return
 	}
 	for _, e := range a.Events {
-		if !r.lastNotes.isNews(key, e.Reason, e.Note) {
+		if !r.lastNotes.IsNews(key, e.Reason, e.Note) {
 			continue
 		}
 		for i, m := range members(o.Job) {

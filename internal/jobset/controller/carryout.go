@@ -45,23 +45,8 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 		err := r.client.Delete(ctx, o.JobSet.DeepCopy(), client.Preconditions{UID: &o.JobSet.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
 		return reconcile.Retry(client.IgnoreNotFound(err))
 	}
-	failures := []error{p.Err}
-	var work []func() error
-	for _, j := range p.Delete {
-		work = append(work, func() error { return r.delete(ctx, o.JobSet, j) })
-	}
-	waits := false
-	var mu sync.Mutex
-	for _, patch := range p.Patches {
-		work = append(work, func() error {
-			refused, err := r.patch(ctx, o.JobSet, patch)
-			mu.Lock()
-			defer mu.Unlock()
-			waits = waits || refused
-			return err
-		})
-	}
-	failures = append(failures, r.turns.atOnce(work)...)
+	waits, err := r.change(ctx, o.JobSet, p)
+	failures := []error{p.Err, err}
 	more := false
 	if err := r.prepare(ctx, o.JobSet, p); err != nil {
 		failures = append(failures, err)
@@ -69,7 +54,7 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 		more, err = r.create(ctx, o.JobSet, p.Create)
 		failures = append(failures, err)
 	}
-	err := errors.Join(failures...)
+	err = errors.Join(failures...)
 	if end := r.giveUp(o, err); end != nil {
 		return r.carryOut(ctx, o, end)
 	}
@@ -92,12 +77,35 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 	return reconcile.Done()
 }
 
+// change deletes and patches Jobs, and reports whether a Job must wait for its old pods. One event reports all Jobs that could not be changed.
+func (r *reconciler) change(ctx context.Context, js *jobsetv1alpha2.JobSet, p *plan.Plan) (waits bool, err error) {
+	var work []func() error
+	for _, j := range p.Delete {
+		work = append(work, func() error { return r.delete(ctx, js, j) })
+	}
+	var mu sync.Mutex
+	for _, patch := range p.Patches {
+		work = append(work, func() error {
+			refused, err := r.patch(ctx, js, patch)
+			mu.Lock()
+			defer mu.Unlock()
+			waits = waits || refused
+			return err
+		})
+	}
+	err = reconcile.Summarize(r.turns.atOnce(work))
+	if reconcile.IsFailure(err) {
+		r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobChangeFailed, Note: err.Error()})
+	}
+	return waits, err
+}
+
 // giveUp returns the plan that ends a JobSet whose objects are refused for good, or nil.
 func (r *reconciler) giveUp(o *plan.Observed, err error) *plan.Plan {
 	if !r.refusals.IsFinal(o.JobSet.UID, err) || o.Refused != "" {
 		return nil
 	}
-	o.Refused = err.Error()
+	o.Refused = lifecycle.Cut(err.Error(), lifecycle.MaxMessage)
 	if end := r.plan.Decide(o); end.Finished != "" {
 		return &end
 	}
@@ -227,8 +235,8 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 	}
 	next, stop := iter.Pull(jobs)
 	defer stop()
-	var first error
-	failed, tried, refused := 0, 0, false
+	var failures []error
+	tried, refused := 0, false
 	for window := 1; !refused && tried < plan.Window && ctx.Err() == nil; window *= 2 {
 		work := r.nextWindow(ctx, js, next, min(window, plan.Window-tried))
 		if len(work) == 0 {
@@ -237,21 +245,16 @@ func (r *reconciler) create(ctx context.Context, js *jobsetv1alpha2.JobSet, jobs
 		tried += len(work)
 		for _, err := range r.turns.atOnce(work) {
 			refused = refused || !errors.Is(err, errTaken)
-			failed++
-			if first == nil {
-				first = err
-			}
+			failures = append(failures, err)
 		}
 	}
 	_, more = next()
-	if first == nil || ctx.Err() != nil {
-		return more, errors.Join(first, ctx.Err())
+	err = reconcile.Summarize(failures)
+	if err == nil || ctx.Err() != nil {
+		return more, errors.Join(err, ctx.Err())
 	}
-	if failed > 1 {
-		first = fmt.Errorf("%w (and %d more)", first, failed-1)
-	}
-	r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobCreationFailed, Note: first.Error()})
-	return more && !refused, first
+	r.tell(js, plan.Event{Warning: true, Reason: jobsetv1alpha2.EventJobCreationFailed, Note: err.Error()})
+	return more && !refused, err
 }
 
 // nextWindow returns the functions that create the next Jobs, at most n.

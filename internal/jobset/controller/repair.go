@@ -40,7 +40,7 @@ func (r *repairer) setup(mgr ctrl.Manager, o Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
 		WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.leaders))).
-		WithOptions(options(o.Workers)).
+		WithOptions(reconcile.ControllerOptions(o.Workers)).
 		Complete(whenActive(o.Active, r))
 }
 

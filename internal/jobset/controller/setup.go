@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -41,12 +40,6 @@ import (
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/reconcile"
-)
-
-// Delays between failing reconciles of one JobSet.
-const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 30 * time.Second
 )
 
 // fieldOwner and reporter are the names under which clients know this controller (spec: 60 §4.3, §5.2).
@@ -152,7 +145,7 @@ func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), builder.OnlyMetadata, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
-		WithOptions(options(o.Workers))
+		WithOptions(reconcile.ControllerOptions(o.Workers))
 	if o.Plan.InPlaceRestart {
 		b = b.WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
 			return []ctrlreconcile.Request{request(pod.Namespace, pod.Labels[jobsetv1alpha2.JobSetNameKey])}
@@ -174,13 +167,6 @@ func whenActive(active <-chan struct{}, r ctrlreconcile.Reconciler) ctrlreconcil
 			return ctrlreconcile.Result{}, nil
 		}
 	})
-}
-
-func options(workers int) controller.Options {
-	return controller.Options{
-		MaxConcurrentReconciles: workers,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
-	}
 }
 
 func request(namespace, name string) ctrlreconcile.Request {

@@ -20,8 +20,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/jobset/plan"
+	"github.com/berth-project/berth/internal/reconcile"
 )
+
+func schemeOfJobSets(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, jobsetv1alpha2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
 
 // TestWindows: Jobs are created in windows that double. One that the API server refuses ends them, a name that is taken does not, and a pass
 // creates no more than plan.Window, after which the JobSet is decided upon again.
@@ -41,12 +54,6 @@ func TestWindows(t *testing.T) {
 		"more than a one": {replicas: 2_000_000_000, tried: plan.Window, more: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, jobsetv1alpha2.AddToScheme} {
-				if err := add(scheme); err != nil {
-					t.Fatal(err)
-				}
-			}
 			js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "ring", UID: "u"}}
 			js.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{{Name: "oar", Replicas: &test.replicas}}
 			plan.Default(js)
@@ -66,7 +73,7 @@ func TestWindows(t *testing.T) {
 				return nil
 			}
 			foreign := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "ring-oar-0"}}
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(foreign).WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
+			c := fake.NewClientBuilder().WithScheme(schemeOfJobSets(t)).WithObjects(foreign).WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
 			r := &reconciler{client: c, live: c, recorder: events.NewFakeRecorder(10), written: newWritten(time.Now), turns: newTurns()}
 			p := plan.Config{MaxJobs: 2_000_000_000}.Decide(&plan.Observed{JobSet: js, Now: time.Now()})
 			more, err := r.create(t.Context(), js, p.Create)
@@ -78,4 +85,65 @@ func TestWindows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyChangesAreRefused: a JobSet that holds quota fails once the API server has refused to change its Jobs for long, however many they
+// are. Each attempt emits one event.
+func TestManyChangesAreRefused(t *testing.T) {
+	const jobs = 200
+	js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "ring", UID: "u"}}
+	js.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{{Name: "oar", Replicas: new(int32(jobs))}}
+	js.Spec.ReplicatedJobs[0].Template.Spec.Template.Labels = map[string]string{kueue.PodSetLabel: "oar"}
+	plan.Default(js)
+	c := fake.NewClientBuilder().WithScheme(schemeOfJobSets(t)).WithObjects(js).WithStatusSubresource(js).WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+			denied := apierrors.NewForbidden(batchv1.Resource("jobs"), o.GetName(), nil)
+			denied.ErrStatus.Message = `admission webhook "lock.example.com" denied the request: ` + strings.Repeat("frozen ", 20) + "frozen"
+			return denied
+		},
+	}).Build()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(js), js); err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := registerMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1000, 0)
+	recorder := events.NewFakeRecorder(10)
+	r := &reconciler{
+		client: c, live: c, recorder: recorder, written: newWritten(time.Now), turns: newTurns(), metrics: metrics,
+		now: time.Now, refusals: reconcile.NewRefusals(0, func() time.Time { return now }),
+	}
+	event := func(begins string) {
+		t.Helper()
+		select {
+		case e := <-recorder.Events:
+			if !strings.HasPrefix(e, begins) {
+				t.Errorf("event %q", e)
+			}
+		default:
+			t.Errorf("no event %q", begins)
+		}
+	}
+	p := &plan.Plan{}
+	for i := range jobs {
+		p.Patches = append(p.Patches, plan.Patch{Job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: plan.JobName("ring", "oar", i)}}, Data: []byte(`{}`)})
+	}
+	for i, fails := range []bool{false, true} {
+		err := r.carryOut(t.Context(), &plan.Observed{JobSet: js, Now: now}, p).Err()
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(js), js); err != nil {
+			t.Fatal(err)
+		}
+		failed := plan.FinishedCondition(js)
+		if (err == nil) != fails || (failed != nil) != fails {
+			t.Fatalf("attempt %d: error %v, failed %+v", i, err, failed)
+		}
+		if fails && (len(failed.Message) > 1000 || !strings.Contains(failed.Message, "frozen (and 199 more)")) {
+			t.Errorf("message %q", failed.Message)
+		}
+		event("Warning JobChangeFailed changing Job lab/ring-oar-0: admission webhook")
+		now = now.Add(reconcile.Patience)
+	}
+	event("Warning JobCreationFailed changing Job")
 }

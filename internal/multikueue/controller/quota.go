@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -52,7 +51,7 @@ func (m *shared) addQuotas(mgr ctrl.Manager) error {
 		Watches(&kueue.MultiKueueConfig{}, all, builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.MultiKueueCluster{}, all).
 		WatchesRawSource(source.Channel(m.quotaEvents, all)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		WithOptions(reconcile.ControllerOptions(1)).
 		Complete(q)
 }
 

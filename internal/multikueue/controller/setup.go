@@ -26,7 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -240,7 +239,7 @@ func (m *shared) addWorkloads(mgr ctrl.Manager) error {
 			queues <- q
 			return nil
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: max(m.Workers("Workload.kueue.x-k8s.io"), minWorkers)}).
+		WithOptions(reconcile.ControllerOptions(max(m.Workers("Workload.kueue.x-k8s.io"), minWorkers))).
 		Complete(w)
 }
 

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -145,7 +144,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(editedOrReported)).
 		WatchesRawSource(source.Kind[client.Object](secrets, named, handler.EnqueueRequestsFromMapFunc(c.ofSecret))).
 		WatchesRawSource(source.Channel(f.touched, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: f.Concurrency}).
+		WithOptions(reconcile.ControllerOptions(f.Concurrency)).
 		Complete(c)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -98,7 +97,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	c, err := ctrl.NewControllerManagedBy(mgr).Named("node_failures").
 		Watches(&kueue.Workload{}, r.ofWorkloads()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(reconcile.ControllerOptions(workers)).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("controller of node failures: %w", err)

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -100,7 +99,7 @@ func add[T any, P interface {
 		For(P(new(T)), builder.WithPredicates(edited)).
 		Watches(&kueue.ResourceFlavor{}, all, builder.WithPredicates(reconcile.Edited())).
 		WatchesRawSource(source.Channel(f.nodes, all)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		WithOptions(reconcile.ControllerOptions(1)).
 		Complete(f)
 	if err != nil {
 		return fmt.Errorf("controller of quota from nodes: %w", err)

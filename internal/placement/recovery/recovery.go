@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -72,7 +71,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	err = ctrl.NewControllerManagedBy(mgr).Named("failure_recovery").
 		WatchesRawSource(r.ofPods(toolscache.NewListWatchFromClient(rest, string(corev1.ResourcePods), metav1.NamespaceAll, withNode))).
 		WatchesRawSource(r.ofNodes(mgr.GetCache())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(reconcile.ControllerOptions(workers)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("controller of failure recovery: %w", err)

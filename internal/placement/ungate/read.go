@@ -2,7 +2,6 @@ package ungate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -11,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 func (r *reconciler) workloads(ctx context.Context, namespace, index, value string) ([]*kueue.Workload, error) {
@@ -76,7 +76,22 @@ func (r *reconciler) ungate(ctx context.Context, w *kueue.Workload, pods, next [
 		})
 	}
 	running.Wait()
-	return errors.Join(errs...)
+	return summarize(errs)
+}
+
+// summarize returns one error for the writes of several pods. Failures go first: after a conflict alone there is no backoff.
+func summarize(errs []error) error {
+	var failures, others []error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case reconcile.IsFailure(err):
+			failures = append(failures, err)
+		default:
+			others = append(others, err)
+		}
+	}
+	return reconcile.Summarize(append(failures, others...))
 }
 
 func (r *reconciler) ungateOne(ctx context.Context, w *kueue.Workload, old, next *corev1.Pod) error {

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -56,6 +55,7 @@ type Options struct {
 	Pods *reconcile.Pods
 	// Ungated is called for every ungated pod with its Workload, the removed gates, and whether it belongs to a group; may be nil.
 	Ungated func(w *kueue.Workload, gates []string, group bool, at time.Time)
+	Events  reconcile.Events
 	Now     func() time.Time
 }
 
@@ -66,7 +66,11 @@ type reconciler struct {
 	live    client.Reader
 	late    *reconcile.Late // many clusters have no such job, and many pods
 	written *reconcile.Overlay[*corev1.Pod]
+	notes   reconcile.LastNotes // of chains, until a reconcile succeeds
 }
+
+// failedToUngate is the reason of the event about pods that the API server does not let this controller change.
+const failedToUngate = "FailedToUngate"
 
 // Setup adds the controller to the manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
@@ -100,7 +104,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
 	}
 	c, err := ctrl.NewControllerManagedBy(mgr).Named("elastic_job_ungater").
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.ofWorkload)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(reconcile.ControllerOptions(workers)).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("controller of gated pods: %w", err)
@@ -166,6 +170,9 @@ func request(namespace, chain string) []ctrlreconcile.Request {
 // Reconcile ungates the pods of one chain for which there is room.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	err := r.reconcile(ctx, req.NamespacedName)
+	if err == nil {
+		r.notes.Forget(req.NamespacedName)
+	}
 	return reconcile.Retry(err).Result(ctx)
 }
 
@@ -195,7 +202,11 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err != nil {
 		return err
 	}
-	return r.ungate(ctx, w, pods, next)
+	err = r.ungate(ctx, w, pods, next)
+	if reconcile.IsFailure(err) && r.notes.IsNews(chain, failedToUngate, "") {
+		r.Events.Warning(w, failedToUngate, err.Error())
+	}
+	return err
 }
 
 // updateToWritten replaces pods of the cache by newer versions that this process wrote.
@@ -275,15 +286,14 @@ func (n *newList) replace(pods []*corev1.Pod) {
 // ungateAll removes the gates of pods whose namespace left management while their job runs: its template has the gates, and cannot change
 // any more. Only pods of a job that Berth started name a chain (spec: 30 §4.2.5 rule 2).
 func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
+	var errs []error
 	for _, pod := range pods {
 		if (!plan.IsGated(pod) && !plan.IsUnplaced(pod)) || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if err := r.patch(ctx, pod, plan.Abandon(pod)); client.IgnoreNotFound(err) != nil {
-			return err
-		}
+		errs = append(errs, client.IgnoreNotFound(r.patch(ctx, pod, plan.Abandon(pod))))
 	}
-	return nil
+	return summarize(errs)
 }
 
 // granting returns the Workload that lets the pods of a chain run, nil if there is none: the admitted slice of the job, or the Workload

@@ -1,26 +1,35 @@
 package ungate
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -33,11 +42,12 @@ func TestMain(m *testing.M) {
 type world struct {
 	*embeddedtest.World
 	ungated chan string
+	events  *events.FakeRecorder
 }
 
 func newWorld(t *testing.T, managed string) *world {
 	t.Helper()
-	return &world{World: embeddedtest.NewWorld(t, "ungate-", managed, "../../../config/crd", kueue.AddToScheme), ungated: make(chan string, 100)}
+	return &world{World: embeddedtest.NewWorld(t, "ungate-", managed, "../../../config/crd", kueue.AddToScheme), ungated: make(chan string, 100), events: events.NewFakeRecorder(100)}
 }
 
 func (w *world) start() {
@@ -46,7 +56,7 @@ func (w *world) start() {
 		Scheme: w.Client.Scheme(), Cache: embeddedtest.Only(w.Namespace),
 	})
 	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Topology: true, ElasticJobs: true}
-	err := Setup(w.Context(), mgr, Options{Config: cfg, Now: time.Now, Ungated: func(wl *kueue.Workload, gates []string, group bool, _ time.Time) {
+	err := Setup(w.Context(), mgr, Options{Config: cfg, Now: time.Now, Events: reconcile.NewEvents(w.events, nil), Ungated: func(wl *kueue.Workload, gates []string, group bool, _ time.Time) {
 		w.ungated <- fmt.Sprint(wl.Name, gates, group)
 	}})
 	if err != nil {
@@ -303,6 +313,79 @@ func TestUnmanaged(t *testing.T) {
 	wl := w.workload("w", 1, nil, "n1:1", true)
 	w.pod(wl, "a", "")
 	w.expect("a>")
+}
+
+// refusal denies changes of pod a until it is lifted.
+type refusal struct {
+	next    http.RoundTripper
+	denied  atomic.Int32
+	allowed atomic.Bool
+}
+
+func (r *refusal) RoundTrip(q *http.Request) (*http.Response, error) {
+	if q.Method != http.MethodPatch || !strings.HasSuffix(q.URL.Path, "/pods/a") || r.allowed.Load() {
+		return r.next.RoundTrip(q)
+	}
+	r.denied.Add(1)
+	const answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"admission webhook \"lock\" denied the request"}`
+	return &http.Response{
+		StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(answer)), Request: q,
+	}, nil
+}
+
+// TestRefused: a refused pod does not keep the others from being ungated, is retried, and is reported once.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	deny := &refusal{}
+	w.Rest = rest.CopyConfig(w.Rest)
+	w.Rest.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		deny.next = next
+		return deny
+	})
+	wl := w.workload("w", 3, nil, "n1:3", true)
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(wl, name, "")
+	}
+	w.start()
+	w.expect("b>n1", "c>n1")
+	w.Until("it is tried again", func() error {
+		if n := deny.denied.Load(); n < 4 {
+			return fmt.Errorf("denied %d times", n)
+		}
+		return nil
+	})
+	deny.allowed.Store(true)
+	w.expect("a>n1", "b>n1", "c>n1")
+	e := wait.Receive(t, "the refusal is reported", w.events.Events)
+	if !strings.HasPrefix(e, "Warning FailedToUngate taking the gate off pod "+w.Namespace+`/a: admission webhook "lock" denied the request`) || len(w.events.Events) > 0 {
+		t.Errorf("event %q, and %d more", e, len(w.events.Events))
+	}
+}
+
+// TestRefusedUnmanaged: nor does it keep the other pods of a namespace that is not managed any more.
+func TestRefusedUnmanaged(t *testing.T) {
+	gated := func(name string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Spec:       corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}}},
+		}
+	}
+	var tried []string
+	api := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+			tried = append(tried, o.GetName())
+			if o.GetName() == "b" {
+				return nil
+			}
+			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), nil)
+		},
+	}).Build()
+	r := &reconciler{client: api}
+	err := r.ungateAll(t.Context(), []*corev1.Pod{gated("a"), gated("b"), gated("c")})
+	if !apierrors.IsForbidden(err) || len(tried) != 3 {
+		t.Errorf("tried %v, error %v", tried, err)
+	}
 }
 
 // TestUnmanagedBefore: the namespace left management before this manager started, and the job makes another pod.

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -45,7 +44,7 @@ func setupHeld(mgr ctrl.Manager, flavorWorkers int) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("resourceflavor").For(&kueue.ResourceFlavor{}).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(flavorsOf), edited).
-		WithOptions(controller.Options{MaxConcurrentReconciles: flavorWorkers}).
+		WithOptions(reconcile.ControllerOptions(flavorWorkers)).
 		Complete(&held[kueue.ResourceFlavor, *kueue.ResourceFlavor]{c, byClusterQueues(convert.NamesFlavor)})
 }
 

@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -57,7 +56,7 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, variants bool,
 		Watches(&kueue.Topology{}, handler.EnqueueRequestsFromMapFunc(placedBy(c))).
 		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(inCohorts(c)), edited).
 		WatchesRawSource(clusterTouched.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers.ClusterQueue}).
+		WithOptions(reconcile.ControllerOptions(workers.ClusterQueue)).
 		Complete(&clusterQueues{writer{c, e, ofClusterQueues}, variants})
 	if err != nil {
 		return err
@@ -65,14 +64,14 @@ func Setup(mgr ctrl.Manager, e *engine.Engine, known func() bool, variants bool,
 	err = ctrl.NewControllerManagedBy(mgr).Named("localqueue").For(&kueue.LocalQueue{}, edited).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(entrancesTo(c)), builder.WithPredicates(turned)).
 		WatchesRawSource(localTouched.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers.LocalQueue}).
+		WithOptions(reconcile.ControllerOptions(workers.LocalQueue)).
 		Complete(&localQueues{writer{c, e, ofLocalQueues}})
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("cohort").For(&kueue.Cohort{}, edited).
 		WatchesRawSource(cohortTouched.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers.Cohort}).
+		WithOptions(reconcile.ControllerOptions(workers.Cohort)).
 		Complete(&cohorts{writer{c, e, ofCohorts}})
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -57,7 +56,7 @@ func (p *Populator) Setup(mgr ctrl.Manager) error {
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(p.everywhere), builder.WithPredicates(reconcile.Edited())).
 		Watches(&kueue.LocalQueue{}, ofNamespace, builder.WithPredicates(marked)).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(p.ofWorkload), builder.WithPredicates(left)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		WithOptions(reconcile.ControllerOptions(1)).
 		Complete(p)
 }
 

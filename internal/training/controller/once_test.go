@@ -3,12 +3,14 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -223,7 +225,9 @@ func TestForeignJobSet(t *testing.T) {
 // TestFinalRefusal: a TrainJob that holds quota fails once its objects were refused for a while. Refusals while it waits do not count.
 func TestFinalRefusal(t *testing.T) {
 	s, r, now := newQueuedStore(t)
-	s.refused = map[string]error{"lark": apierrors.NewInvalid(jobsetv1alpha2.GroupVersion.WithKind("JobSet").GroupKind(), "lark", nil)}
+	invalid := apierrors.NewInvalid(jobsetv1alpha2.GroupVersion.WithKind("JobSet").GroupKind(), "lark", nil)
+	invalid.ErrStatus.Message += strings.Repeat("x", 40_000)
+	s.refused = map[string]error{"lark": invalid}
 	step := func(what string, suspend bool, after time.Duration, want bool) {
 		t.Helper()
 		s.job.Spec.Suspend = &suspend
@@ -239,6 +243,10 @@ func TestFinalRefusal(t *testing.T) {
 	step("it is evicted", true, reconcile.Patience/2, false)
 	step("it starts again", false, reconcile.Patience/2, false)
 	step("it is refused for long", false, reconcile.Patience, true)
+	c := apimeta.FindStatusCondition(s.job.Status.Conditions, string(trainerv1alpha1.ConditionFailed))
+	if c == nil || len(c.Message) != 32*1024 { // the API accepts no more
+		t.Errorf("condition %+v", c)
+	}
 }
 
 // TestRefusedWhileItRuns: a TrainJob whose JobSet runs does not fail because another of its objects is refused.

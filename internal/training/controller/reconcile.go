@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,7 +100,7 @@ func (r *reconciler) finalRefusal(obs *observation, failure error) (refused stri
 		counted = nil
 	}
 	if r.refusals.IsFinal(obs.job.UID, counted) {
-		return failure.Error(), nil
+		return lifecycle.Cut(failure.Error(), lifecycle.MaxMessage), nil
 	}
 	return "", failure
 }
@@ -174,7 +173,7 @@ func (r *reconciler) enforceDeadline(ctx context.Context, obs *observation, stat
 
 // recordFailure emits an event about objects that could not be created. Conflicts and waits are no failures.
 func (r *reconciler) recordFailure(obs *observation, err error) {
-	if err == nil || errors.Is(err, errWait) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
+	if !reconcile.IsFailure(err) || errors.Is(err, errWait) {
 		return
 	}
 	reason := trainerv1alpha1.EventResourcesCreationFailed

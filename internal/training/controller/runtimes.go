@@ -7,7 +7,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,7 +31,7 @@ func setupRuntimes(mgr ctrl.Manager, workers func(string) int) error {
 			return removeFinalizer(ctx, mgr.GetClient(), req, kind.object).Result(ctx)
 		})
 		err := ctrl.NewControllerManagedBy(mgr).Named(kind.name).For(kind.object, hasFinalizer).
-			WithOptions(controller.Options{MaxConcurrentReconciles: workers(kind.groupKind)}).Complete(remove)
+			WithOptions(reconcile.ControllerOptions(workers(kind.groupKind))).Complete(remove)
 		if err != nil {
 			return fmt.Errorf("controller of %s: %w", kind.groupKind, err)
 		}

@@ -26,7 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,12 +35,6 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/runtimes"
-)
-
-// Bounds of the delay between failing reconciles of one TrainJob.
-const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 30 * time.Second
 )
 
 const recheck = 5 * time.Minute
@@ -98,10 +91,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Named("trainjob_controller").
 		For(&trainerv1alpha1.TrainJob{}).
 		Watches(&jobsetv1alpha2.JobSet{}, r.jobSetHandler(owned)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: o.Workers("TrainJob.trainer.kubeflow.org"),
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry),
-		})
+		WithOptions(reconcile.ControllerOptions(o.Workers("TrainJob.trainer.kubeflow.org")))
 	for _, gvk := range []schema.GroupVersionKind{plan.CoschedulingPodGroup, plan.VolcanoPodGroup} {
 		_, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if apimeta.IsNoMatchError(err) {

@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -50,7 +49,7 @@ func (d *Divider) Setup(ctx context.Context, mgr ctrl.Manager, workers int) erro
 	if err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("variants").WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+	b := ctrl.NewControllerManagedBy(mgr).Named("variants").WithOptions(reconcile.ControllerOptions(workers)).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(toParent), builder.WithPredicates(predicate.NewPredicateFuncs(d.concerns)))
 	if d.Plan.On {
 		edited := builder.WithPredicates(reconcile.EditedLater())

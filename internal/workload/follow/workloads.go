@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -65,7 +64,7 @@ func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
 		WatchesRawSource(source.Channel(again, handler.EnqueueRequestsFromMapFunc(f.all))).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(f.under), ofQueues).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(f.inside), ofQueues).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(reconcile.ControllerOptions(workers)).
 		Complete(f)
 }
 

@@ -150,7 +150,7 @@ func leaveCluster(w *kueue.Workload, why string, now metav1.Time) {
 			}
 			c.RetryCount = &retries
 		}
-		c.Message = Cut(fmt.Sprintf("Reset to Pending %s, previously %s: %s", why, c.State, c.Message), maxMessage)
+		c.Message = Cut(fmt.Sprintf("Reset to Pending %s, previously %s: %s", why, c.State, c.Message), MaxMessage)
 		c.State, c.LastTransitionTime, c.PodSetUpdates = kueue.CheckStatePending, now, nil
 	}
 }

@@ -38,8 +38,8 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// maxMessage is how many bytes of a condition message the API keeps (spec: 10 §4.9).
-const maxMessage = 32 * 1024
+// MaxMessage is how many bytes of a condition message the API keeps (spec: 10 §4.9).
+const MaxMessage = 32 * 1024
 
 const ellipsis = " ..."
 
@@ -134,7 +134,7 @@ func IsRequeueBlocked(w *kueue.Workload) bool {
 // set writes a condition with the generation of the Workload. The same status, reason and message again are no
 // change, so that a new generation alone causes no write.
 func set(w *kueue.Workload, conditionType string, status metav1.ConditionStatus, reason, message string, now metav1.Time) bool {
-	message = Cut(message, maxMessage)
+	message = Cut(message, MaxMessage)
 	old := Condition(w, conditionType)
 	if old != nil && old.Status == status && old.Reason == reason && old.Message == message {
 		return false

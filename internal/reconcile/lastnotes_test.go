@@ -1,4 +1,4 @@
-package controller
+package reconcile
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ func jobNumber(i int) types.NamespacedName {
 }
 
 func TestLastNotes(t *testing.T) {
-	var notes lastNotes
+	var notes LastNotes
 	job, other := jobNumber(1), jobNumber(2)
 	for i, step := range []struct {
 		job          types.NamespacedName
@@ -28,12 +28,12 @@ func TestLastNotes(t *testing.T) {
 		{other, "C", "", true},
 		{other, "C", "", false},
 	} {
-		if got := notes.isNews(step.job, step.reason, step.note); got != step.news {
+		if got := notes.IsNews(step.job, step.reason, step.note); got != step.news {
 			t.Errorf("step %d: %v", i, got)
 		}
 	}
-	notes.forget(job)
-	if !notes.isNews(job, "A", "x") || notes.isNews(other, "A", "x") {
+	notes.Forget(job)
+	if !notes.IsNews(job, "A", "x") || notes.IsNews(other, "A", "x") {
 		t.Error("not exactly one job was forgotten")
 	}
 }
@@ -42,13 +42,13 @@ func TestLastNotes(t *testing.T) {
 func BenchmarkForget(b *testing.B) {
 	for _, jobs := range []int{100, 100_000} {
 		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
-			var notes lastNotes
+			var notes LastNotes
 			for i := range jobs {
-				notes.isNews(jobNumber(i), "Waits", "note")
+				notes.IsNews(jobNumber(i), "Waits", "note")
 			}
 			for b.Loop() {
-				notes.isNews(jobNumber(0), "Waits", "note")
-				notes.forget(jobNumber(0))
+				notes.IsNews(jobNumber(0), "Waits", "note")
+				notes.Forget(jobNumber(0))
 			}
 		})
 	}
