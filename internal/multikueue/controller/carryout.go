@@ -79,17 +79,19 @@ func (w *workloads) emit(s *observation, events []lifecycle.Event) {
 	}
 }
 
-// joinErrors joins errors. Only if all are errors of a stale cache it returns the first, which is retried without a log entry.
+// joinErrors joins all errors but stale-cache errors, which would make the join look like one of them. If there are no others it returns the
+// first, which is retried soon and without a log entry.
 func joinErrors(errs []error) error {
+	var others []error
 	for _, err := range errs {
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
-			return errors.Join(errs...)
+			others = append(others, err)
 		}
 	}
-	if len(errs) > 0 {
+	if len(others) == 0 && len(errs) > 0 {
 		return errs[0]
 	}
-	return nil
+	return errors.Join(others...)
 }
 
 func (w *workloads) step(ctx context.Context, s *observation, step *plan.Step) (again time.Duration, err error) {
@@ -277,7 +279,11 @@ func (w *workloads) failed(s *observation, cluster string, err error) error {
 	}
 	w.noteFault(s, cluster, plan.Fault{Code: code, Text: err.Error()})
 	ctrl.Log.WithName("multikueue").V(1).Info("Cannot create", "cluster", cluster, "workload", s.key.String(), "err", err.Error())
-	return fmt.Errorf("[%s] %w", code, err)
+	failure := fmt.Errorf("[%s] %w", code, err)
+	if apierrors.IsNotFound(err) { // the namespace does not exist there: no cache that lags behind
+		return &delayedError{failure, tryEvery}
+	}
+	return failure
 }
 
 func (w *workloads) syncJob(ctx context.Context, s *observation, conn *worker.Connection, create bool) (again time.Duration, err error) {
