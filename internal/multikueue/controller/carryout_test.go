@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -53,6 +54,28 @@ func TestJoinErrors(t *testing.T) {
 		result, err := reconcile.Retry(joinErrors(tc.errs)).Result(t.Context())
 		if (result.RequeueAfter > 0) != tc.soon || !errors.Is(err, tc.err) {
 			t.Errorf("%v: after %s, %v", tc.errs, result.RequeueAfter, err)
+		}
+	}
+}
+
+// TestPauseAfterErrors: an error does not delay what is due earlier than its backoff.
+func TestPauseAfterErrors(t *testing.T) {
+	var requeued time.Duration
+	w := &workloads{shared: &shared{requeue: func(_ types.NamespacedName, after time.Duration) { requeued = after }}}
+	plain := errors.New("plain")
+	for _, tc := range []struct {
+		after, requeued, result time.Duration
+		err                     error
+	}{
+		{},
+		{after: time.Minute, result: time.Minute},
+		{err: plain},
+		{err: plain, after: time.Minute, requeued: time.Minute},
+	} {
+		requeued = 0
+		result, err := w.result(t.Context(), types.NamespacedName{}, tc.after, tc.err)
+		if requeued != tc.requeued || result.RequeueAfter != tc.result || !errors.Is(err, tc.err) {
+			t.Errorf("%+v: requeued after %s, %+v, %v", tc, requeued, result, err)
 		}
 	}
 }
