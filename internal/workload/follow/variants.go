@@ -2,12 +2,14 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +22,12 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	plan "github.com/berth-project/berth/internal/workload/plan/variants"
+)
+
+// Bounds of the delay between failing reconciles of one parent. What is due at a time waits no longer.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
 )
 
 // maxSteps bounds the writes of one reconcile: more than a parent with all its variants ever needs at once.
@@ -50,7 +58,9 @@ func (d *Divider) Setup(ctx context.Context, mgr ctrl.Manager, workers int) erro
 	if err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("variants").WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[ctrlreconcile.Request](firstRetry, lastRetry)
+	b := ctrl.NewControllerManagedBy(mgr).Named("variants").
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retries}).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(toParent), builder.WithPredicates(predicate.NewPredicateFuncs(d.concerns)))
 	if d.Plan.On {
 		edited := builder.WithPredicates(reconcile.EditedLater())
@@ -95,6 +105,7 @@ func (d *Divider) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctr
 	if err != nil || o == nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
+	var failed []error
 	for range maxSteps {
 		step := d.Plan.Next(o)
 		if step.Guarded {
@@ -103,12 +114,20 @@ func (d *Divider) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctr
 			}
 		}
 		if step.Verb == plan.Nothing {
+			if len(failed) > 0 {
+				return reconcile.Retry(errors.Join(failed...)).Result(ctx)
+			}
 			if step.Wake.IsZero() {
 				return ctrlreconcile.Result{}, nil
 			}
 			return reconcile.Wait(step.Wake.Sub(o.Now.Time)).Result(ctx)
 		}
 		stored, err := d.write(ctx, &step)
+		if step.Verb == plan.Create && err != nil && !apierrors.IsAlreadyExists(err) { // the other steps do not wait for it
+			d.Events.Warning(o.Parent, "FailedCreateVariant", err.Error())
+			o.Failed, failed = append(o.Failed, plan.FlavorOf(step.Workload)), append(failed, err)
+			continue
+		}
 		if err != nil {
 			return reconcile.Retry(err).Result(ctx)
 		}
@@ -171,7 +190,7 @@ func errLags(w *kueue.Workload) error {
 // confirm reads the parent and its variants again, past the cache, and returns the step that follows. It must be the same one: otherwise
 // the cache lags behind, and the Workload is reconciled again.
 func (d *Divider) confirm(ctx context.Context, o *plan.Observed, step plan.Step) (plan.Step, error) {
-	fresh := &plan.Observed{Queue: o.Queue, Now: o.Now}
+	fresh := &plan.Observed{Queue: o.Queue, Now: o.Now, Failed: o.Failed}
 	for i, w := range append([]*kueue.Workload{o.Parent}, o.Variants...) {
 		live := &kueue.Workload{}
 		switch err := d.Reader.Get(ctx, client.ObjectKeyFromObject(w), live); {
