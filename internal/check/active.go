@@ -59,15 +59,20 @@ func (a *Activity) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
 		return result, nil
 	}
-	condition.Type, condition.ObservedGeneration = kueue.AdmissionCheckActive, check.Generation
-	next := check.DeepCopy()
-	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
-	pinned := client.MergeFromWithOptions(&check, client.MergeFromWithOptimisticLock{})
-	err = a.client.Status().Patch(ctx, next, pinned, client.FieldOwner(a.Controller))
-	if a.written.Wrote(&check, next, err); err != nil {
+	if err := a.write(ctx, &check, condition); err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 	}
 	return result, nil
+}
+
+func (a *Activity) write(ctx context.Context, check *kueue.AdmissionCheck, condition metav1.Condition) error {
+	condition.Type, condition.ObservedGeneration = kueue.AdmissionCheckActive, check.Generation
+	next := check.DeepCopy()
+	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
+	pinned := client.MergeFromWithOptions(check, client.MergeFromWithOptimisticLock{})
+	err := a.client.Status().Patch(ctx, next, pinned, client.FieldOwner(a.Controller))
+	a.written.Wrote(check, next, err)
+	return err
 }
 
 // Of returns requests for the AdmissionChecks of a controller that match, for a handler of events about other objects.

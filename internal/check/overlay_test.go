@@ -44,6 +44,22 @@ func TestOverlayOfWorkloads(t *testing.T) {
 	}})
 }
 
+func TestOverlayOfChecks(t *testing.T) {
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "o"}}
+	overlaytest.Run(t, overlaytest.User[*kueue.AdmissionCheck]{Object: check, New: func(now func() time.Time, api *overlaytest.API) overlaytest.Functions[*kueue.AdmissionCheck] {
+		a := &Activity{client: api, written: reconcile.NewOverlay[*kueue.AdmissionCheck](now)}
+		return overlaytest.Functions[*kueue.AdmissionCheck]{
+			Write: func(shown *kueue.AdmissionCheck) error {
+				return a.write(t.Context(), shown, metav1.Condition{Status: metav1.ConditionTrue})
+			},
+			ActsOn: func(shown *kueue.AdmissionCheck) (*kueue.AdmissionCheck, bool) {
+				return shown, !a.written.IsBehind(shown)
+			},
+			Len: a.written.Len,
+		}
+	}})
+}
+
 func TestOverlayOfOwnObjects(t *testing.T) {
 	own := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "o"}}
 	overlaytest.Run(t, overlaytest.User[client.Object]{Object: own, New: func(now func() time.Time, api *overlaytest.API) overlaytest.Functions[client.Object] {

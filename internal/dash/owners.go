@@ -20,7 +20,8 @@ import (
 
 const (
 	parentsKept = 1 << 16
-	maxSteps    = 8 // from a pod to the job at the top
+	maxSteps    = 8  // from a pod to the job at the top
+	maxRetries  = 10 // of one owner, in 14 minutes: the API server may be away for a while
 )
 
 // owners finds the Workload of a pod of any job kind: by the name that pods of elastic jobs carry, or by the pod's owners, their owners
@@ -45,13 +46,12 @@ func newOwners(live client.Reader, learn func(namespace string)) *owners {
 	return &owners{live: live, learn: learn, queue: workqueue.NewTypedRateLimitingQueue(limit), parents: lru.New(parentsKept)}
 }
 
-// ownersOf returns the owners that an object names. Pods of a JobSet name it beside the Job in between.
+// ownersOf returns the owners that an object names. Pods of a JobSet name it beside the Job in between; a user may write these labels.
 func ownersOf(o metav1.Object) []link {
 	var out []link
 	labels := o.GetLabels()
-	if uid := labels[jobsetv1alpha2.JobSetUIDKey]; uid != "" {
-		gvk := jobsetv1alpha2.GroupVersion.WithKind("JobSet")
-		return []link{{o.GetNamespace(), labels[jobsetv1alpha2.JobSetNameKey], gvk, types.UID(uid)}}
+	if uid, name := labels[jobsetv1alpha2.JobSetUIDKey], labels[jobsetv1alpha2.JobSetNameKey]; uid != "" && name != "" {
+		return []link{{o.GetNamespace(), name, jobsetv1alpha2.GroupVersion.WithKind("JobSet"), types.UID(uid)}}
 	}
 	for _, ref := range o.GetOwnerReferences() {
 		out = append(out, link{o.GetNamespace(), ref.Name, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.UID})
@@ -123,14 +123,22 @@ func (k *owners) run(ctx context.Context) {
 		if end {
 			return
 		}
-		if k.find(ctx, owner) {
-			k.queue.Forget(owner)
-			k.learn(owner.namespace)
-		} else {
-			k.queue.AddRateLimited(owner)
-		}
-		k.queue.Done(owner)
+		k.handle(ctx, owner)
 	}
+}
+
+// handle finds an owner. One that cannot be read again and again counts as one without owners.
+func (k *owners) handle(ctx context.Context, owner link) {
+	defer k.queue.Done(owner)
+	if !k.find(ctx, owner) {
+		if k.queue.NumRequeues(owner) < maxRetries {
+			k.queue.AddRateLimited(owner)
+			return
+		}
+		k.parents.Add(owner.uid, []link(nil))
+	}
+	k.queue.Forget(owner)
+	k.learn(owner.namespace)
 }
 
 // find reads the owners of an owner, unless they are known. It returns false if it has to be retried.

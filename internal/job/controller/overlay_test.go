@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -101,6 +102,45 @@ func TestBehindItsSlices(t *testing.T) {
 				if got != test.want || !errors.Is(err, test.fails) {
 					t.Errorf("behind: %v, %v; want %v, %v", got, err, test.want, test.fails)
 				}
+			}
+		})
+	}
+}
+
+// TestNameInUse: a Workload of the job that the cache does not show is retried soon; another one of that name is reported once, and retried with
+// growing pauses.
+func TestNameInUse(t *testing.T) {
+	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "job", UID: "job"}}
+	workload := func(of types.UID) *kueue.Workload {
+		return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "pod-job", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "job", UID: of, Controller: new(true)}},
+		}}
+	}
+	for name, test := range map[string]struct {
+		stored *kueue.Workload
+		taken  bool
+	}{
+		"the cache is late": {stored: workload("job")},
+		"of another job":    {stored: workload("other"), taken: true},
+		"of a user":         {stored: &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-job"}}, taken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := kueue.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.stored).Build()
+			emitted := events.NewFakeRecorder(10)
+			r := &reconciler{d: &job.Descriptor{}, client: api, live: api, events: reconcile.NewEvents(emitted, nil)}
+			for range 2 {
+				a := job.Action{Verb: job.CreateWorkload, Workload: workload("job")}
+				result, err := r.do(t.Context(), client.ObjectKeyFromObject(owner), &job.Observed{Job: owner}, a).Result(t.Context())
+				if (err != nil) != test.taken || (result.RequeueAfter > 0) == test.taken {
+					t.Errorf("retried after %s, error %v", result.RequeueAfter, err)
+				}
+			}
+			if got := len(emitted.Events) == 1; got != test.taken {
+				t.Errorf("%d events", len(emitted.Events))
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,9 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 		if apierrors.IsNotFound(err) && a.Workload != nil {
 			return reconcile.Done() // the Workload is deleted, which reconciles the job
 		}
+		if a.Verb == job.CreateWorkload && apierrors.IsAlreadyExists(err) {
+			return r.exists(ctx, key, o, a.Workload, err)
+		}
 		return reconcile.Retry(err)
 	}
 	r.recordEvents(o, a)
@@ -51,6 +55,27 @@ func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Ob
 		r.lastNotes.Forget(key)
 	}
 	return reconcile.Done()
+}
+
+// exists returns the outcome of a creation of a Workload whose name is in use: by a Workload of the job, which the cache does not show yet, or
+// by one that does not belong to it. The Workload of a group is observed by its name.
+func (r *reconciler) exists(ctx context.Context, key types.NamespacedName, o *job.Observed, wanted *kueue.Workload, err error) reconcile.Outcome {
+	if r.composed != nil {
+		return reconcile.Retry(err)
+	}
+	var stored kueue.Workload
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(wanted), &stored); err != nil {
+		return reconcile.Retry(named(err, "reading workload", wanted))
+	}
+	for i := range wanted.OwnerReferences {
+		uid := wanted.OwnerReferences[i].UID
+		if slices.ContainsFunc(stored.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == uid }) {
+			return reconcile.Retry(err)
+		}
+	}
+	a := decide.NameTaken(&stored)
+	r.recordState(key, o, a)
+	return reconcile.Retry(a.Err)
 }
 
 // isFinal reports whether the API server will always refuse to start the job of a Workload: by its descriptor, or because the

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,17 +80,23 @@ func (w *workloads) emit(s *observation, events []lifecycle.Event) {
 	}
 }
 
-// joinErrors joins errors. Only if all are errors of a stale cache it returns the first, which is retried without a log entry.
+// joinErrors joins all errors but stale-cache errors, which would make the join look like one of them. If there are no others it returns the
+// first, which is retried soon and without a log entry.
 func joinErrors(errs []error) error {
+	var others []error
 	for _, err := range errs {
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
-			return errors.Join(errs...)
+		if !isStale(err) {
+			others = append(others, err)
 		}
 	}
-	if len(errs) > 0 {
+	if len(others) == 0 && len(errs) > 0 {
 		return errs[0]
 	}
-	return nil
+	return errors.Join(others...)
+}
+
+func isStale(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }
 
 func (w *workloads) step(ctx context.Context, s *observation, step *plan.Step) (again time.Duration, err error) {
@@ -104,13 +111,15 @@ func (w *workloads) step(ctx context.Context, s *observation, step *plan.Step) (
 		if step.Deactivated != "" {
 			w.noteFault(s, step.Cluster, plan.Fault{Code: plan.Deactivated, Text: step.Deactivated})
 		}
-		return 0, w.remove(ctx, s, conn)
+		return 0, w.noteWrite(s, step.Cluster, w.remove(ctx, s, conn))
 	case plan.CreateCopy:
 		return 0, w.create(ctx, s, conn, step)
 	case plan.UpdateCopy:
-		return 0, writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Update(ctx, o) })
+		err = writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Update(ctx, o) })
+		return 0, w.noteWrite(s, step.Cluster, err)
 	case plan.UpdateCopyStatus:
-		return 0, writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
+		err = writeWorkload(ctx, conn, step.Workload, func(ctx context.Context, c client.Client, o *kueue.Workload) error { return c.Status().Update(ctx, o) })
+		return 0, w.noteWrite(s, step.Cluster, err)
 	case plan.SyncJob, plan.MirrorJob:
 		return w.syncStep(ctx, s, conn, step)
 	case plan.EndJob:
@@ -191,6 +200,21 @@ func writeWorkload(ctx context.Context, conn *worker.Connection, wl *kueue.Workl
 		}
 		return err
 	})
+}
+
+// noteWrite records whether a worker cluster refuses to change, evict or remove a copy, and returns err. The job may run on there. A cluster that
+// does not answer, and a copy that has changed, are not recorded.
+func (w *workloads) noteWrite(s *observation, cluster string, err error) error {
+	switch {
+	case err == nil:
+		w.records.clearWriteFault(s.observed.Local, cluster)
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !isStale(err):
+		fault := plan.Fault{Code: plan.WriteFailed, Text: err.Error()}
+		w.noteFault(s, cluster, fault)
+		warning := plan.Warning{Code: plan.WriteFailed + cluster, Text: fmt.Sprintf("[%s] %s: %s", fault.Code, cluster, fault.Text)}
+		w.emit(s, w.records.warnings(s.observed.Local, []plan.Warning{warning}))
+	}
+	return err
 }
 
 // remove deletes the job, then the copy, from a cluster: a missing copy must not hide a job that remains. It only deletes our own objects
@@ -277,7 +301,11 @@ func (w *workloads) failed(s *observation, cluster string, err error) error {
 	}
 	w.noteFault(s, cluster, plan.Fault{Code: code, Text: err.Error()})
 	ctrl.Log.WithName("multikueue").V(1).Info("Cannot create", "cluster", cluster, "workload", s.key.String(), "err", err.Error())
-	return fmt.Errorf("[%s] %w", code, err)
+	failure := fmt.Errorf("[%s] %w", code, err)
+	if apierrors.IsNotFound(err) { // the namespace does not exist there: no cache that lags behind
+		return &delayedError{failure, tryEvery}
+	}
+	return failure
 }
 
 func (w *workloads) syncJob(ctx context.Context, s *observation, conn *worker.Connection, create bool) (again time.Duration, err error) {

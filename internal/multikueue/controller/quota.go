@@ -29,6 +29,9 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
+// refusedAgain is when a quota that the API server refused is tried again: what allows it causes no event.
+const refusedAgain = 30 * time.Second
+
 // quotas keeps the quota of the manager's ClusterQueues at the sum of the worker clusters, where a MultiKueueConfig asks for that (spec:
 // 40 §4.11).
 type quotas struct {
@@ -170,7 +173,7 @@ func (q *quotas) updateQuota(ctx context.Context, cq *kueue.ClusterQueue) (after
 	if changed {
 		refused, err := q.write(ctx, before, cq)
 		if refused != nil || err != nil {
-			return found.after, refused, err
+			return earliest(found.after, refusedAgain), refused, err
 		}
 	}
 	return found.after, &metav1.Condition{Status: metav1.ConditionTrue, Reason: kueue.ReasonQuotaAutomated, Message: fmt.Sprintf(

@@ -2,6 +2,10 @@ package controller_test
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,4 +130,56 @@ func TestQuotaAutomation(t *testing.T) {
 
 	change(func() { cq.Spec.AdmissionChecksStrategy = nil })
 	quota("13", "", "")
+}
+
+// TestRefusedQuota: a quota that was forbidden is tried again.
+func TestRefusedQuota(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs two API servers")
+	}
+	t.Parallel()
+	hub, w1 := newServer(t), newServer(t)
+	var allowed atomic.Bool
+	hub.wrap = func(next http.RoundTripper) http.RoundTripper {
+		return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/clusterqueues/team") && !allowed.Load() {
+				body := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a policy","reason":"Forbidden","code":403}`
+				return &http.Response{StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+			}
+			return next.RoundTrip(r)
+		})
+	}
+	ctx, automated := t.Context(), kueue.QuotaManagementAutomated
+	w1.queueOf(nil, "6")
+	for _, o := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}, Data: map[string][]byte{"kubeconfig": w1.kubeconfig()}},
+		&kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}, Spec: kueue.MultiKueueClusterSpec{
+			ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{Location: "w1", LocationType: kueue.LocationTypeSecret}},
+		}},
+		&kueue.MultiKueueConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: kueue.MultiKueueConfigSpec{Clusters: []string{"w1"}, QuotaManagement: &automated}},
+		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "mk"}, Spec: kueue.AdmissionCheckSpec{
+			ControllerName: kueue.MultiKueueControllerName,
+			Parameters:     &kueue.AdmissionCheckParametersReference{APIGroup: kueue.GroupVersion.Group, Kind: "MultiKueueConfig", Name: "all"},
+		}},
+	} {
+		hub.must(hub.Create(ctx, o))
+	}
+	cq := hub.queueOf([]string{"mk"}, "1")
+	hub.manage(func(o *controller.Options) { o.Quota = true })
+	has := func(cpus, reason string) func() error {
+		return func() error {
+			if err := hub.Get(ctx, client.ObjectKeyFromObject(cq), cq); err != nil {
+				return err
+			}
+			got, c := cq.Spec.ResourceGroups[0].Flavors[0].Resources[0].NominalQuota, apimeta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueQuotaAutomation)
+			if got.String() != cpus || c == nil || c.Reason != reason {
+				return fmt.Errorf("it is %s, condition %+v", got.String(), c)
+			}
+			return nil
+		}
+	}
+	wait.Until(hub.t, "the quota is refused", has("1", kueue.ReasonUnsupportedConfiguration))
+	wait.Stays(hub.t, 3*time.Second, "no event is left", has("1", kueue.ReasonUnsupportedConfiguration))
+	allowed.Store(true)
+	wait.Until(hub.t, "the quota is that of the worker cluster", has("6", kueue.ReasonQuotaAutomated))
 }

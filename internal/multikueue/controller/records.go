@@ -264,11 +264,15 @@ func (f *faultRow) pause() time.Duration {
 	return min(pause<<min(f.count-1, 10), skipFor)
 }
 
-// noteFault records a fault on a cluster, and skips clusters that cannot take the Workload.
+// noteFault records a fault on a cluster, and skips clusters that cannot take the Workload. WriteFailed does not replace another fault, whose pauses
+// would begin anew.
 func (r *records) noteFault(wl *kueue.Workload, cluster, inputs string, fault plan.Fault) {
 	rec, unlock := r.change(wl)
 	defer unlock()
 	f, now := &rec.on(cluster).fault, rec.changed
+	if fault.Code == plan.WriteFailed && f.Code != "" && f.Code != fault.Code {
+		return
+	}
 	if f.Code != fault.Code {
 		*f = faultRow{}
 	}
@@ -312,6 +316,15 @@ func (r *records) clearFault(wl *kueue.Workload, cluster string, except ...strin
 	defer unlock()
 	rec.syncFailures = 0
 	if c := rec.clusters[cluster]; c != nil && !slices.Contains(except, c.fault.Code) {
+		c.fault = faultRow{}
+	}
+}
+
+// clearWriteFault drops the fault of a cluster where a copy could not be changed or removed.
+func (r *records) clearWriteFault(wl *kueue.Workload, cluster string) {
+	rec, unlock := r.read(wl)
+	defer unlock()
+	if c := rec.clusters[cluster]; c != nil && c.fault.Code == plan.WriteFailed {
 		c.fault = faultRow{}
 	}
 }

@@ -122,6 +122,26 @@ func TestCreationsThatFail(t *testing.T) {
 	}
 }
 
+// TestWritesThatFail: a refused removal is no reason to skip a cluster, and does not hide why one is skipped.
+func TestWritesThatFail(t *testing.T) {
+	f := newRecords(time.Now)
+	refused := plan.Fault{Code: plan.WriteFailed, Text: "forbidden"}
+	f.noteFault(u, "w1", "", refused)
+	if fault := f.fault(u, "w1", same); fault == nil || *fault != refused {
+		t.Errorf("it is %+v", fault)
+	}
+	f.clearWriteFault(u, "w1")
+	if fault := f.fault(u, "w1", same); fault != nil {
+		t.Errorf("after a success it is %+v", fault)
+	}
+	f.noteFault(u, "w1", "", plan.Fault{Code: plan.Deactivated, Text: "no"})
+	f.noteFault(u, "w1", "", refused)
+	f.clearWriteFault(u, "w1")
+	if fault := f.fault(u, "w1", same); fault == nil || fault.Code != plan.Deactivated || !fault.Skip {
+		t.Errorf("it replaced another: %+v", fault)
+	}
+}
+
 // TestCopiesThatAreDeactivated: a cluster that deactivates copies is skipped for 10 s, then for twice as long each time, although copies
 // can be created.
 func TestCopiesThatAreDeactivated(t *testing.T) {

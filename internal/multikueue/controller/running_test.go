@@ -12,6 +12,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -445,4 +446,23 @@ func TestRunsThatAreFollowed(t *testing.T) {
 			return fmt.Errorf("it is there, error %w", err)
 		})
 	})
+}
+
+// TestRefusedEviction: the Workload of a job that a worker cluster may not evict has an event that says so.
+func TestRefusedEviction(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs two API servers")
+	}
+	t.Parallel()
+	p := newPair(t, runs, embeddedtest.LooseCRD(runGVK, "runs"))
+	r := p.start(t, "evicted")
+	r.admit()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}}
+	embeddedtest.Edit(t, p.hub, secret, func(secret *corev1.Secret) { // it lacks workloads/status
+		secret.Data["kubeconfig"] = p.w1.restricted(rbacv1.PolicyRule{APIGroups: []string{runGVK.Group}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	})
+	r.edit(r.hub, func(wl *kueue.Workload) {
+		lifecycle.Machine{}.Evict(wl, kueue.ReasonPreempted, "", "by the test", metav1.Now())
+	})
+	r.warned("[RemoteWriteFailed] w1: ")
 }

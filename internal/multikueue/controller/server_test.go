@@ -19,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/transport"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -52,6 +54,7 @@ type server struct {
 	client.Client
 	t    *testing.T
 	path string
+	wrap transport.WrapperFunc // of the manager's requests; may be nil
 }
 
 func newServer(t *testing.T) *server {
@@ -100,7 +103,9 @@ func (s *server) kubeconfig() []byte {
 // manage runs the controllers until the test ends, with Jobs and a kind that is not served.
 func (s *server) manage(changes ...func(*controller.Options)) {
 	s.t.Helper()
-	mgr := embeddedtest.Manager(s.t, embeddedtest.ConfigOf(s.t, s.path), ctrl.Options{
+	cfg := rest.CopyConfig(embeddedtest.ConfigOf(s.t, s.path))
+	cfg.Wrap(s.wrap)
+	mgr := embeddedtest.Manager(s.t, cfg, ctrl.Options{
 		Scheme: newScheme(),
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,16 +74,21 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 	if err == nil {
 		err = decided.Err
 	}
-	if err != nil {
-		return reconcile.Retry(err).Result(ctx)
-	}
-	if s.observed.Gone {
+	if err == nil && s.observed.Gone {
 		w.records.forget(s.observed.Local)
 	}
-	if after := decided.After; again > 0 && (after == 0 || again < after) {
-		return ctrlreconcile.Result{RequeueAfter: again}, nil
+	return w.result(ctx, s.key, earliest(again, decided.After), err)
+}
+
+// result has a Workload reconciled again after a pause, 0 for never, and no later than that if there is an error, whose backoff may be longer.
+func (w *workloads) result(ctx context.Context, key types.NamespacedName, after time.Duration, err error) (ctrlreconcile.Result, error) {
+	if err == nil {
+		return ctrlreconcile.Result{RequeueAfter: after}, nil
 	}
-	return ctrlreconcile.Result{RequeueAfter: decided.After}, nil
+	if after > 0 {
+		w.requeue(key, after)
+	}
+	return reconcile.Retry(err).Result(ctx)
 }
 
 // observeWorkload reads what decides about a Workload; nil if it has no check of ours, and nothing on worker clusters.

@@ -208,6 +208,7 @@ func (f *Fault) on(cluster string) string {
 const (
 	CreateRejected = "RemoteCreateRejected"
 	CreateFailed   = "RemoteCreateFailed"
+	WriteFailed    = "RemoteWriteFailed"
 	NameConflict   = "RemoteNameConflict"
 	Deactivated    = "RemoteDeactivated"
 	StatusSync     = "StatusSyncFailed"

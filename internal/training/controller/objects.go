@@ -76,7 +76,8 @@ func runsOtherwise(obs *observation, wanted *jobsetv1alpha2.JobSet) bool {
 	})
 }
 
-// removeEarlierJobSet deletes the JobSet of an earlier TrainJob of the same name. Any other JobSet of this name is an error.
+// removeEarlierJobSet deletes the JobSet of an earlier TrainJob of the same name, and waits until it is deleted. Any other JobSet of this name is
+// an error.
 func (r *reconciler) removeEarlierJobSet(ctx context.Context, obs *observation) error {
 	switch {
 	case obs.jobset != nil && obs.jobset.DeletionTimestamp != nil:
@@ -85,11 +86,13 @@ func (r *reconciler) removeEarlierJobSet(ctx context.Context, obs *observation) 
 		return nil
 	case !plan.IsOfEarlier(obs.job, obs.foreign):
 		return fmt.Errorf("JobSet %s exists and is not the TrainJob's; delete it, or choose another name", obs.foreign.Name)
+	case obs.foreign.DeletionTimestamp != nil:
+		return errWait
 	}
 	if err := r.deleteJobSet(ctx, obs.foreign, metav1.DeletePropagationBackground); err != nil {
 		return fmt.Errorf("deleting JobSet %s of an earlier TrainJob: %w", obs.foreign.Name, err)
 	}
-	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.foreign.Name) // retry
+	return errWait
 }
 
 // createSnapshot stores the runtime for the life of the TrainJob. The runtime may have changed since the webhook validated the TrainJob,

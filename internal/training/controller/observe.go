@@ -129,6 +129,9 @@ func (r *reconciler) observeSnapshot(ctx context.Context, obs *observation) erro
 		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
 	if plan.IsOfEarlier(obs.job, &snapshot) {
+		if snapshot.DeletionTimestamp != nil {
+			return fmt.Errorf("ConfigMap %s belongs to an earlier TrainJob of this name: waiting until it is deleted", key)
+		}
 		if err := r.client.Delete(ctx, &snapshot, client.Preconditions{UID: &snapshot.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting ConfigMap %s of an earlier TrainJob: %w", key, err)
 		}

@@ -38,6 +38,8 @@ type store struct {
 	refused map[string]error
 	// contents is how often the content of the snapshot was read, and not its metadata only.
 	contents int
+	// deletes is how often the deletion of a JobSet or a ConfigMap was requested. Those with finalizers remain.
+	deletes int
 }
 
 func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -96,8 +98,17 @@ func (s *store) Patch(context.Context, client.Object, client.Patch, ...client.Pa
 func (s *store) Create(context.Context, client.Object, ...client.CreateOption) error { return nil }
 
 func (s *store) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
-	if _, ok := o.(*jobsetv1alpha2.JobSet); ok {
-		s.jobset = nil
+	s.deletes++
+	now := new(metav1.Now())
+	switch o.(type) {
+	case *jobsetv1alpha2.JobSet:
+		if s.jobset.DeletionTimestamp = now; len(s.jobset.Finalizers) == 0 {
+			s.jobset = nil
+		}
+	case *corev1.ConfigMap:
+		if s.snapshot.DeletionTimestamp = now; len(s.snapshot.Finalizers) == 0 {
+			s.snapshot = nil
+		}
 	}
 	return nil
 }
@@ -175,6 +186,36 @@ func TestDraftedOnce(t *testing.T) {
 	}
 }
 
+// earlier are the owners of an object of an earlier TrainJob.
+var earlier = []metav1.OwnerReference{{
+	APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainJob, Name: "lark", UID: "u0", Controller: new(true),
+}}
+
+// TestHeldByFinalizer: the deletion of objects of an earlier TrainJob is requested once. The deletion of the JobSet causes an event; that of the
+// ConfigMap does not, and is awaited with growing pauses.
+func TestHeldByFinalizer(t *testing.T) {
+	held := metav1.ObjectMeta{Name: "lark", Namespace: "lab", UID: "foreign", OwnerReferences: earlier, Finalizers: []string{"example.com/hold"}}
+	for name, tc := range map[string]struct {
+		jobset   *jobsetv1alpha2.JobSet
+		snapshot *corev1.ConfigMap
+	}{
+		"JobSet":    {jobset: &jobsetv1alpha2.JobSet{ObjectMeta: held}},
+		"ConfigMap": {snapshot: &corev1.ConfigMap{ObjectMeta: held}},
+	} {
+		s, r, _ := newStore(t)
+		s.jobset, s.snapshot = tc.jobset, tc.snapshot
+		for i := range 3 {
+			result, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&s.job)})
+			if soon := result.RequeueAfter > 0 && result.RequeueAfter < time.Second/2; i > 0 && (soon || (err != nil) != (tc.snapshot != nil)) {
+				t.Errorf("%s: retried after %s, error %v", name, result.RequeueAfter, err)
+			}
+		}
+		if s.deletes != 1 {
+			t.Errorf("%s: %d deletions are requested", name, s.deletes)
+		}
+	}
+}
+
 // TestForeignJobSet: a JobSet of the TrainJob's name that it does not control neither ends it nor gives it counters. The JobSet of an
 // earlier TrainJob is deleted, and replaced.
 func TestForeignJobSet(t *testing.T) {
@@ -184,9 +225,6 @@ func TestForeignJobSet(t *testing.T) {
 			ReplicatedJobsStatus: []jobsetv1alpha2.ReplicatedJobStatus{{Name: "node", Failed: 1}},
 		}
 	}
-	earlier := []metav1.OwnerReference{{
-		APIVersion: trainerv1alpha1.GroupVersion.String(), Kind: trainerv1alpha1.KindTrainJob, Name: "lark", UID: "u0", Controller: new(true),
-	}}
 	for name, tc := range map[string]struct {
 		owners   []metav1.OwnerReference
 		status   jobsetv1alpha2.JobSetStatus

@@ -44,13 +44,13 @@ type snapshot struct {
 	bytes   int // as serialized
 }
 
-// maxBytes is how many bytes of snapshots are kept, as serialized, beside those that are in use: any user of a namespace can make them.
+// maxBytes is how many bytes of snapshots are kept, as serialized, beside the ones in use: any user of a namespace can make them.
 const (
 	maxBytes = 32 << 20
 	inUse    = time.Minute
 )
 
-// purge drops snapshots that were not used for long, and then those that were not used for the longest time. The lock must be held.
+// purge drops snapshots that were not used for long, and then the least recently used ones. The lock must be held.
 func (s *snapshots) purge() {
 	now, sum := s.now(), 0
 	maps.DeleteFunc(s.byHash, func(_ string, kept *snapshot) bool {

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -94,6 +95,7 @@ func (d *Divider) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctr
 	if err != nil || o == nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
+	var failed []error
 	for range maxSteps {
 		step := d.Plan.Next(o)
 		if step.Guarded {
@@ -102,12 +104,20 @@ func (d *Divider) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctr
 			}
 		}
 		if step.Verb == plan.Nothing {
+			if len(failed) > 0 {
+				return reconcile.Retry(errors.Join(failed...)).Result(ctx)
+			}
 			if step.Wake.IsZero() {
 				return ctrlreconcile.Result{}, nil
 			}
 			return reconcile.Wait(step.Wake.Sub(o.Now.Time)).Result(ctx)
 		}
 		stored, err := d.write(ctx, &step)
+		if step.Verb == plan.Create && err != nil && !apierrors.IsAlreadyExists(err) { // the other steps do not wait for it
+			d.Events.Warning(o.Parent, "FailedCreateVariant", err.Error())
+			o.Failed, failed = append(o.Failed, plan.FlavorOf(step.Workload)), append(failed, err)
+			continue
+		}
 		if err != nil {
 			return reconcile.Retry(err).Result(ctx)
 		}
@@ -170,7 +180,7 @@ func errLags(w *kueue.Workload) error {
 // confirm reads the parent and its variants again, past the cache, and returns the step that follows. It must be the same one: otherwise
 // the cache lags behind, and the Workload is reconciled again.
 func (d *Divider) confirm(ctx context.Context, o *plan.Observed, step plan.Step) (plan.Step, error) {
-	fresh := &plan.Observed{Queue: o.Queue, Now: o.Now}
+	fresh := &plan.Observed{Queue: o.Queue, Now: o.Now, Failed: o.Failed}
 	for i, w := range append([]*kueue.Workload{o.Parent}, o.Variants...) {
 		live := &kueue.Workload{}
 		switch err := d.Reader.Get(ctx, client.ObjectKeyFromObject(w), live); {

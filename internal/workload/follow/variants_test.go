@@ -1,18 +1,25 @@
 package follow
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
@@ -194,4 +201,50 @@ func TestDividerKilledAtAnyWrite(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// TestVariantThatCannotBeCreated: the other variants are created all the same, the parent has a warning event, and the creation is retried with
+// growing pauses.
+func TestVariantThatCannotBeCreated(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	flavor := func(name kueue.ResourceFlavorReference) kueue.ResourceGroup {
+		return kueue.ResourceGroup{Flavors: []kueue.FlavorQuotas{{Name: name}}}
+	}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "divided"}, Spec: kueue.ClusterQueueSpec{
+		ConcurrentAdmissionPolicy: &kueue.ConcurrentAdmissionPolicy{}, ResourceGroups: []kueue.ResourceGroup{flavor("a"), flavor("b")},
+	}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "lq"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "divided"}}
+	parent := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p"}, Spec: kueue.WorkloadSpec{QueueName: "lq"}}
+	stored := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cq, lq, parent).
+		WithIndex(&kueue.Workload{}, byParent, func(o client.Object) []string {
+			if owner := parentOf(o); owner != nil {
+				return []string{string(owner.UID)}
+			}
+			return nil
+		}).Build()
+	no := apierrors.NewForbidden(kueue.Resource("workloads"), "a", errors.New("the test says no"))
+	refused := plan.Name(parent, "a")
+	api := interceptor.NewClient(stored, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if o.GetName() == refused {
+				return no
+			}
+			return c.Create(ctx, o, options...)
+		},
+	})
+	emitted := events.NewFakeRecorder(10)
+	d := &Divider{Client: api, Reader: api, Events: reconcile.NewEvents(emitted, nil), Plan: plan.Config{On: true}, Now: time.Now}
+	if _, err := d.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(parent)}); !errors.Is(err, no) {
+		t.Errorf("error %v", err)
+	}
+	if err := stored.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: plan.Name(parent, "b")}, &kueue.Workload{}); err != nil {
+		t.Errorf("the other variant: %v", err)
+	}
+	emitted.Eventf(parent, nil, "Normal", "End", "", "")
+	if first := <-emitted.Events; !strings.HasPrefix(first, "Warning FailedCreateVariant") {
+		t.Errorf("the first event is %s", first)
+	}
 }

@@ -2,7 +2,9 @@ package decide
 
 import (
 	"errors"
+	"fmt"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 )
@@ -18,6 +20,13 @@ func (s *decider) notComposed(err error) job.Action {
 		a.Verb = job.Fail
 	}
 	return a
+}
+
+// NameTaken reports a Workload that does not belong to the job and has the name of the job's own. Its deletion need not reconcile the job, so that
+// is retried.
+func NameTaken(w *kueue.Workload) job.Action {
+	err := fmt.Errorf("workload %s/%s has the name of the job's Workload and does not belong to the job: delete it", w.Namespace, w.Name)
+	return job.Action{Verb: job.Fail, Err: err, Events: warning(eventNameConflict, err.Error())}
 }
 
 func normal(reason, note string) []job.Event { return []job.Event{{Reason: reason, Note: note}} }

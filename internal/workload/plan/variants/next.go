@@ -422,13 +422,14 @@ func (d *decider) follow() *Step {
 	return nil
 }
 
-// create creates a missing variant. A parent that is kept out of its queue gets none.
+// create creates a missing variant, unless that has just failed. A parent that is kept out of its queue gets none.
 func (d *decider) create() *Step {
 	if d.isOut() {
 		return nil
 	}
 	for rank, flavor := range d.flavors {
-		if slices.ContainsFunc(d.variants, func(v *kueue.Workload) bool { return FlavorOf(v) == flavor }) {
+		exists := slices.ContainsFunc(d.variants, func(v *kueue.Workload) bool { return FlavorOf(v) == flavor })
+		if exists || slices.Contains(d.o.Failed, flavor) {
 			continue
 		}
 		v := compose(d.parent, flavor, rank)
@@ -440,9 +441,10 @@ func (d *decider) create() *Step {
 	return nil
 }
 
-// giveUp deactivates a parent of which every variant was deactivated on its own, for the cause of the preferred one.
+// giveUp deactivates a parent of which every variant was deactivated on its own, for the cause of the preferred one. A variant that cannot be
+// created yet may run later.
 func (d *decider) giveUp() *Step {
-	if d.isOut() || len(d.variants) == 0 || slices.ContainsFunc(d.variants, func(v *kueue.Workload) bool { return !isDeactivated(v) }) {
+	if d.isOut() || len(d.o.Failed) > 0 || len(d.variants) == 0 || slices.ContainsFunc(d.variants, func(v *kueue.Workload) bool { return !isDeactivated(v) }) {
 		return nil
 	}
 	c := lifecycle.Condition(d.variants[0], kueue.WorkloadEvicted)

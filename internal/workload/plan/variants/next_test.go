@@ -357,6 +357,24 @@ func TestGates(t *testing.T) {
 	}
 }
 
+// TestFailedCreation: a variant that cannot be created delays neither the others nor their gates. The parent waits for it.
+func TestFailedCreation(t *testing.T) {
+	w := newWorld(kueue.TryPreferredFlavors, "", "a", "b")
+	w.o.Failed = []kueue.ResourceFlavorReference{"a"}
+	if steps := w.makeSteps(t, config); len(steps) != 2 || steps[0] != "patch p" || steps[1] != "create "+w.variant("b").Name+" CreatedVariant" {
+		t.Errorf("steps %q", steps)
+	}
+	w.gate("b")
+	if steps := w.makeSteps(t, config); len(steps) != 1 || steps[0] != "status "+w.variant("b").Name+" PreemptionUngatedVariant" {
+		t.Errorf("steps %q", steps)
+	}
+	machine.RequestDeactivation(w.variant("b"), "", "by the test", w.o.Now)
+	machine.Evict(w.variant("b"), kueue.ReasonDeactivated, "", "by the test", w.o.Now)
+	if w.makeSteps(t, config); !lifecycle.IsActive(w.o.Parent) {
+		t.Error("the parent was given up")
+	}
+}
+
 // TestClassOfAReservedVariant: the API refuses another kind of class while a variant holds quota, so it keeps the one that it has, and runs.
 func TestClassOfAReservedVariant(t *testing.T) {
 	class := func(kind kueue.PriorityClassKind, name string) *kueue.PriorityClassRef {

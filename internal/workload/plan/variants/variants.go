@@ -56,6 +56,8 @@ type Observed struct {
 	// Queue is the ClusterQueue to which its LocalQueue leads; nil if there is none, or with the feature gate off.
 	Queue *kueue.ClusterQueue
 	Now   metav1.Time
+	// Failed are the flavors of the variants whose creation has just failed: it is not tried again, and the other steps are made.
+	Failed []kueue.ResourceFlavorReference
 }
 
 // Verb is what a step does with its Workload.
