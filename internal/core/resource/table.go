@@ -56,7 +56,8 @@ func (t *Table) ID(name string) ID {
 // MaxRequested bounds the names that workloads alone bring to a table. They choose them freely, and a name stays as long as the table.
 const MaxRequested = 1 << 16
 
-// Beyond stands for all names that come after those. It is no valid name, so no queue covers it and no node offers it.
+// Beyond stands for all names that come after these. It is no valid name, so no queue covers it and no node offers it. A workload that got it
+// keeps it until its definition changes, also if a queue brings the name later.
 const Beyond = "another resource"
 
 // Requested returns the number of a resource that a workload requests.
