@@ -33,7 +33,8 @@ type Activity struct {
 // again.
 func (a *Activity) Setup(mgr ctrl.Manager, name string, watch func(*builder.Builder)) error {
 	a.client, a.written = mgr.GetClient(), reconcile.NewOverlay[*kueue.AdmissionCheck](time.Now)
-	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(reconcile.Edited()))
+	b := ctrl.NewControllerManagedBy(mgr).Named(name).For(&kueue.AdmissionCheck{}, builder.WithPredicates(reconcile.Edited())).
+		WithOptions(reconcile.ControllerOptions(1))
 	watch(b)
 	return b.Complete(a)
 }
@@ -71,7 +72,9 @@ func (a *Activity) write(ctx context.Context, check *kueue.AdmissionCheck, condi
 	apimeta.SetStatusCondition(&next.Status.Conditions, condition)
 	pinned := client.MergeFromWithOptions(check, client.MergeFromWithOptimisticLock{})
 	err := a.client.Status().Patch(ctx, next, pinned, client.FieldOwner(a.Controller))
-	a.written.Wrote(check, next, err)
+	if err == nil {
+		a.written.Updated(next)
+	}
 	return err
 }
 

@@ -104,7 +104,9 @@ func (k *owners) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.U
 			}
 			parents, known := k.parents.Get(owner.uid)
 			if !known {
-				k.queue.Add(owner)
+				if k.queue.NumRequeues(owner) == 0 { // otherwise it is retried after a pause
+					k.queue.Add(owner)
+				}
 				continue
 			}
 			links, _ := parents.([]link)

@@ -9,11 +9,12 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// maxKept bounds how many different values are kept for sharing. Beyond it all are dropped, and later values are shared among themselves.
-const maxKept = 64
-
-// maxKeptBytes bounds, as serialized, the specs of pods that are kept for sharing: they stay after their objects are deleted.
-const maxKeptBytes = 16 << 10
+// maxKept and maxBytes bound how many different values are kept for sharing, and their bytes as serialized: they stay after their objects are
+// deleted. Beyond it all are dropped, and later values are shared among themselves.
+const (
+	maxKept  = 64
+	maxBytes = 4 << 20
+)
 
 // CompactWorkloads returns the transform of a cache of Workloads. It drops the managed fields, and lets equal Workloads share the specs of
 // their pods, their pod sets and their charged resources: two thirds of the memory of a Workload. Objects in a cache must not be modified.
@@ -32,14 +33,26 @@ func CompactWorkloads() func(object any) (any, error) {
 			for i := range sets {
 				specs.Share(&sets[i].Template.Spec)
 			}
-			w.Spec.PodSets = podSets.of(shape{shapeOf(&sets[0].Template.Spec), string(sets[0].Name), sets[0].Count, len(sets)}, sets)
+			w.Spec.PodSets = podSets.of(shape{shapeOf(&sets[0].Template.Spec), string(sets[0].Name), sets[0].Count, len(sets)}, sets, func() (bytes int) {
+				for i := range sets {
+					bytes += sets[i].Template.Size()
+				}
+				return bytes
+			})
 		}
 		if a := w.Status.Admission; a != nil && len(a.PodSetAssignments) > 0 {
 			first := &a.PodSetAssignments[0]
-			a.PodSetAssignments = charges.of(charge{string(first.Name), len(a.PodSetAssignments), cpu(first.ResourceUsage)}, a.PodSetAssignments)
+			a.PodSetAssignments = charges.of(charge{string(first.Name), len(a.PodSetAssignments), cpu(first.ResourceUsage)}, a.PodSetAssignments, func() (bytes int) {
+				for i := range a.PodSetAssignments {
+					if t := a.PodSetAssignments[i].TopologyAssignment; t != nil {
+						bytes += maxBytes // equal ones are rare
+					}
+				}
+				return bytes
+			})
 		}
 		if all := w.Status.ResourceRequests; len(all) > 0 {
-			w.Status.ResourceRequests = requests.of(charge{string(all[0].Name), len(all), cpu(all[0].Resources)}, all)
+			w.Status.ResourceRequests = requests.of(charge{string(all[0].Name), len(all), cpu(all[0].Resources)}, all, func() int { return 0 })
 		}
 		return w, nil
 	}
@@ -58,11 +71,8 @@ func (p *PodSpecs) Share(spec *corev1.PodSpec) {
 		*spec = *same
 		return
 	}
-	if spec.Size() > maxKeptBytes {
-		return
-	}
 	own := *spec // a pointer to spec itself would keep the whole pod in memory
-	p.shared.keepValue(shapeOf(spec), &own)
+	p.shared.keepValue(shapeOf(spec), &own, spec.Size())
 }
 
 // podShape, shape and charge are the keys under which values that may be equal are found.
@@ -103,30 +113,40 @@ func cpu(list corev1.ResourceList) int64 {
 // shared keeps one of several equal values: the last value of each key.
 type shared[K comparable, T any] struct {
 	mu   sync.Mutex
-	kept map[K]T
+	kept map[K]sized[T]
+	sum  int
+}
+
+type sized[T any] struct {
+	value T
+	bytes int
 }
 
 // of returns the kept value that is equal, or keeps this one.
-func (s *shared[K, T]) of(key K, value T) T {
+func (s *shared[K, T]) of(key K, value T, bytes func() int) T {
 	if same, kept := s.findEqual(key, value); kept {
 		return same
 	}
-	s.keepValue(key, value)
+	s.keepValue(key, value, bytes())
 	return value
 }
 
 func (s *shared[K, T]) findEqual(key K, value T) (same T, kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	same, kept = s.kept[key]
-	return same, kept && reflect.DeepEqual(same, value)
+	found, kept := s.kept[key]
+	return found.value, kept && reflect.DeepEqual(found.value, value)
 }
 
-func (s *shared[K, T]) keepValue(key K, value T) {
+func (s *shared[K, T]) keepValue(key K, value T, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept == nil || len(s.kept) >= maxKept {
-		s.kept = map[K]T{}
+	if bytes >= maxBytes {
+		return
 	}
-	s.kept[key] = value
+	s.sum += bytes - s.kept[key].bytes
+	if s.kept == nil || len(s.kept) >= maxKept || s.sum > maxBytes {
+		s.kept, s.sum = map[K]sized[T]{}, bytes
+	}
+	s.kept[key] = sized[T]{value, bytes}
 }

@@ -112,16 +112,24 @@ func TestPodSpecs(t *testing.T) {
 func TestShared(t *testing.T) {
 	var s shared[int, []string]
 	a, b := []string{"a"}, []string{"b"}
-	if s.of(1, a); &s.of(1, b)[0] != &b[0] {
+	one := func() int { return 1 }
+	if s.of(1, a, one); &s.of(1, b, one)[0] != &b[0] {
 		t.Error("different values of one key are shared")
 	}
-	if again := []string{"b"}; &s.of(1, again)[0] != &b[0] {
+	if again := []string{"b"}; &s.of(1, again, one)[0] != &b[0] {
 		t.Error("equal values are not shared")
 	}
 	for i := range 10 * maxKept {
-		s.of(i, []string{fmt.Sprint(i)})
+		s.of(i, []string{fmt.Sprint(i)}, one)
 	}
 	if len(s.kept) > maxKept {
 		t.Errorf("%d values are kept", len(s.kept))
+	}
+	for i := range 20 {
+		s.of(i, []string{fmt.Sprint("large ", i)}, func() int { return maxBytes / 4 })
+		s.of(i, []string{fmt.Sprint("too large ", i)}, func() int { return maxBytes })
+	}
+	if len(s.kept) > 4 || s.sum > maxBytes || s.kept[19].value[0] != "large 19" {
+		t.Errorf("%d large values are kept, %d bytes: %v", len(s.kept), s.sum, s.kept)
 	}
 }

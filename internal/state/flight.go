@@ -138,7 +138,7 @@ func (f *recorder) stepped(s *State, now workload.Instant, budget int, r *cycle.
 	s.ContinueCheckpoint(f.classes)
 	if f.waits {
 		if f.waits = r.More; !f.waits {
-			f.last.from = s.BeginCheckpoint()
+			f.last.from = s.Checkpoint()
 		}
 		return
 	}

@@ -140,11 +140,7 @@ func TestPackagesAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{namespace, "kubeflow-system"} { // created for real, so that the others have a namespace to be in
-		if err := c.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	makeNamespaces(t, c)
 	want := stored(t, c, installed(t))
 	for name, how := range map[string][]string{
 		"chart":     {"chart", "charts/berth", "-n", namespace},
@@ -175,15 +171,23 @@ func TestPackagesAgree(t *testing.T) {
 	}
 }
 
+// makeNamespaces creates namespaces for real, so that the other objects have one to be in.
+func makeNamespaces(t *testing.T, c client.Client) {
+	t.Helper()
+	for _, name := range []string{namespace, "kubeflow-system"} {
+		if err := c.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What a configuration changes is changed in the chart as well: webhooks, rights, the visibility API.
 func TestChartFollowsTheConfiguration(t *testing.T) {
 	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: install.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
-	}
+	makeNamespaces(t, c)
 	chosen := func(all map[string]*unstructured.Unstructured) map[string]map[string]any {
 		for key, u := range all {
 			switch u.GetKind() {
@@ -208,6 +212,10 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		"keys without values":      {"manageJobsWithoutQueueName:\nfeatureGates:\njobSet:", ""},
 		"a document of JobSet's": {
 			"namespace: " + namespace + "\n---\napiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nleaderElection: {leaderElect: true, resourceName: mine.example.com}", "",
+		},
+		"a document of Trainer's": {
+			"namespace: " + namespace + "\njobSet: {leaderElection: {resourceName: mine.example.com}}\n---\napiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n" +
+				"leaderElection: {leaderElect: true, resourceName: trainer.kubeflow.org}", "",
 		},
 		"TrainJobs belong to others": {"integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}", "-training"},
 		"no checks":                  {"namespace: " + namespace, "-checks"},

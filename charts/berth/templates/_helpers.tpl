@@ -91,7 +91,10 @@ control-plane: controller-manager
 {{- define "berth.leaseOfJobSets" -}}
 {{- $name := get (get (get (include "berth.config" . | fromYaml) "jobSet" | default dict) "leaderElection" | default dict) "resourceName" }}
 {{- range splitList "\n---" .Values.managerConfig.controllerManagerConfigYaml | rest }}
-{{- $name = get (get (. | trimPrefix "\n" | fromYaml) "leaderElection" | default dict) "resourceName" | default $name }}
+{{- $document := . | trimPrefix "\n" | fromYaml }}
+{{- if hasPrefix "config.jobset.x-k8s.io/" (get $document "apiVersion" | toString) }}
+{{- $name = get (get $document "leaderElection" | default dict) "resourceName" | default $name }}
+{{- end }}
 {{- end }}
 {{- $name | default "6d4f6a47.jobset.x-k8s.io" }}
 {{- end }}

@@ -42,7 +42,6 @@ func TestFailingWrites(t *testing.T) {
 		"a start without quota":    {start, quota, "Warning WriteFailed updating Pod ns/train: workloads.kueue.x-k8s.io"},
 		"a refused start":          {start, denied, ""},
 		"a conflict":               {stop, apierrors.NewConflict(pods, "train", nil), ""},
-		"it exists already":        {create, apierrors.NewAlreadyExists(workloads, "w"), ""},
 		"it is deleted":            {stop, apierrors.NewNotFound(pods, "train"), ""},
 		"the manager ends":         {create, context.Canceled, ""},
 		"no answer":                {create, errors.New("connection refused"), ""},

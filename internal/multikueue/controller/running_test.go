@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -458,9 +459,21 @@ func TestRefusedEviction(t *testing.T) {
 	r := p.start(t, "evicted")
 	r.admit()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "w1"}}
-	embeddedtest.Edit(t, p.hub, secret, func(secret *corev1.Secret) { // it lacks workloads/status
-		secret.Data["kubeconfig"] = p.w1.restricted(rbacv1.PolicyRule{APIGroups: []string{runGVK.Group}, Resources: []string{"*"}, Verbs: []string{"*"}})
-	})
+	becomes := func(kubeconfig []byte, active metav1.ConditionStatus) {
+		embeddedtest.Edit(t, p.hub, secret, func(secret *corev1.Secret) { secret.Data["kubeconfig"] = kubeconfig })
+		wait.Until(t, "Active of the cluster is "+string(active), func() error {
+			var cluster kueue.MultiKueueCluster
+			if err := p.hub.Get(t.Context(), client.ObjectKey{Name: "w1"}, &cluster); err != nil {
+				return err
+			}
+			if c := apimeta.FindStatusCondition(cluster.Status.Conditions, kueue.MultiKueueClusterActive); c == nil || c.Status != active {
+				return fmt.Errorf("it is %+v", c)
+			}
+			return nil
+		})
+	}
+	becomes([]byte("none"), metav1.ConditionFalse) // so that the connection with all rights has ended
+	becomes(p.w1.restricted(rbacv1.PolicyRule{APIGroups: []string{runGVK.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}), metav1.ConditionTrue)
 	r.edit(r.hub, func(wl *kueue.Workload) {
 		lifecycle.Machine{}.Evict(wl, kueue.ReasonPreempted, "", "by the test", metav1.Now())
 	})

@@ -86,7 +86,7 @@ func (w *workloads) result(ctx context.Context, key types.NamespacedName, after 
 		return ctrlreconcile.Result{RequeueAfter: after}, nil
 	}
 	if after > 0 {
-		w.requeue(key, after)
+		w.requeue(key, max(after, tryEvery)) // a second is for what is under way
 	}
 	return reconcile.Retry(err).Result(ctx)
 }

@@ -32,12 +32,14 @@ func setupHeld(mgr ctrl.Manager, flavorWorkers int) error {
 	c := mgr.GetClient()
 	err := ctrl.NewControllerManagedBy(mgr).Named("admissioncheck").For(&kueue.AdmissionCheck{}).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(checksOf), edited).
+		WithOptions(reconcile.ControllerOptions(1)).
 		Complete(&held[kueue.AdmissionCheck, *kueue.AdmissionCheck]{c, byClusterQueues(convert.NamesCheck)})
 	if err != nil {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("topology").For(&kueue.Topology{}).
 		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(topologyOf), edited).
+		WithOptions(reconcile.ControllerOptions(1)).
 		Complete(&held[kueue.Topology, *kueue.Topology]{c, byFlavors})
 	if err != nil {
 		return err

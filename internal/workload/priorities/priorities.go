@@ -49,6 +49,7 @@ func (k *Keeper) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("workloadpriorityclass").
 		Watches(&kueue.WorkloadPriorityClass{}, changes).
+		WithOptions(reconcile.ControllerOptions(1)).
 		Complete(k)
 }
 
