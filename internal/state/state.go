@@ -400,8 +400,7 @@ const manyNotices = 1024
 func (s *State) compactNotices() {
 	seen := make(map[string]bool, len(s.records))
 	kept := len(s.notices)
-	for i := len(s.notices) - 1; i >= 0; i-- {
-		d := s.notices[i]
+	for _, d := range slices.Backward(s.notices) {
 		if uid := d.Workload.UID; !seen[uid] && s.isTrue(&d) {
 			seen[uid] = true
 			kept--

@@ -104,13 +104,7 @@ func (d *Divider) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctr
 			}
 		}
 		if step.Verb == plan.Nothing {
-			if len(failed) > 0 {
-				return reconcile.Retry(errors.Join(failed...)).Result(ctx)
-			}
-			if step.Wake.IsZero() {
-				return ctrlreconcile.Result{}, nil
-			}
-			return reconcile.Wait(step.Wake.Sub(o.Now.Time)).Result(ctx)
+			return outcome(&step, o.Now, failed).Result(ctx)
 		}
 		stored, err := d.write(ctx, &step)
 		if step.Verb == plan.Create && err != nil && !apierrors.IsAlreadyExists(err) { // the other steps do not wait for it
@@ -130,6 +124,17 @@ func (d *Divider) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctr
 		o.Apply(&step, stored)
 	}
 	return reconcile.Wait(0).Result(ctx)
+}
+
+// outcome returns the outcome of a reconcile that has nothing more to do, after failed creations.
+func outcome(last *plan.Step, now metav1.Time, failed []error) reconcile.Outcome {
+	switch {
+	case len(failed) > 0:
+		return reconcile.Retry(errors.Join(failed...))
+	case last.Wake.IsZero():
+		return reconcile.Done()
+	}
+	return reconcile.Wait(last.Wake.Sub(now.Time))
 }
 
 // observe reads a Workload and its variants from the cache; nil if it does not exist. They are not to be changed.
