@@ -78,7 +78,7 @@ func TestParseHTTP(t *testing.T) {
 // TestFirstFault: a kubeconfig with several faults is refused for the same one each time, since another message is another condition.
 func TestFirstFault(t *testing.T) {
 	users, servers := map[string]*clientcmdapi.AuthInfo{}, map[string]*clientcmdapi.Cluster{}
-	for _, name := range strings.SplitSeq("fedcba", "") {
+	for name := range strings.SplitSeq("fedcba", "") {
 		users[name], servers[name] = &clientcmdapi.AuthInfo{TokenFile: "/token"}, &clientcmdapi.Cluster{Server: "http://w1.example", CertificateAuthority: "/ca"}
 	}
 	for range 20 {
