@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -458,27 +459,28 @@ func TestAccessOfLateKinds(t *testing.T) {
 		c.stores = map[schema.GroupVersionKind]*Store{WorkloadKind: {gvk: WorkloadKind}, jobs: {gvk: jobs}}
 		c.lacks, c.denied = map[schema.GroupVersionKind]string{jobs: kueue.ReasonMissingCRD}, map[schema.GroupVersionKind][]string{}
 		c.appeared = make(chan struct{}, 1)
-		asked, allowed := 0, false
+		var asked atomic.Int32
+		var allowed atomic.Bool
 		c.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-				asked++
-				o.(*authorizationv1.SelfSubjectAccessReview).Status.Allowed = allowed
+				asked.Add(1)
+				o.(*authorizationv1.SelfSubjectAccessReview).Status.Allowed = allowed.Load()
 				return nil
 			},
 		})
 		go c.reviewAccess()
-		is := func(what, lack string, times int) {
+		is := func(what, lack string, times int32) {
 			t.Helper()
 			synctest.Wait()
-			if got := c.Lack(jobs); got != lack || asked != times {
-				t.Errorf("%s: %q after %d reviews, want %q after %d", what, got, asked, lack, times)
+			if got := c.Lack(jobs); got != lack || asked.Load() != times {
+				t.Errorf("%s: %q after %d reviews, want %q after %d", what, got, asked.Load(), lack, times)
 			}
 		}
 		time.Sleep(2 * reviewAgain)
 		is("not served", kueue.ReasonMissingCRD, 0)
 		c.setLack(jobs, "")
 		is("served and denied", kueue.ReasonForbidden, 2)
-		allowed = true
+		allowed.Store(true)
 		time.Sleep(reviewAgain)
 		is("allowed", "", 4)
 		time.Sleep(9 * reviewAgain)
