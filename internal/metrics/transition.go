@@ -107,7 +107,7 @@ func (t *transition) class() []string {
 	}
 	if !t.classes[name] {
 		if len(t.classes) >= maxClasses {
-			return []string{untrackedClass}
+			return []string{untracked}
 		}
 		t.classes[name] = true
 	}
@@ -115,10 +115,7 @@ func (t *transition) class() []string {
 }
 
 // A Workload may name any priority class, also one that does not exist. Those after the first maxClasses have one series together.
-const (
-	maxClasses     = 256
-	untrackedClass = "untracked"
-)
+const maxClasses = 256
 
 // turnedAt returns when a condition got its status.
 func turnedAt(w *kueue.Workload, condition string) time.Time {

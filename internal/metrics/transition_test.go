@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +68,24 @@ func TestLife(t *testing.T) {
 	w.write(wl, func(wl *kueue.Workload) { wl.Status.ClusterName = "later" })
 	w.both("a write after the end", "finished_workloads_total", "1")
 	w.both("evicted never", "evicted_workloads_total", "")
+}
+
+// A Workload may name any priority class: after many of them the rest have one series.
+func TestManyPriorityClasses(t *testing.T) {
+	w, _ := life(t)
+	for i := range 2 * maxClasses {
+		wl := w.put(newWorkload(fmt.Sprint("w", i), "l", "1", func(wl *kueue.Workload) {
+			wl.Spec.PriorityClassRef = &kueue.PriorityClassRef{Name: fmt.Sprint("class-", i)}
+		}))
+		w.admit(wl, "q", "1", 10)
+	}
+	series := w.scrape("kueue_quota_reserved_workloads_total")
+	if n := len(series); n != maxClasses+1 {
+		t.Errorf("%d series", n)
+	}
+	if !slices.Contains(series, fmt.Sprintf("kueue_quota_reserved_workloads_total{cluster_queue=q,priority_class=%s} %d", untracked, maxClasses)) {
+		t.Errorf("%s", series[len(series)-1])
+	}
 }
 
 // spec: 70 §7 29, 30.

@@ -70,18 +70,34 @@ func Retry(err error) Outcome {
 // Err returns the error of Stalled and Retry.
 func (o Outcome) Err() error { return o.err }
 
-// IsFailure reports whether an error of a write is one that users should know of. Conflicts, objects that exist already and deleted objects only
-// show that the cache lags behind; a canceled write, that the process ends.
-func IsFailure(err error) bool {
-	return err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled)
+// IsStale reports whether an error only shows that the cache lags behind: a conflict, an object that exists already, or a deleted one.
+func IsStale(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// Summarize returns the first of several errors with the number of the others, which can be thousands.
+// IsFailure reports whether an error of a write is one that users should know of. A canceled write shows that the process ends.
+func IsFailure(err error) bool {
+	return err != nil && !IsStale(err) && !errors.Is(err, context.Canceled)
+}
+
+// Summarize returns the first of several errors with the number of the others, which can be thousands. Failures go first: after a conflict alone
+// there is no backoff. Nil errors do not count.
 func Summarize(errs []error) error {
-	if len(errs) > 1 {
-		return fmt.Errorf("%w (and %d more)", errs[0], len(errs)-1)
+	var failures, others []error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case IsFailure(err):
+			failures = append(failures, err)
+		default:
+			others = append(others, err)
+		}
 	}
-	return errors.Join(errs...)
+	all := append(failures, others...)
+	if len(all) > 1 {
+		return fmt.Errorf("%w (and %d more)", all[0], len(all)-1)
+	}
+	return errors.Join(all...)
 }
 
 // Result translates the outcome for controller-runtime. Errors that only show that the cache lags behind are not logged as errors:

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -73,6 +74,20 @@ func TestJobCreatedAgain(t *testing.T) {
 	}
 	if n := r.written.jobs(js).Len(); n != 0 {
 		t.Errorf("%d writes of the first are remembered", n)
+	}
+}
+
+// Any user can make Jobs that cause warnings.
+func TestWarningsAreBounded(t *testing.T) {
+	js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ring", UID: "ring"}}
+	w, news := newWritten(time.Now), 0
+	for i := range 10 * maxWarned {
+		if w.isNews(js, strconv.Itoa(i)) {
+			news++
+		}
+	}
+	if news != maxWarned || len(w.of(js).warned) != maxWarned || w.isNews(js, "1") {
+		t.Errorf("%d warnings are logged, %d kept", news, len(w.of(js).warned))
 	}
 }
 

@@ -85,7 +85,7 @@ func (w *workloads) emit(s *observation, events []lifecycle.Event) {
 func joinErrors(errs []error) error {
 	var others []error
 	for _, err := range errs {
-		if !isStale(err) {
+		if !reconcile.IsStale(err) {
 			others = append(others, err)
 		}
 	}
@@ -93,10 +93,6 @@ func joinErrors(errs []error) error {
 		return errs[0]
 	}
 	return errors.Join(others...)
-}
-
-func isStale(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }
 
 func (w *workloads) step(ctx context.Context, s *observation, step *plan.Step) (again time.Duration, err error) {
@@ -208,7 +204,7 @@ func (w *workloads) noteWrite(s *observation, cluster string, err error) error {
 	switch {
 	case err == nil:
 		w.records.clearWriteFault(s.observed.Local, cluster)
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !isStale(err):
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !reconcile.IsStale(err):
 		fault := plan.Fault{Code: plan.WriteFailed, Text: err.Error()}
 		w.noteFault(s, cluster, fault)
 		warning := plan.Warning{Code: plan.WriteFailed + cluster, Text: fmt.Sprintf("[%s] %s: %s", fault.Code, cluster, fault.Text)}

@@ -76,22 +76,7 @@ func (r *reconciler) ungate(ctx context.Context, w *kueue.Workload, pods, next [
 		})
 	}
 	running.Wait()
-	return summarize(errs)
-}
-
-// summarize returns one error for the writes of several pods. Failures go first: after a conflict alone there is no backoff.
-func summarize(errs []error) error {
-	var failures, others []error
-	for _, err := range errs {
-		switch {
-		case err == nil:
-		case reconcile.IsFailure(err):
-			failures = append(failures, err)
-		default:
-			others = append(others, err)
-		}
-	}
-	return reconcile.Summarize(append(failures, others...))
+	return reconcile.Summarize(errs)
 }
 
 func (r *reconciler) ungateOne(ctx context.Context, w *kueue.Workload, old, next *corev1.Pod) error {

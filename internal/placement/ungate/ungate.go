@@ -293,7 +293,7 @@ func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 		}
 		errs = append(errs, client.IgnoreNotFound(r.patch(ctx, pod, plan.Abandon(pod))))
 	}
-	return summarize(errs)
+	return reconcile.Summarize(errs)
 }
 
 // granting returns the Workload that lets the pods of a chain run, nil if there is none: the admitted slice of the job, or the Workload

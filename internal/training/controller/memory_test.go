@@ -41,4 +41,12 @@ func TestMissingJobSet(t *testing.T) {
 	if _, deleted := missed(2, eventDelay); !deleted {
 		t.Error("without an event it never counts as deleted")
 	}
+	for _, version := range []string{"example.com/v1", trainerv1alpha1.GroupVersion.Group + "/v9"} {
+		foreign := jobset.DeepCopy()
+		foreign.OwnerReferences[0].APIVersion, foreign.OwnerReferences[0].Name = version, "other"
+		m := newMemory()
+		if m.noteDeleted(foreign); len(m.jobs) > 0 {
+			t.Errorf("a JobSet of a TrainJob of %s is remembered, which nothing reconciles", version)
+		}
+	}
 }

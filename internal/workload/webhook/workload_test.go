@@ -37,6 +37,18 @@ func reserve(w *kueue.Workload) {
 	}}
 }
 
+// TestLargePods: what the manager would not keep is refused, unless it was so before.
+func TestLargePods(t *testing.T) {
+	large := baseWorkload()
+	large.Spec.PodSets[1].Template.Spec.Tolerations = make([]corev1.Toleration, 1<<15)
+	if err := testServer().validateWorkload(t.Context(), nil, large, nil); err == nil || !strings.Contains(err.Error(), "podSets[1].template.spec") {
+		t.Errorf("error %v", err)
+	}
+	if errs := validateSizes(large, large); len(errs) > 0 {
+		t.Errorf("it cannot be changed any more: %v", errs)
+	}
+}
+
 // TestManyResources: a Workload may name a bounded number of resources; one that had more before may still be changed.
 func TestManyResources(t *testing.T) {
 	of := func(n int) *kueue.Workload {
