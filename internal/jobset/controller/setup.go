@@ -141,7 +141,9 @@ func (r *reconciler) setup(mgr ctrl.Manager, o Options) error {
 		Named(reporter).
 		For(&jobsetv1alpha2.JobSet{}).
 		Watches(&batchv1.Job{}, r.jobHandler()).
-		Owns(&corev1.Service{}, builder.OnlyMetadata).
+		Owns(&corev1.Service{}, builder.OnlyMetadata, builder.WithPredicates(predicate.Funcs{
+			DeleteFunc: func(event.DeleteEvent) bool { return false }, // usersOf has the owner as well
+		})).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), builder.OnlyMetadata, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
