@@ -236,12 +236,13 @@ func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1")
 	cq := w.queue("cq", "50%")
+	path := "/clusterqueues/" + cq.Name // the calls read it while cq is read again
 	var refusing atomic.Bool
 	refusing.Store(true)
 	w.Rest = rest.CopyConfig(w.Rest)
 	w.Rest.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return embeddedtest.RoundTrip(func(r *http.Request) (*http.Response, error) {
-			if refusing.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/clusterqueues/"+cq.Name) {
+			if refusing.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, path) {
 				body := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"a policy","reason":"Forbidden","code":403}`
 				return &http.Response{StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
 			}
