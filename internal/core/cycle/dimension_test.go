@@ -70,6 +70,8 @@ func (s *seats) Measure(int) resource.Amount {
 	return slices.Max(s.Free)
 }
 
+func (s *seats) AtMost(int) resource.Amount { return slices.Max(s.Free) }
+
 func (s *seats) Raises(ledger.Part, int) bool { return true }
 
 func (s *seats) Place(podSets []workload.PodSet, groups []flavor.PlaceGroup, u ledger.Usage, empty bool) (ledger.Usage, []*trace.Placement, bool) {

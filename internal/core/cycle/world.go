@@ -188,6 +188,9 @@ func (f *figures) Available(fr resource.FR) resource.Amount {
 	return f.w.Ledger.Available(f.q.Node, fr)
 }
 
+// AtMost is a bound of a measure.
+func (f *figures) AtMost(fr resource.FR) resource.Amount { return f.w.Ledger.AtMost(fr) }
+
 // Winnable reports whether preemption might make least of fr available to a workload. Of a measure
 // it might in any case: no bound is known.
 func (f *figures) Winnable(wl *workload.Workload, fr resource.FR, least resource.Amount) bool {

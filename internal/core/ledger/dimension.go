@@ -23,8 +23,9 @@ type Dimension interface {
 	Fits(n quota.Node, p Part) bool
 	// Restore sets a figure back to a former value.
 	Restore(figure int, was resource.Amount)
-	// Measure returns the present amount of a measure.
+	// Measure returns the present amount of a measure, and AtMost a bound of it that costs less.
 	Measure(number int) resource.Amount
+	AtMost(number int) resource.Amount
 	// MeasureName returns the name of a measure, for texts.
 	MeasureName(number int) resource.Pair
 	// Forget frees the number of a measure that no workload waits for.
@@ -162,6 +163,12 @@ func (l *Ledger) MeasuresOf(key Key) iter.Seq[resource.FR] {
 func (l *Ledger) measure(fr resource.FR) resource.Amount {
 	id := l.measures[-1-fr]
 	return l.rest[id.Of].Measure(id.Number)
+}
+
+// AtMost returns a bound of the amount of a measure, which costs less than Available.
+func (l *Ledger) AtMost(fr resource.FR) resource.Amount {
+	id := l.measures[-1-fr]
+	return l.rest[id.Of].AtMost(id.Number)
 }
 
 // Raised yields the measures that the release of u may have raised.

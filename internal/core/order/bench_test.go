@@ -23,6 +23,8 @@ type plenty [testFRs]resource.Amount
 
 func (p *plenty) Available(fr resource.FR) resource.Amount { return p[fr] }
 
+func (p *plenty) AtMost(resource.FR) resource.Amount { return resource.Unlimited }
+
 func (p *plenty) Winnable(*workload.Workload, resource.FR, resource.Amount) bool { return false }
 
 // either wants so much of FR 1 or of FR 2.

@@ -13,6 +13,8 @@ import (
 type Figures interface {
 	// Available is how much of fr a workload can get.
 	Available(fr resource.FR) resource.Amount
+	// AtMost is a bound of a measure, which may cost far less than the measure itself.
+	AtMost(fr resource.FR) resource.Amount
 	// Winnable reports whether preemption might make least of fr available to w.
 	Winnable(w *workload.Workload, fr resource.FR, least resource.Amount) bool
 }
@@ -173,7 +175,7 @@ func (p *Pending) Release(fr resource.FR, now Figures) bool {
 	}
 	p.fileTried(now)
 	s := p.wakeIndex(fr)
-	if s == nil || s.isEmpty() || !p.stocked(s, now.Available(fr)) {
+	if s == nil || s.isEmpty() || (fr < 0 && now.AtMost(fr) < s.least()) || !p.stocked(s, now.Available(fr)) {
 		return false
 	}
 	if i, noted := slices.BinarySearch(p.released, fr); !noted {

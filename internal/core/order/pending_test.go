@@ -74,6 +74,8 @@ func (y *yard) use(at quota.Node, fr resource.FR, amount resource.Amount) {
 
 func (y *yard) Available(fr resource.FR) resource.Amount { return y.ledger.Available(y.node, fr) }
 
+func (y *yard) AtMost(resource.FR) resource.Amount { return resource.Unlimited }
+
 func (y *yard) Winnable(_ *workload.Workload, fr resource.FR, least resource.Amount) bool {
 	return least <= y.Available(fr)+y.extra[fr]
 }
@@ -425,6 +427,8 @@ func TestManyWants(t *testing.T) {
 type amounts map[resource.FR]resource.Amount
 
 func (a amounts) Available(fr resource.FR) resource.Amount { return a[fr] }
+
+func (a amounts) AtMost(resource.FR) resource.Amount { return resource.Unlimited }
 
 func (a amounts) Winnable(*workload.Workload, resource.FR, resource.Amount) bool { return false }
 

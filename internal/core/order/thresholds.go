@@ -62,12 +62,17 @@ func (t *Thresholds) lower(fr resource.FR, least resource.Amount) {
 
 // Least returns the lowest threshold of a condition of the line on fr, Unlimited if there is none.
 func (p *Pending) Least(fr resource.FR) resource.Amount {
-	least := resource.Unlimited
 	if s := p.wakeIndex(fr); s != nil {
-		for i := range s.len() {
-			if l := s.line(i); l.first != none {
-				least = min(least, l.first)
-			}
+		return s.least()
+	}
+	return resource.Unlimited
+}
+
+func (s *wakeIndex) least() resource.Amount {
+	least := resource.Unlimited
+	for i := range s.len() {
+		if l := s.line(i); l.first != none {
+			least = min(least, l.first)
 		}
 	}
 	return least

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-project/berth/internal/core/ledger"
+	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/topology/topologytest"
 )
@@ -129,6 +131,62 @@ func BenchmarkFlip(b *testing.B) {
 	for i := range b.N {
 		y.Flip(i * 7919 % len(y.Nodes))
 		y.Refresh()
+	}
+}
+
+// BenchmarkRelease releases a gang that 1,000 gangs of other shapes wait beside: each needs more than the release can give it. It
+// reports how many of them had to look at all nodes.
+func BenchmarkRelease(b *testing.B) {
+	y := topologytest.NewYard(10, 25, 40, 10)
+	d := y.Dimension()
+	gang := y.Gang(8, topologytest.Rack, "")
+	placed, f := y.Place(gang, topology.Options{})
+	if f != nil {
+		b.Fatal(f)
+	}
+	usage := y.Usage(placed[0])
+	waiting := map[int]resource.Amount{}
+	for i := range 1000 {
+		shape := y.Shape(i)
+		shape[0].Count = 1200
+		number, needed, _ := y.MeasureOf(shape, false)
+		d.Measure(number)
+		waiting[number] = needed
+	}
+	looks := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		y.Ledger.Charge(y.Queue, usage)
+		y.Ledger.Release(y.Queue, usage)
+		for number, needed := range waiting { //berth:unordered each is asked alone
+			if d.AtMost(number) >= needed {
+				d.Measure(number)
+				looks++
+			}
+		}
+	}
+	b.ReportMetric(float64(looks)/float64(b.N), "looks/op")
+}
+
+// TestBoundOfMissedChanges: a measure whose bound has missed changes of the nodes has none.
+func TestBoundOfMissedChanges(t *testing.T) {
+	y := topologytest.NewYard(1, 1, 2, 10)
+	d := y.Dimension()
+	number, _, _ := y.MeasureOf(y.Gang(4, topologytest.Rack, ""), false)
+	d.Measure(number)
+	full := d.AtMost(number)
+	one := func(host string) ledger.Usage {
+		return y.Usage(&topology.Placement{Flavor: topologytest.Flavor, Levels: []string{topology.Hostname}, Domains: []topology.Domain{{Values: []string{host}, Count: 1}}})
+	}
+	y.Ledger.Release(y.Queue, one(y.Nodes[0].Name))
+	for range 2000 { // more than is noted
+		y.Ledger.Charge(y.Queue, one(y.Nodes[1].Name))
+		y.Place(y.Gang(1, topology.Hostname, ""), topology.Options{})
+		y.Ledger.Release(y.Queue, one(y.Nodes[1].Name))
+		y.Place(y.Gang(1, topology.Hostname, ""), topology.Options{})
+	}
+	if most, is := d.AtMost(number), d.Measure(number); most < is || is <= full {
+		t.Errorf("the measure is %d, its bound %d; with full nodes it was %d", is, most, full)
 	}
 }
 

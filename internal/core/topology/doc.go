@@ -23,6 +23,8 @@
 // How much fits into each domain is kept for each shape: requests of one pod, filter of nodes, layers of slices. Edits,
 // charges and rollbacks note the leaves that they change in a journal, and a shape brings its counts up to date along the
 // paths of just these leaves when it is next used. The number of shapes is bounded; the one that was not used for longest is dropped.
+// What a refused gang waits for has a bound, which grows by what fits on the leaves that change. Only a bound that reaches what the gang
+// needs costs another count.
 //
 // # Words
 //

@@ -246,17 +246,9 @@ func (t *tree) refresh(sh *shape) {
 		return
 	}
 	sc := &t.s.scratch
-	sc.round++
-	for len(sc.marks) < len(t.levels) {
-		sc.marks, sc.touched = append(sc.marks, nil), append(sc.touched, nil)
-	}
+	sc.begin(t)
 	for l := range t.levels {
-		sc.touched[l] = sc.touched[l][:0]
-		n := len(t.levels[l].All)
-		for len(sc.marks[l]) < n {
-			sc.marks[l] = append(sc.marks[l], 0)
-		}
-		for len(sh.counts[l]) < n {
+		for len(sh.counts[l]) < len(t.levels[l].All) {
 			sh.counts[l] = append(sh.counts[l], count{})
 		}
 	}
@@ -279,6 +271,20 @@ func (t *tree) refresh(sh *shape) {
 		}
 	}
 	t.readAll(sh)
+}
+
+// begin begins a round in which no domain of a tree is touched.
+func (sc *scratch) begin(t *tree) {
+	sc.round++
+	for len(sc.marks) < len(t.levels) {
+		sc.marks, sc.touched = append(sc.marks, nil), append(sc.touched, nil)
+	}
+	for l := range t.levels {
+		sc.touched[l] = sc.touched[l][:0]
+		for len(sc.marks[l]) < len(t.levels[l].All) {
+			sc.marks[l] = append(sc.marks[l], 0)
+		}
+	}
 }
 
 func (sc *scratch) touch(l int, id int32) {

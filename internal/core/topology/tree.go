@@ -380,7 +380,11 @@ func (t *tree) number() {
 // note adds an entry to the journal. Shapes that have not read the oldest entries when they are dropped start over.
 func (t *tree) note(e entry) {
 	n := len(t.journal)
-	if len(t.shapes) == 0 || (n > 0 && t.base+n > t.read && t.journal[n-1] == e) {
+	if len(t.shapes) == 0 { // without a reader the entry is dropped at once
+		t.base, t.journal = t.base+n+1, t.journal[:0]
+		return
+	}
+	if n > 0 && t.base+n > t.read && t.journal[n-1] == e {
 		return
 	}
 	if len(t.journal) >= max(1024, 2*len(t.leaves)) {

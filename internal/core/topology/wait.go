@@ -23,7 +23,16 @@ type Measured struct {
 type measures struct {
 	all    []Measured
 	groups [][]group // that the pods of each are; nil is not known yet
+	bounds []bound
 	known  map[string]int
+}
+
+// bound is what a measure does not exceed: by an edit of the tree, or by places that are freed later, it may.
+type bound struct {
+	tree     *tree // nil for no bound
+	revision uint64
+	cursor   int // the position in the tree's journal
+	amount   resource.Amount
 }
 
 // put numbers a measure. A free number is used again, the lowest first.
@@ -37,7 +46,8 @@ func (m *measures) put(of Measured) int {
 		number = slices.IndexFunc(m.all, func(m Measured) bool { return m.Key == "" })
 	}
 	if number < 0 {
-		number, m.all, m.groups = len(m.all), append(m.all, Measured{}), append(m.groups, nil)
+		number = len(m.all)
+		m.all, m.groups, m.bounds = append(m.all, Measured{}), append(m.groups, nil), append(m.bounds, bound{})
 	}
 	if m.known == nil {
 		m.known = map[string]int{}
@@ -68,7 +78,7 @@ func (s *Space) Measured() []Measured { return slices.Clone(s.measures.all) }
 
 // RestoreMeasures gives a Space without measures the measures of another one.
 func (s *Space) RestoreMeasures(all []Measured) {
-	s.measures = measures{all: slices.Clone(all), groups: make([][]group, len(all)), known: map[string]int{}}
+	s.measures = measures{all: slices.Clone(all), groups: make([][]group, len(all)), bounds: make([]bound, len(all)), known: map[string]int{}}
 	for number, m := range all {
 		if m.Key != "" {
 			s.measures.known[m.Key] = number
@@ -79,6 +89,7 @@ func (s *Space) RestoreMeasures(all []Measured) {
 // Measure returns the present amount of a measure.
 func (d Dimension) Measure(number int) resource.Amount {
 	s, m := d.s, &d.s.measures.all[number]
+	s.measures.bounds[number] = bound{}
 	groups := s.measures.groups[number]
 	if groups == nil {
 		groups = groupsOf(m.Pods)
@@ -98,15 +109,21 @@ func (d Dimension) Measure(number int) resource.Amount {
 	if !g.required {
 		level = 0
 	}
-	best, sum, leader := resource.Amount(0), resource.Amount(1), g.leader == nil
+	best, most, sum, leader := resource.Amount(0), resource.Amount(0), resource.Amount(1), g.leader == nil
 	for id := range t.levels[level].All {
-		c := &sh.counts[level][id]
-		if !t.levels[level].All[id].live || (g.leader != nil && g.required && !c.leader) {
+		if !t.levels[level].All[id].live {
 			continue
 		}
-		leader = leader || c.leader
-		best, sum = max(best, resource.Amount(c.slicesWL)+1), sum+resource.Amount(c.slices)
+		c := &sh.counts[level][id]
+		most, sum = max(most, resource.Amount(c.slices)+1), sum+resource.Amount(c.slices)
+		if g.leader == nil || c.leader {
+			leader, best = true, max(best, resource.Amount(c.slicesWL)+1)
+		}
 	}
+	if !g.required {
+		most = sum
+	}
+	s.measures.bounds[number] = bound{t, t.revision, t.base + len(t.journal), most}
 	switch {
 	case !leader:
 		return 0
@@ -114,6 +131,56 @@ func (d Dimension) Measure(number int) resource.Amount {
 		return best
 	}
 	return sum
+}
+
+// AtMost returns a bound of a measure: the amount at the last evaluation, and what fits on the leaves whose usage has changed since,
+// whatever leader and filter there are. Beyond the shapes whose counts are kept, the measure itself costs a look at every leaf.
+func (d Dimension) AtMost(number int) resource.Amount {
+	s, b := d.s, &d.s.measures.bounds[number]
+	t := b.tree
+	if t == nil || s.trees[t.flavor] != t || t.revision != b.revision || b.cursor < t.base {
+		return resource.Unlimited
+	}
+	if s.measures.all[number].Empty {
+		return b.amount
+	}
+	g := &s.measures.groups[number][0]
+	sc := &s.scratch
+	sc.begin(t)
+	for _, e := range t.journal[b.cursor-t.base:] {
+		sc.touch(e.level(), e.domain())
+	}
+	b.cursor = t.base + len(t.journal)
+	t.read = max(t.read, b.cursor)
+	for _, leaf := range sc.touched[t.lowest()] {
+		pods := t.podsOn(leaf, g.workers.Requests)
+		if pods > 0 && g.size > 1 { // places that complete a slice, and at each level what stays together
+			pods = pods/g.size + int64(len(t.levels))
+		}
+		b.amount = b.amount.Add(resource.Amount(pods))
+	}
+	return b.amount
+}
+
+// podsOn returns how many pods fit on a leaf, if none of its nodes is excluded.
+func (t *tree) podsOn(leaf int32, requests []workload.Request) int64 {
+	s, lf := t.s, &t.leaves[leaf]
+	if lf.active == 0 {
+		return 0
+	}
+	capacity, used := row(t.capacity, leaf, s.stride), row(s.used, lf.account, s.stride)
+	pods := int64(plenty)
+	for _, r := range requests {
+		if r.Amount <= 0 {
+			continue
+		}
+		room := resource.Amount(0)
+		if c := s.known(r.Resource); c >= 0 {
+			room = max(0, capacity[c].Sub(used[c]))
+		}
+		pods = min(pods, int64(room/r.Amount))
+	}
+	return pods
 }
 
 // MeasureName names the flavor and the level of a measure: the places that are free, or all that there are.
@@ -151,7 +218,7 @@ func (d Dimension) Raises(p ledger.Part, number int) bool {
 func (d Dimension) Forget(number int) {
 	m := &d.s.measures
 	delete(m.known, m.all[number].Key)
-	m.all[number], m.groups[number] = Measured{}, nil
+	m.all[number], m.groups[number], m.bounds[number] = Measured{}, nil, bound{}
 }
 
 // Remember returns the amounts of a part by flavor and leaf.

@@ -34,7 +34,11 @@ func (p *pair) checkMeasure(request []PodSet, empty bool) {
 		}
 		return
 	}
+	most := p.s.Dimension().AtMost(number)
 	have := p.s.Dimension().Measure(number)
+	if have > most {
+		p.Fatalf("measure %d of %+v is %d, beyond its bound %d", number, request, have, most)
+	}
 	if f == nil && have < needed {
 		p.Fatalf("with places, measure %d of it is %d, which needs %d: %+v", number, have, needed, request)
 	}
@@ -60,7 +64,11 @@ func TestMeasures(t *testing.T) {
 				p.edit()
 			case len(p.held) > 0 && p.chance(2, "release"):
 				i := p.n(0, len(p.held)-1, "which")
-				p.checkRaises(p.held[i], known)
+				if p.chance(2, "unread") {
+					p.release(p.held[i])
+				} else {
+					p.checkRaises(p.held[i], known)
+				}
 				p.held = slices.Delete(p.held, i, i+1)
 			default:
 				request := p.single()
@@ -69,6 +77,9 @@ func TestMeasures(t *testing.T) {
 					p.held = append(p.held, p.hold(request, placed))
 					p.charge(p.held[len(p.held)-1])
 				}
+			}
+			if !p.chance(2, "look") {
+				continue // the bounds of measures have more to count
 			}
 			for _, request := range known {
 				p.checkMeasure(request, false)
@@ -92,7 +103,10 @@ func (p *pair) checkRaises(h *heldParts, known [][]PodSet) {
 	p.release(h)
 	part := h.usage.Part(p.key)
 	for number, was := range before { //berth:unordered all are checked
+		most := d.AtMost(number)
 		switch now := d.Measure(number); {
+		case now > most:
+			p.Fatalf("after a release of %v, measure %d is %d, beyond its bound %d", show(h.placed), number, now, most)
 		case now < was:
 			p.Fatalf("a release of %v lowers measure %d from %d to %d", show(h.placed), number, was, now)
 		case now > was && (part == nil || !d.Raises(part, number)):

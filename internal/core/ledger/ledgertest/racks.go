@@ -49,6 +49,9 @@ func (r *Racks) Restore(rack int, was resource.Amount) { r.Free[rack] = was }
 // Measure returns the free seats of a rack.
 func (r *Racks) Measure(rack int) resource.Amount { return r.Free[rack] }
 
+// AtMost returns the measure itself.
+func (r *Racks) AtMost(rack int) resource.Amount { return r.Measure(rack) }
+
 // MeasureName names a rack.
 func (r *Racks) MeasureName(rack int) resource.Pair {
 	return resource.Pair{Flavor: "racks", Resource: fmt.Sprint("seats-", rack)}
