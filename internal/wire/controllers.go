@@ -134,7 +134,7 @@ func newFeed(mgr ctrl.Manager, e *engine.Engine, requests convert.Requests, pods
 	counts.feedFrom(follow)
 	if capacity != nil {
 		left := standing.New(pods)
-		left.Changed, follow.Requests.Places = follow.Reconvert, left.Places
+		left.Changed, follow.Requests.Places, follow.Deleted = follow.Reconvert, left.Places, left.Forget
 		if err := mgr.Add(left); err != nil {
 			return nil, err
 		}

@@ -33,6 +33,8 @@ type Feed struct {
 	Capacity func() <-chan struct{}
 	// Settle, unless nil, returns once the devices of all workloads that were converted are counted, or it takes too long.
 	Settle func(context.Context)
+	// Deleted, unless nil, is called with each Workload that was deleted, after its last conversion.
+	Deleted func(*kueue.Workload)
 	// Sampling is the time between two samples of admission fair sharing; 0 is without.
 	Sampling time.Duration
 	// Lead is closed when this replica may decide; nil leaves the engine closed.
@@ -96,6 +98,9 @@ func (f *Feed) Start(ctx context.Context) error {
 			return []state.Event{state.DeleteNamespace(o.Name)}
 		}),
 		on(f, f.workload, func(o *kueue.Workload) []state.Event {
+			if f.Deleted != nil {
+				f.Deleted(o)
+			}
 			return []state.Event{state.DeleteWorkload(string(o.UID))}
 		}),
 	}

@@ -77,6 +77,15 @@ func (s *Watch) follow(w *kueue.Workload) bool {
 	return s.known
 }
 
+// Forget ends the following of a Workload, which is deleted.
+func (s *Watch) Forget(w *kueue.Workload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of := (types.NamespacedName{Namespace: w.Namespace, Name: chain.Chain(w)}); s.asked[of] == client.ObjectKeyFromObject(w) {
+		delete(s.asked, of)
+	}
+}
+
 // Start waits for the first shrunk job, and then follows the pods until ctx ends.
 func (s *Watch) Start(ctx context.Context) error {
 	select {
