@@ -31,6 +31,42 @@ func (t Throttle) Set(qps float32, burst int) {
 	t.bucket.SetLimit(perSecond(qps))
 }
 
+// Same returns a limit of its own that is always as high as t: another server's.
+func (t Throttle) Same() flowcontrol.RateLimiter {
+	return same{Throttle{rate.NewLimiter(t.bucket.Limit(), t.bucket.Burst())}, t}
+}
+
+// same is a Throttle that takes its limit from another one with each request.
+type same struct {
+	Throttle
+	as Throttle
+}
+
+func (s same) adjust() {
+	if limit, burst := s.as.bucket.Limit(), s.as.bucket.Burst(); s.bucket.Limit() != limit || s.bucket.Burst() != burst {
+		s.bucket.SetBurst(burst)
+		s.bucket.SetLimit(limit)
+	}
+}
+
+// TryAccept takes a turn if there is one now.
+func (s same) TryAccept() bool {
+	s.adjust()
+	return s.Throttle.TryAccept()
+}
+
+// Accept waits for a turn.
+func (s same) Accept() {
+	s.adjust()
+	s.Throttle.Accept()
+}
+
+// Wait is Accept until ctx ends.
+func (s same) Wait(ctx context.Context) error {
+	s.adjust()
+	return s.Throttle.Wait(ctx)
+}
+
 // TryAccept takes a turn if there is one now.
 func (t Throttle) TryAccept() bool { return t.bucket.Allow() }
 

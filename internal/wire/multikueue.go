@@ -62,7 +62,7 @@ func addMultiKueue(ctx context.Context, mgr ctrl.Manager, nominate *nominator, k
 	nominate.ask, err = multikueuecontroller.Setup(ctx, mgr, multikueuecontroller.Options{
 		Plan: plan, Jobs: lookup.NewConfig(o), Descriptors: enabled, GCInterval: o.MultiKueue.GCInterval,
 		Worker: worker.Options{
-			Namespace: o.Namespace, QPS: o.Client.QPS, Burst: o.Client.Burst, AllowHTTP: o.MultiKueue.AllowHTTP,
+			Namespace: o.Namespace, Limit: cfg.limit, AllowHTTP: o.MultiKueue.AllowHTTP,
 			Profiles: o.Gates.On(feature.MultiKueueClusterProfile), Providers: o.MultiKueue.AccessProviders,
 			AnyPath: !o.Gates.On(feature.MultiKueueKubeConfigPathValidation), Degraded: o.Gates.On(feature.MultiKueueDegradedFrameworks),
 			Events: reconcile.NewEvents(mgr.GetEventRecorder("kueue-multikueue-cluster"), cfg.events),

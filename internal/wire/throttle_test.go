@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -48,9 +49,19 @@ func TestOneLimitForAllKinds(t *testing.T) {
 	if err := read(leaseConnection(cfg.REST), &corev1.Service{}); err != nil {
 		t.Errorf("the lease has to wait for others: %v", err)
 	}
+	worker := rest.CopyConfig(cfg.REST)
+	worker.RateLimiter = cfg.limit.Same()
+	for range 3 {
+		if err := read(worker, &corev1.Service{}); err != nil {
+			t.Errorf("another server has to wait for this one: %v", err)
+		}
+	}
+	if err := read(worker, &corev1.Service{}); err == nil {
+		t.Error("another server has no limit")
+	}
 	cfg.limit.Set(-1, 1)
 	for range 9 {
-		if err := read(cfg.REST, &corev1.Service{}); err != nil {
+		if err := errors.Join(read(cfg.REST, &corev1.Service{}), read(worker, &corev1.Service{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/berth-project/berth/config"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/multikueue/controller"
@@ -117,7 +118,7 @@ func (s *server) manage(changes ...func(*controller.Options)) {
 			view.Kind{GVK: absent, Resource: "absents", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 			view.Kind{GVK: jobs, Resource: "jobs", Suspend: []string{"spec", "suspend"}, ManagedBy: []string{"spec", "managedBy"}}.Descriptor(),
 		},
-		Worker:  worker.Options{Namespace: "default", QPS: -1, Degraded: true},
+		Worker:  worker.Options{Namespace: "default", Limit: inflight.NewThrottle(-1, 0), Degraded: true},
 		Status:  reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Workers: func(string) int { return 1 }, Now: time.Now, Events: reconcile.NewEvents(mgr.GetEventRecorder("multikueue"), nil),
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
@@ -45,7 +46,7 @@ func connectTo(t *testing.T, lists http.HandlerFunc) (*Connection, error) {
 		t.Fatal(err)
 	}
 	f := &Fleet{
-		Options: Options{Now: time.Now, Plan: &plan.Config{Origin: "here"}, QPS: -1, ObjectChanged: func(client.Object) {}}, scheme: scheme, workers: map[string]*workerCluster{},
+		Options: Options{Now: time.Now, Plan: &plan.Config{Origin: "here"}, Limit: inflight.NewThrottle(-1, 0), ObjectChanged: func(client.Object) {}}, scheme: scheme, workers: map[string]*workerCluster{},
 	}
 	c, err := f.connect(t.Context(), "w1", &rest.Config{Host: server.URL}, time.Minute, func(*Connection, error) {})
 	if err == nil {

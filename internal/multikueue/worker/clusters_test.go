@@ -27,6 +27,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 )
 
@@ -101,7 +102,7 @@ func newHub(t *testing.T, server string) *hub {
 	h.clusters = &clusters{Fleet: &Fleet{
 		Options: Options{
 			AllowHTTP: true, // stand-ins have no certificates
-			Plan:      &plan.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", QPS: -1, Now: time.Now, ObjectChanged: func(client.Object) {},
+			Plan:      &plan.Config{Origin: "hub", ManagerUID: "hub"}, Namespace: "ns", Limit: inflight.NewThrottle(-1, 0), Now: time.Now, ObjectChanged: func(client.Object) {},
 			ClusterChanged: func(_ context.Context, name string, fresh bool) { h.turns <- turn{name, fresh} },
 		},
 		client: api, cache: api, live: api, scheme: scheme, firstWatch: firstWatch, touched: make(chan event.GenericEvent, 99), workers: map[string]*workerCluster{},

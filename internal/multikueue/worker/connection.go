@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,11 +79,8 @@ type Connection struct {
 // connect connects and waits, for limit at most, until every available kind is watched.
 func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limit time.Duration, lost func(*Connection, error)) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.Burst, cfg.UserAgent = f.QPS, f.Burst, "berth-multikueue"
+	cfg.RateLimiter, cfg.UserAgent = f.Limit.Same(), "berth-multikueue"
 	cfg.Wrap(boundAnswers)
-	if f.QPS > 0 {
-		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(f.QPS, f.Burst)
-	}
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.AddSpecific(WorkloadKind, kueue.GroupVersion.WithResource("workloads"), kueue.GroupVersion.WithResource("workload"), apimeta.RESTScopeNamespace)
 	namespaces := schema.GroupVersion{Version: "v1"}

@@ -33,6 +33,7 @@ import (
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/reconcile"
@@ -57,9 +58,8 @@ type Options struct {
 	Providers []configv1beta2.ClusterProfileProvider
 	// AnyPath permits kubeconfig files outside of /etc/multikueue/kubeconfigs/.
 	AnyPath bool
-	// QPS and Burst limit the calls to each worker cluster. Negative QPS is no limit.
-	QPS   float32
-	Burst int
+	// Limit is how many calls each worker cluster gets a second.
+	Limit inflight.Throttle
 	// Concurrency is how many clusters are connected at once.
 	Concurrency int
 	// Events are about MultiKueueClusters.
