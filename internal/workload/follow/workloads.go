@@ -6,6 +6,7 @@ package follow
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,8 @@ type Follower struct {
 	Changed <-chan lifecycle.Rules
 
 	current atomic.Pointer[lifecycle.Rules]
+	began   sync.Once
+	since   time.Time // of the first reconcile
 }
 
 // Setup adds the controller to the manager.
@@ -91,6 +94,8 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		}
 	}
 	now := metav1.NewTime(f.Now())
+	f.began.Do(func() { f.since = now.Time })
+	world.Since = f.since
 	next := reconcile.CopyStatus(&wl)
 	todo := f.current.Load().Follow(next, world, now)
 	if err := f.finishReplaced(ctx, &wl, &todo, now); err != nil {

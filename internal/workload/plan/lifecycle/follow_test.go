@@ -85,6 +85,11 @@ func after(d time.Duration) func(*follows) {
 	return func(f *follows) { f.now = d }
 }
 
+// begins is when Workloads begin to be followed.
+func begins(d time.Duration) func(*follows) {
+	return func(f *follows) { f.world.Since = at(d).Time }
+}
+
 func stops(local, cluster kueue.StopPolicy) func(*follows) {
 	return func(f *follows) {
 		f.world.LocalQueue.Spec.StopPolicy, f.world.ClusterQueue.Spec.StopPolicy = local, cluster
@@ -222,16 +227,21 @@ func TestFollow(t *testing.T) {
 		"no Admitted of an old release": {scene(func(f *follows) {
 			set(f.w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, kueue.ReasonPending, "full", at(0))
 		}), ""},
-		"for the second time":   {scene(runs, notReady, after(5*time.Minute), func(f *follows) { f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1))} }), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 7m0s"},
-		"too often":             {scene(runs, notReady, after(5*time.Minute), func(f *follows) { f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2))} }), "QuotaReserved=True/QuotaReserved, DeactivationTarget=True/RequeuingLimitExceeded"},
-		"lost pods have a time": {scene(runs, lostPods), "wake at 1m5s"},
-		"lost pods stay lost":   {scene(runs, lostPods, after(time.Hour)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 1h1m0s"},
-		"nobody minds":          {scene(runs, lostPods, after(time.Hour), func(f *follows) { f.rules.Ready.Recovery = 0 }), ""},
+		"for the second time":                   {scene(runs, notReady, after(5*time.Minute), func(f *follows) { f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1))} }), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 7m0s"},
+		"too often":                             {scene(runs, notReady, after(5*time.Minute), func(f *follows) { f.w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2))} }), "QuotaReserved=True/QuotaReserved, DeactivationTarget=True/RequeuingLimitExceeded"},
+		"lost pods have a time":                 {scene(runs, lostPods), "wake at 1m5s"},
+		"lost pods stay lost":                   {scene(runs, lostPods, after(time.Hour)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 1h1m0s"},
+		"not ready in time, as far as is known": {scene(runs, notReady, after(8*time.Minute+time.Second), begins(8*time.Minute)), "wake at 9m0s"},
+		"not ready in time, nor afterwards":     {scene(runs, notReady, after(10*time.Minute), begins(8*time.Minute)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 11m0s"},
+		"nobody minds":                          {scene(runs, lostPods, after(time.Hour), func(f *follows) { f.rules.Ready.Recovery = 0 }), ""},
 
 		"time left": {scene(runs, func(f *follows) {
 			f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds = nil, new(int32(100))
 			f.w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(60))
 		}), "wake at 40s"},
+		"time was over before it was known": {scene(runs, after(50*time.Second), begins(45*time.Second), func(f *follows) {
+			f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds = nil, new(int32(20))
+		}), "wake at 1m5s"},
 		"time is over": {scene(runs, after(40*time.Second), func(f *follows) {
 			f.w.Spec.MaximumExecutionTimeSeconds, f.w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(100)), new(int32(60))
 		}), "event MaximumExecutionTimeExceeded, wake at 5m0s, QuotaReserved=True/QuotaReserved, DeactivationTarget=True/MaximumExecutionTimeExceeded"},

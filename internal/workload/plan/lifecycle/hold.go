@@ -141,7 +141,7 @@ func (f *follower) late() bool {
 	case since.Before(&c.LastTransitionTime):
 		since = c.LastTransitionTime
 	}
-	due := since.Add(limit)
+	due := f.seen(since.Add(limit), limit)
 	if due.After(f.now.Time) {
 		f.wakeAt(due)
 		return false
@@ -162,6 +162,18 @@ func (f *follower) late() bool {
 	}
 	f.w.Status.RequeueState.Count = &count
 	return true
+}
+
+// unseen is how long the status of jobs may take to reach their Workloads after a start.
+const unseen = time.Minute
+
+// seen returns when a limit is over that ends at a time: a limit that ended while nothing followed Workloads has a while, or the limit again if
+// that is less. The job may have been ready, or have finished, in time.
+func (f *follower) seen(due time.Time, limit time.Duration) time.Time {
+	if due.Before(f.Since) {
+		return f.Since.Add(max(0, min(limit, unseen)))
+	}
+	return due
 }
 
 // backoff returns how long a Workload waits before the n-th requeue. It adds up to a ten-thousandth, which differs
@@ -187,7 +199,7 @@ func (f *follower) overtime() {
 	if past := f.w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
 		left -= time.Duration(*past) * time.Second
 	}
-	due := Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime.Add(left)
+	due := f.seen(Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime.Add(left), left)
 	if due.After(f.now.Time) {
 		f.wakeAt(due)
 		return
