@@ -26,6 +26,7 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/devices"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
+	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 // Follower makes the writes of lifecycle.Follow.
@@ -93,12 +94,19 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 			world.Devices = p.Text
 		}
 	}
+	old, err := f.replaced(ctx, &wl)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	if old != nil && slices.HasReplaced(&wl, old) {
+		world.Replaced = old
+	}
 	now := metav1.NewTime(f.Now())
 	f.began.Do(func() { f.since = now.Time })
 	world.Since = f.since
 	next := reconcile.CopyStatus(&wl)
 	todo := f.current.Load().Follow(next, world, now)
-	if err := f.finishReplaced(ctx, &wl, &todo, now); err != nil {
+	if err := f.finishReplaced(ctx, &wl, old, &todo, now); err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
 	told, err := f.write(ctx, &wl, next, todo)

@@ -44,6 +44,8 @@ type World struct {
 	Dispatchers []kueue.AdmissionCheckReference
 	// Devices is why the devices that its pods claim cannot be charged, "" if they can.
 	Devices string
+	// Replaced is the slice whose pods an admitted one has taken over, nil without one or if it is gone.
+	Replaced *kueue.Workload
 	// Since is when Workloads began to be followed. What happened to its job before may not be in its status yet.
 	Since time.Time
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,16 @@ func after(d time.Duration) func(*follows) {
 	return func(f *follows) { f.now = d }
 }
 
+// replaces makes the Workload a slice that replaces one which was admitted a minute before, with 100 seconds for both.
+func replaces(change func(old *kueue.Workload)) func(*follows) {
+	return func(f *follows) {
+		old := &kueue.Workload{}
+		set(old, kueue.WorkloadAdmitted, metav1.ConditionTrue, kueue.ReasonAdmitted, "", at(-time.Minute))
+		change(old)
+		f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds, f.world.Replaced = nil, new(int32(100)), old
+	}
+}
+
 // begins is when Workloads begin to be followed.
 func begins(d time.Duration) func(*follows) {
 	return func(f *follows) { f.world.Since = at(d).Time }
@@ -122,6 +133,9 @@ func (f *follows) summary(out Followed) (lines []string) {
 	}
 	if s := f.w.Status.RequeueState; s != nil && s.RequeueAt != nil {
 		lines = append(lines, "back at "+s.RequeueAt.Sub(zero).Truncate(time.Second).String())
+	}
+	if ran := f.w.Status.AccumulatedPastExecutionTimeSeconds; ran != nil && f.world.Replaced != nil {
+		lines = append(lines, fmt.Sprintf("ran %ds", *ran))
 	}
 	return lines
 }
@@ -239,6 +253,19 @@ func TestFollow(t *testing.T) {
 			f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds = nil, new(int32(100))
 			f.w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(60))
 		}), "wake at 40s"},
+		"time goes on in another slice": {scene(runs, replaces(func(*kueue.Workload) {})), "wake at 40s, QuotaReserved=True/QuotaReserved, ran 60s"},
+		"time goes on in a third slice": {scene(runs, replaces(func(old *kueue.Workload) { old.Status.AccumulatedPastExecutionTimeSeconds = new(int32(15)) })), "wake at 25s, QuotaReserved=True/QuotaReserved, ran 75s"},
+		"time goes on after the slice was finished": {scene(runs, replaces(func(old *kueue.Workload) {
+			set(old, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.ReasonWorkloadSliceReplaced, "", at(0))
+		})), "wake at 40s, QuotaReserved=True/QuotaReserved, ran 60s"},
+		"time of an evicted slice counts": {scene(runs, replaces(func(old *kueue.Workload) {
+			set(old, kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.ReasonNoReservation, "", at(-20*time.Second))
+			old.Status.AccumulatedPastExecutionTimeSeconds = new(int32(15))
+		})), "wake at 1m25s, QuotaReserved=True/QuotaReserved, ran 15s"},
+		"time is counted once": {scene(runs, replaces(func(*kueue.Workload) {}), func(f *follows) { f.w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(1)) }), "wake at 1m39s"},
+		"time of a slice that an earlier admission replaced": {scene(runs, replaces(func(old *kueue.Workload) {
+			set(old, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.ReasonWorkloadSliceReplaced, "", at(-10*time.Second))
+		})), "wake at 1m40s"},
 		"time was over before it was known": {scene(runs, after(50*time.Second), begins(45*time.Second), func(f *follows) {
 			f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds = nil, new(int32(20))
 		}), "wake at 1m5s"},

@@ -195,6 +195,7 @@ func (f *follower) overtime() {
 	if limit == nil {
 		return
 	}
+	f.takeOver()
 	left := time.Duration(*limit) * time.Second
 	if past := f.w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
 		left -= time.Duration(*past) * time.Second
@@ -220,4 +221,24 @@ func SplitGates(value string) []string {
 		gates[i] = strings.TrimSpace(gates[i])
 	}
 	return gates
+}
+
+// takeOver begins the execution time of a slice with the one that the replaced slice had when this one was admitted: the same pods run on.
+func (f *follower) takeOver() {
+	old, admitted := f.Replaced, Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime
+	if old == nil || f.w.Status.AccumulatedPastExecutionTimeSeconds != nil {
+		return
+	}
+	if IsFinished(old) && Condition(old, kueue.WorkloadFinished).LastTransitionTime.Before(&admitted) {
+		return // an earlier admission of this one has replaced it
+	}
+	spent := time.Duration(0)
+	if before := old.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
+		spent = time.Duration(*before) * time.Second
+	}
+	if IsAdmitted(old) {
+		spent += max(0, admitted.Sub(Condition(old, kueue.WorkloadAdmitted).LastTransitionTime.Time))
+	}
+	f.w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(spent / time.Second))
+	f.changed(true)
 }

@@ -50,16 +50,16 @@ func Claim(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
 // same job controls both, or none does. The name alone must not finish the Workload of another job. A slice that only
 // has a reservation may still fail its checks, and finishes nothing (spec: 20 §4.11).
 func MayFinish(by, old *kueue.Workload) bool {
-	return hasReplaced(by, old) && !lifecycle.IsFinished(old) && queueOf(by) == queueOf(old) && lifecycle.IsReserved(old)
+	return HasReplaced(by, old) && !lifecycle.IsFinished(old) && queueOf(by) == queueOf(old) && lifecycle.IsReserved(old)
 }
 
 // WillFinish reports whether an admitted slice may finish old once old gets quota, see MayFinish.
 func WillFinish(by, old *kueue.Workload) bool {
-	return hasReplaced(by, old) && lifecycle.IsPending(old)
+	return HasReplaced(by, old) && lifecycle.IsPending(old)
 }
 
-// hasReplaced reports whether an admitted slice replaces old, of the same job.
-func hasReplaced(by, old *kueue.Workload) bool {
+// HasReplaced reports whether an admitted slice replaces old, of the same job.
+func HasReplaced(by, old *kueue.Workload) bool {
 	return takesOver(by) && !lifecycle.IsFinished(by) && Replaces(by) == old.Name && by.Namespace == old.Namespace && by.UID != old.UID && SameOwner(by, old)
 }
 
