@@ -3,8 +3,6 @@ package job
 import (
 	"crypto/sha1" //nolint:gosec // names must be those that upstream gives; nothing secret depends on them
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -22,9 +20,6 @@ const (
 	maxShortName = 63
 	hashLength   = 5
 )
-
-// maxPodSets is the maximum number of pod sets of a Workload.
-const maxPodSets = 18
 
 // WorkloadName is the name of the Workload of a job. It equals the upstream name, so that a running Workload of another controller
 // is found again. Names of slices of an elastic job have an extra part (spec: 30 §4.4.5).
@@ -47,8 +42,8 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(podSets) == 0 || len(podSets) > maxPodSets {
-		return nil, errors.New(wrongNumber(len(podSets)))
+	if len(podSets) == 0 || len(podSets) > podset.Most {
+		return nil, podset.WrongNumber(len(podSets))
 	}
 	for i := range podSets {
 		podSets[i].Name = kueue.PodSetReference(strings.ToLower(string(podSets[i].Name)))
@@ -60,10 +55,6 @@ func (c *Setting) PodSets(d *Descriptor, job Object) ([]kueue.PodSet, error) {
 	return podSets, nil
 }
 
-func wrongNumber(podSets int) string {
-	return fmt.Sprintf("the job has %d pod sets: a workload takes 1 to %d", podSets, maxPodSets)
-}
-
 // ValidatePodSets refuses a job that enters its queue with more pod sets than a Workload takes. A job with an owner may be counted by
 // the Workload of the owner.
 func (c *Setting) ValidatePodSets(d *Descriptor, job, old Object) field.ErrorList {
@@ -71,16 +62,16 @@ func (c *Setting) ValidatePodSets(d *Descriptor, job, old Object) field.ErrorLis
 		return nil
 	}
 	podSets, err := d.PodSets(job, c)
-	if err != nil || len(podSets) <= maxPodSets {
+	if err != nil || len(podSets) <= podset.Most {
 		return nil // other rules report the error
 	}
 	path := field.NewPath("spec")
 	if d.Sizes != nil {
 		if sizes := d.Sizes(job, c); len(sizes) == len(podSets) {
-			path = sizes[maxPodSets].Path
+			path = sizes[podset.Most].Path
 		}
 	}
-	return field.ErrorList{field.Forbidden(path, wrongNumber(len(podSets)))}
+	return field.ErrorList{field.Forbidden(path, podset.WrongNumber(len(podSets)).Error())}
 }
 
 // WorkloadNames are the possible names of the Workload of an object, under any configuration.

@@ -12,7 +12,10 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -24,6 +27,10 @@ type informers struct {
 
 func (c informers) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
 	return c.only, nil
+}
+
+func ownedBy(uid string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{UID: types.UID(uid), Controller: new(true)}}
 }
 
 // kindsOf returns so many kinds of jobs, each with jobs that are named by their UIDs and are controlled by others.
@@ -42,7 +49,7 @@ func kindsOf(t testing.TB, n int, parents ...map[string]string) *kinds {
 		}
 		for uid, parent := range parents[i] {
 			j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: uid, UID: types.UID(uid)}}
-			j.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(parent), Controller: new(true)}}
+			j.OwnerReferences = ownedBy(parent)
 			if err := informer.GetIndexer().Add(j); err != nil {
 				t.Fatal(err)
 			}
@@ -82,6 +89,79 @@ func TestBelow(t *testing.T) {
 	}
 	if n := len(all.below(t.Context(), all.running[0], "red", "loop")); n != generations {
 		t.Errorf("a job that controls itself is found %d times", n)
+	}
+}
+
+// queue records requests.
+type queue struct {
+	requests
+	added []ctrlreconcile.Request
+}
+
+func (q *queue) Add(r ctrlreconcile.Request) { q.added = append(q.added, r) }
+
+// Any number of jobs may name the owner of a Workload: only changes that may affect them reconcile them.
+func TestOnWorkload(t *testing.T) {
+	const claims = 100
+	jobs := map[string]string{}
+	for i := range claims {
+		jobs[fmt.Sprint("job", i)] = "owner"
+	}
+	all := kindsOf(t, 1, jobs)
+	r := all.running[0]
+	r.kinds = all
+	own := func(context.Context, client.Object) []ctrlreconcile.Request {
+		return []ctrlreconcile.Request{request("red", "own")}
+	}
+	set := func(kind string, status metav1.ConditionStatus) func(*kueue.Workload) {
+		return func(w *kueue.Workload) {
+			w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: status})
+		}
+	}
+	for name, tc := range map[string]struct {
+		before, change func(*kueue.Workload)
+		want           int
+	}{
+		"resync":       {nil, func(*kueue.Workload) {}, 1},
+		"message":      {nil, set(kueue.WorkloadQuotaReserved, metav1.ConditionFalse), 1},
+		"pods ready":   {nil, set(kueue.WorkloadPodsReady, metav1.ConditionTrue), 1},
+		"annotation":   {nil, func(w *kueue.Workload) { w.Annotations = map[string]string{"a": "b"} }, 1},
+		"priority":     {nil, func(w *kueue.Workload) { w.Generation, w.Spec.Priority = 2, new(int32(7)) }, 1},
+		"reclaimable":  {nil, func(w *kueue.Workload) { w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: 1}} }, 1},
+		"reserved":     {nil, set(kueue.WorkloadQuotaReserved, metav1.ConditionTrue), 1 + claims},
+		"admitted":     {nil, set(kueue.WorkloadAdmitted, metav1.ConditionTrue), 1 + claims},
+		"not admitted": {set(kueue.WorkloadAdmitted, metav1.ConditionTrue), func(w *kueue.Workload) { w.Status.Conditions = nil }, 1 + claims},
+		"evicted":      {nil, set(kueue.WorkloadEvicted, metav1.ConditionTrue), 1 + claims},
+		"finished":     {nil, set(kueue.WorkloadFinished, metav1.ConditionTrue), 1 + claims},
+		"deactivated":  {nil, func(w *kueue.Workload) { w.Spec.Active = new(false) }, 1 + claims},
+		"resized":      {nil, func(w *kueue.Workload) { w.Generation, w.Spec.PodSets = 2, []kueue.PodSet{{Name: "main", Count: 2}} }, 1 + claims},
+		"elastic":      {nil, func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true"} }, 1 + claims},
+		"replaces": {nil, func(w *kueue.Workload) {
+			w.Annotations = map[string]string{kueue.WorkloadSliceReplacementForAnnotation: "red/v"}
+		}, 1 + claims},
+		"adopted":       {func(w *kueue.Workload) { w.OwnerReferences = nil }, func(w *kueue.Workload) { w.OwnerReferences = ownedBy("owner") }, 1 + claims},
+		"orphaned":      {nil, func(w *kueue.Workload) { w.OwnerReferences = nil }, 1 + claims},
+		"created again": {nil, func(w *kueue.Workload) { w.UID = "again" }, 1 + claims},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "w", UID: "w", Generation: 1, OwnerReferences: ownedBy("owner")}}
+			if tc.before != nil {
+				tc.before(old)
+			}
+			next, q := old.DeepCopy(), &queue{}
+			tc.change(next)
+			r.onWorkload(own).Update(t.Context(), event.UpdateEvent{ObjectOld: old, ObjectNew: next}, q)
+			if len(q.added) != tc.want {
+				t.Errorf("%d requests, not %d", len(q.added), tc.want)
+			}
+		})
+	}
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "w", OwnerReferences: ownedBy("owner")}}
+	made, gone := &queue{}, &queue{}
+	r.onWorkload(own).Create(t.Context(), event.CreateEvent{Object: w}, made)
+	r.onWorkload(own).Delete(t.Context(), event.DeleteEvent{Object: w}, gone)
+	if len(made.added) != 1+claims || len(gone.added) != 1+claims {
+		t.Errorf("%d requests after the creation, %d after the deletion", len(made.added), len(gone.added))
 	}
 }
 

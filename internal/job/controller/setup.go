@@ -202,7 +202,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 func (r *reconciler) watch(mgr ctrl.Manager, name string, workers int, ofWorkload handler.MapFunc) *builder.Builder {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(ofWorkload)).
+		Watches(&kueue.Workload{}, r.onWorkload(ofWorkload)).
 		WatchesRawSource(r.retained(ofWorkload)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(relabelled())).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.ofPriorityClass)).
@@ -248,15 +248,11 @@ func (r *reconciler) isOurs(ref metav1.OwnerReference) bool {
 	return err == nil && gv.Group == r.d.GVK.Group && ref.Kind == r.d.GVK.Kind
 }
 
-// ofWorkload returns the jobs that a change of a Workload affects: its owners, the descendants of its owner, and the jobs that name
-// it.
+// ofWorkload returns the jobs that a change of a Workload affects, except the jobs below its owner: its owners, and the jobs that name it.
 func (r *reconciler) ofWorkload(ctx context.Context, w client.Object) []ctrlreconcile.Request {
 	var out []ctrlreconcile.Request
 	for _, name := range r.ownerNames(w) {
 		out = append(out, request(w.GetNamespace(), name))
-	}
-	if ref := metav1.GetControllerOf(w); ref != nil {
-		out = append(out, r.kinds.below(ctx, r, w.GetNamespace(), ref.UID)...)
 	}
 	for _, o := range r.byPrebuilt.Find(ctx, w.GetNamespace(), w.GetName()) {
 		out = append(out, request(o.GetNamespace(), o.GetName()))

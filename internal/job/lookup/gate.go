@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -25,12 +26,20 @@ type Gate struct {
 	rules       job.Ownership
 	descriptors map[schema.GroupVersionKind]*job.Descriptor // of the kinds in the cache
 	cache, live client.Reader
+	// confirmed has the versions of stored objects and owners for which the API server has confirmed that an owner has not made the object.
+	confirmed *lru.Cache
 }
+
+// maxConfirmed is the number of objects in Gate.confirmed.
+const maxConfirmed = 1 << 16
 
 // NewGate returns a Gate that reads namespaces, and owners of enabled kinds, from the cache, and everything else from the API
 // server. The descriptors are of all kinds.
 func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.Reader) *Gate {
-	g := &Gate{cfg: cfg, rules: job.NewOwnership(cfg, descriptors), descriptors: map[schema.GroupVersionKind]*job.Descriptor{}, cache: cache, live: live}
+	g := &Gate{
+		cfg: cfg, rules: job.NewOwnership(cfg, descriptors), descriptors: map[schema.GroupVersionKind]*job.Descriptor{},
+		cache: cache, live: live, confirmed: lru.New(maxConfirmed),
+	}
 	if g.rules != nil {
 		g.rules[replicaSet] = replicaSets()
 	}
@@ -45,15 +54,37 @@ func NewGate(cfg *job.Config, descriptors []*job.Descriptor, cache, live client.
 // Judge judges an object of a described kind; namespace is for objects without one yet. The error means a failed read; a missing
 // owner is part of the verdict. A verdict that an owner has not made the object is confirmed with owners from the API server.
 func (g *Gate) Judge(ctx context.Context, d *job.Descriptor, namespace string, object metav1.Object) (job.Verdict, error) {
+	return g.judge(ctx, d, namespace, object, false)
+}
+
+// judge is Judge. For a stored object, it confirms a verdict once for each version of the object and its owners: the owners were read after this
+// version of the object was stored, so a newer version of an owner has not made it.
+func (g *Gate) judge(ctx context.Context, d *job.Descriptor, namespace string, object metav1.Object, stored bool) (job.Verdict, error) {
 	labels, err := g.namespaceLabels(ctx, namespace)
 	if err != nil {
 		return job.Verdict{}, err
 	}
-	v, cached, err := g.climb(ctx, labels, d, namespace, object, g.cache)
-	if err == nil && v.NotMade != nil && cached {
-		v, _, err = g.climb(ctx, labels, d, namespace, object, nil)
+	v, chain, cached, err := g.climb(ctx, labels, d, namespace, object, g.cache)
+	if err != nil || v.NotMade == nil || !cached {
+		return v, err
+	}
+	if versions, ok := g.confirmed.Get(object.GetUID()); ok && stored && versions == versionsOf(object, chain) {
+		return v, nil
+	}
+	v, chain, _, err = g.climb(ctx, labels, d, namespace, object, nil)
+	if stored && err == nil && v.NotMade != nil {
+		g.confirmed.Add(object.GetUID(), versionsOf(object, chain))
 	}
 	return v, err
+}
+
+// versionsOf identifies the versions of an object and of its owners, all of which exist.
+func versionsOf(object metav1.Object, chain []job.Owner) string {
+	out := object.GetResourceVersion()
+	for i := range chain {
+		out += "/" + string(chain[i].Object.GetUID()) + "/" + chain[i].Object.GetResourceVersion()
+	}
+	return out
 }
 
 // IsManaged reports whether objects in a namespace may be touched.
@@ -65,32 +96,31 @@ func (g *Gate) IsManaged(ctx context.Context, namespace string) (bool, error) {
 	return job.Judge(g.cfg, nil, labels, job.Owner{Object: &metav1.ObjectMeta{}}, nil).Mode != job.Unmanaged, nil
 }
 
-// climb judges with owners from the cache, if it is not nil, and the API server. It reports whether an owner is from the cache.
+// climb judges with owners from the cache, if it is not nil, and the API server. It returns the owners, and whether one is from the cache.
 func (g *Gate) climb(
 	ctx context.Context, labels map[string]string, d *job.Descriptor, namespace string, object metav1.Object, cache client.Reader,
-) (v job.Verdict, cached bool, err error) {
-	var chain []job.Owner
+) (v job.Verdict, chain []job.Owner, cached bool, err error) {
 	for {
 		v = job.Judge(g.cfg, g.rules, labels, job.Owner{GVK: d.GVK, Object: object}, chain)
 		again, err := g.readHeld(ctx, namespace, &v, chain)
 		switch {
 		case err != nil:
-			return v, cached, err
+			return v, chain, cached, err
 		case again:
 			continue
 		}
 		if v.Need == nil {
-			return v, cached, nil
+			return v, chain, cached, nil
 		}
 		owner, from, err := g.owner(ctx, namespace, v.Need, cache)
 		if err != nil {
-			return v, cached, err
+			return v, chain, cached, err
 		}
 		if m := g.rules[owner.GVK]; len(chain) == 0 && m != nil && m.Kind != nil && m.Kind.Refers != nil {
 			// Only for the object itself: its own children are held to it, whatever they name above it.
 			if of, ok := owner.Object.(job.Object); ok && g.rules.Reads(owner.GVK) {
 				if owner.Objects, err = g.Refer(ctx, m.Kind, of); err != nil {
-					return v, cached, err
+					return v, chain, cached, err
 				}
 			}
 		}
@@ -135,7 +165,7 @@ func (g *Gate) held(ctx context.Context, namespace string, owner *job.Owner) ([]
 // JudgeExisting judges a stored job: by its mark if its kind runs once.
 func (g *Gate) JudgeExisting(ctx context.Context, d *job.Descriptor, object job.Object) (job.Verdict, error) {
 	if d.Once == nil {
-		return g.Judge(ctx, d, object.GetNamespace(), object)
+		return g.judge(ctx, d, object.GetNamespace(), object, true)
 	}
 	labels, err := g.namespaceLabels(ctx, object.GetNamespace())
 	return job.JudgeMarked(g.cfg, labels, d.Once.Marked(object, g.cfg)), err

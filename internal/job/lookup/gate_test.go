@@ -39,6 +39,7 @@ func (r *reader) Get(_ context.Context, key client.ObjectKey, into client.Object
 	}
 	into.SetName(from.GetName())
 	into.SetUID(from.GetUID())
+	into.SetResourceVersion(from.GetResourceVersion())
 	into.SetLabels(from.GetLabels())
 	into.SetOwnerReferences(from.GetOwnerReferences())
 	return nil
@@ -109,6 +110,57 @@ func TestGate(t *testing.T) {
 				t.Errorf("error %v", v.Err)
 			}
 		})
+	}
+}
+
+// TestJudgeExisting: the API server confirms once, for each version of an object and its owner, that the owner has not made it.
+func TestJudgeExisting(t *testing.T) {
+	kinds := map[string]*job.Descriptor{}
+	for _, d := range all.Descriptors() {
+		kinds[d.GVK.Kind] = d
+	}
+	jobs, jobSets := kinds["Job"], kinds["JobSet"]
+	setKey := client.ObjectKey{Namespace: "ns", Name: "set"}
+	set := func(version string) client.Object {
+		o := jobSets.New().(client.Object)
+		o.SetName("set")
+		o.SetUID("set")
+		o.SetResourceVersion(version)
+		return o
+	}
+	cache, live := &reader{objects: map[client.ObjectKey]client.Object{{Name: "ns"}: &corev1.Namespace{}}}, &reader{objects: map[client.ObjectKey]client.Object{}}
+	cfg := &job.Config{VerifyOwners: true, Kinds: job.Kinds{jobs.GVK: true, jobSets.GVK: true}}
+	g := lookup.NewGate(cfg, []*job.Descriptor{jobs, jobSets}, cache, live)
+	for i, step := range []struct {
+		object, version          string
+		ownerCached, ownerStored string
+		reads                    int
+	}{
+		{"a", "1", "1", "1", 1},
+		{"a", "1", "1", "1", 0},
+		{"b", "1", "1", "1", 1}, // another object
+		{"a", "1", "1", "1", 0},
+		{"a", "2", "1", "1", 1}, // changed
+		{"a", "2", "1", "1", 0},
+		{"a", "3", "1", "2", 1}, // the cache does not show the owner yet
+		{"a", "3", "1", "2", 1},
+		{"a", "3", "2", "2", 0},
+	} {
+		cache.objects[setKey], live.objects[setKey] = set(step.ownerCached), set(step.ownerStored)
+		child := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: step.object, UID: types.UID(step.object), ResourceVersion: step.version,
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: jobSets.GVK.GroupVersion().String(), Kind: jobSets.GVK.Kind, Name: "set", UID: "set", Controller: new(true)},
+			},
+		}}
+		live.asked = 0
+		v, err := g.JudgeExisting(t.Context(), jobs, child)
+		if err != nil || v.NotMade == nil {
+			t.Fatalf("step %d: %+v, %v", i, v, err)
+		}
+		if live.asked != step.reads {
+			t.Errorf("step %d: %d live reads, want %d", i, live.asked, step.reads)
+		}
 	}
 }
 

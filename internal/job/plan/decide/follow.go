@@ -4,6 +4,11 @@ import (
 	"cmp"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
@@ -41,4 +46,32 @@ func (s *decider) resumed() job.Action {
 		return job.Action{Verb: job.PatchJob, Job: next}
 	}
 	return job.Action{}
+}
+
+// followed is the part of a Workload that affects the jobs below its owner, besides the pod sets.
+type followed struct {
+	uid, owner                                    types.UID
+	finished, admitted, evicted, reserved, active bool
+	elastic                                       bool
+	replaces                                      string
+}
+
+func followedOf(w *kueue.Workload) followed {
+	f := followed{
+		uid:      w.UID,
+		finished: lifecycle.IsFinished(w), admitted: lifecycle.IsAdmitted(w), evicted: lifecycle.IsEvicted(w),
+		reserved: lifecycle.IsReserved(w), active: lifecycle.IsActive(w),
+		elastic: job.IsElastic(w), replaces: chain.Replaces(w),
+	}
+	if ref := metav1.GetControllerOf(w); ref != nil {
+		f.owner = ref.UID
+	}
+	return f
+}
+
+// AffectsBelow reports whether an update of a Workload may change the decision about a job below its owner: whether it may run, and whether the
+// owner, which holds quota for the pod sets, can have made it.
+func AffectsBelow(old, next *kueue.Workload) bool {
+	resized := old.Generation != next.Generation && !equality.Semantic.DeepEqual(old.Spec.PodSets, next.Spec.PodSets)
+	return resized || followedOf(old) != followedOf(next)
 }

@@ -14,7 +14,6 @@
 package podgroup
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +27,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
 // StatusManager is the field manager of the manager's writes to the status of a pod.
@@ -159,25 +159,32 @@ func role(pod *corev1.Pod) string { return strings.ToLower(pod.Annotations[kueue
 // podSets returns one pod set for each role, by name. With fast admission the first pod represents all.
 func podSets(o job.Object, in *job.Setting) ([]kueue.PodSet, error) {
 	g := o.(*Group)
-	var out []kueue.PodSet
+	counts := map[string]int32{}
+	var firsts []*corev1.Pod // of each role
 	for _, p := range g.runnable() {
-		if role(p) == "" {
+		name := role(p)
+		if name == "" {
 			return nil, fmt.Errorf("pod %s has no annotation %s, which its webhook sets: create it again", p.Name, kueue.RoleHashAnnotation)
 		}
-		name := kueue.PodSetReference(role(p))
-		at, found := slices.BinarySearchFunc(out, name, func(s kueue.PodSet, n kueue.PodSetReference) int { return cmp.Compare(s.Name, n) })
-		if found {
-			out[at].Count++
+		if counts[name]++; counts[name] > 1 {
 			continue
 		}
-		out = slices.Insert(out, at, kueue.PodSet{
-			Name: name, Count: 1, Template: corev1.PodTemplateSpec{Spec: *p.Spec.DeepCopy()},
-			TopologyRequest: in.TopologyRequest(&p.ObjectMeta, job.Ranks{PodIndex: kueue.PodGroupPodIndexLabel}),
-		})
+		firsts = append(firsts, p)
 		if g.isFast() {
-			out[0].Count = g.total()
+			counts[name] = g.total()
 			break
 		}
+	}
+	if len(firsts) > podset.Most { // there may be a role for each pod, and pod sets are large
+		return nil, podset.WrongNumber(len(firsts))
+	}
+	slices.SortFunc(firsts, func(a, b *corev1.Pod) int { return strings.Compare(role(a), role(b)) })
+	var out []kueue.PodSet
+	for _, p := range firsts {
+		out = append(out, kueue.PodSet{
+			Name: kueue.PodSetReference(role(p)), Count: counts[role(p)], Template: corev1.PodTemplateSpec{Spec: *p.Spec.DeepCopy()},
+			TopologyRequest: in.TopologyRequest(&p.ObjectMeta, job.Ranks{PodIndex: kueue.PodGroupPodIndexLabel}),
+		})
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package podgroup_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -224,6 +225,25 @@ func TestGroup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestManyRoles: a group may have a role for each of its pods. It is refused without the pod sets.
+func TestManyRoles(t *testing.T) {
+	const pods = 1000
+	x := newWorld()
+	for i := range pods {
+		x.add(pods, fmt.Sprintf("p%d:r%d", i, i))
+	}
+	o := x.observed()
+	in := job.NewSetting(x.cfg, o)
+	var err error
+	made := testing.AllocsPerRun(3, func() { _, err = in.PodSets(x.of.Jobs, o.Job) })
+	if want := "the job has 1000 pod sets: a workload takes 1 to 18"; err == nil || err.Error() != want {
+		t.Errorf("error %v, not %s", err, want)
+	}
+	if made > pods/4 {
+		t.Errorf("%v allocations for %d pods", made, pods)
 	}
 }
 

@@ -1,8 +1,8 @@
 package podgroup
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,14 +21,14 @@ func isSuspended(o job.Object) bool {
 // start ungates all waiting pods with the admitted values of their roles, and leaves only these in the group.
 func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 	g := o.(*Group)
-	room := make([]int32, len(infos))
-	for i := range infos {
-		room[i] = infos[i].Count
-		for _, p := range g.runnable() {
-			if role(p) == string(infos[i].Name) && !job.PodIsGated(p) {
-				room[i]--
-			}
+	room := map[string]int32{}
+	for _, p := range g.runnable() {
+		if !job.PodIsGated(p) {
+			room[role(p)]--
 		}
+	}
+	for i := range infos {
+		room[string(infos[i].Name)] += infos[i].Count
 	}
 	var opened []*corev1.Pod
 	for _, p := range g.Pods {
@@ -39,7 +39,7 @@ func start(o job.Object, infos []job.PodSetInfo, _ *job.Setting) error {
 		if at < 0 {
 			return podset.Permanent("pod %s has the role %q, for which nothing is admitted", p.Name, role(p))
 		}
-		if room[at]--; room[at] < 0 {
+		if room[role(p)]--; room[role(p)] < 0 {
 			continue // more pods than were admitted: the owner was scaled meanwhile
 		}
 		next := p.DeepCopy()
@@ -180,18 +180,15 @@ func reclaimable(o job.Object, _ *job.Setting) []kueue.ReclaimablePod {
 	if g.IsServing() {
 		return nil
 	}
-	var out []kueue.ReclaimablePod
+	succeeded := map[string]int32{}
 	for _, p := range g.Pods {
-		if p.Status.Phase != corev1.PodSucceeded {
-			continue
+		if p.Status.Phase == corev1.PodSucceeded {
+			succeeded[role(p)]++
 		}
-		name := kueue.PodSetReference(role(p))
-		at := slices.IndexFunc(out, func(r kueue.ReclaimablePod) bool { return r.Name == name })
-		if at < 0 {
-			out, at = append(out, kueue.ReclaimablePod{Name: name}), len(out)
-		}
-		out[at].Count++
 	}
-	slices.SortFunc(out, func(a, b kueue.ReclaimablePod) int { return cmp.Compare(a.Name, b.Name) })
+	var out []kueue.ReclaimablePod
+	for _, name := range slices.Sorted(maps.Keys(succeeded)) {
+		out = append(out, kueue.ReclaimablePod{Name: kueue.PodSetReference(name), Count: succeeded[name]})
+	}
 	return out
 }

@@ -21,19 +21,19 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		return s
 	}
 	counted := !g.isPrebuilt() && (lifecycle.IsReserved(w) || int64(g.Total()) <= count(w)) // otherwise the Workload grows
-	roles, places := map[string]bool{}, map[*corev1.Pod]bool{}
+	roles, places, members := map[string]bool{}, map[*corev1.Pod]bool{}, g.byRole()
 	for i := range w.Spec.PodSets {
 		set := &w.Spec.PodSets[i]
 		roles[string(set.Name)] = true
-		runnable, inactive := g.ofRole(string(set.Name))
-		kept, surplus, replaced := sift(runnable, inactive, set.Count)
+		of := members[string(set.Name)]
+		kept, surplus, replaced := sift(of.runnable, of.inactive, set.Count)
 		s.Releasable = append(s.Releasable, job.Objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
 			places[p] = true
 		}
 		if counted {
 			s.Surplus = append(s.Surplus, job.Objects(surplus)...)
-			s.Absent += max(0, int(set.Count)-len(runnable))
+			s.Absent += max(0, int(set.Count)-len(of.runnable))
 		}
 	}
 	if g.isFast() {
@@ -58,18 +58,22 @@ func isAbandoned(p *corev1.Pod) bool {
 	return job.IsRemote(p) && p.DeletionTimestamp != nil && isInactive(p) && isHeld(p)
 }
 
-// ofRole returns the runnable and the inactive members of a role.
-func (g *Group) ofRole(name string) (runnable, inactive []*corev1.Pod) {
+// ofRole are the members of a role.
+type ofRole struct{ runnable, inactive []*corev1.Pod }
+
+// byRole returns the members by their roles.
+func (g *Group) byRole() map[string]ofRole {
+	out := map[string]ofRole{}
 	for _, p := range g.Pods {
-		switch {
-		case role(p) != name:
-		case isInactive(p):
-			inactive = append(inactive, p)
-		default:
-			runnable = append(runnable, p)
+		of := out[role(p)]
+		if isInactive(p) {
+			of.inactive = append(of.inactive, p)
+		} else {
+			of.runnable = append(of.runnable, p)
 		}
+		out[role(p)] = of
 	}
-	return runnable, inactive
+	return out
 }
 
 func count(w *kueue.Workload) int64 {

@@ -56,6 +56,14 @@ func Permanent(format string, args ...any) error {
 // NotYet returns an error that is resolved once other objects are up to date.
 func NotYet(format string, args ...any) error { return marked{fmt.Sprintf(format, args...), ErrNotYet} }
 
+// Most is the maximum number of pod sets of a Workload.
+const Most = 18
+
+// WrongNumber is the error of a job with a number of pod sets that a Workload does not take.
+func WrongNumber(podSets int) error {
+	return fmt.Errorf("the job has %d pod sets: a workload takes 1 to %d", podSets, Most)
+}
+
 // Flavors are the known ResourceFlavors, by name.
 type Flavors map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor
 

@@ -10,15 +10,13 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
-// maxPodSets is the maximum number of pod sets of a Workload, and maxName the maximum length of their names.
-const (
-	maxPodSets = 18
-	maxName    = 63
-)
+// maxName is the maximum length of the names of pod sets.
+const maxName = 63
 
 // Demand describes the next slice of a service.
 type Demand struct {
@@ -39,16 +37,16 @@ func (s *Service) Demand() Demand {
 	waits := s.waiting()
 	running := s.demand(n, func(c *Cluster) bool { return !s.Waits(c) })
 	all := s.demand(n, func(*Cluster) bool { return true })
-	if len(all) > maxPodSets && n.fold(all) {
+	if len(all) > podset.Most && n.fold(all) {
 		all = s.demand(n, func(*Cluster) bool { return true })
 	}
 	serves := len(waits) > 0 && slices.ContainsFunc(s.Clusters, func(c Cluster) bool { return s.counts(&c) && !s.Waits(&c) })
 	switch {
 	case serves && s.Granting() != nil && !s.hasRoomFor(running):
 		return Demand{PodSets: s.steady(running)}
-	case len(all) > maxPodSets && serves:
+	case len(all) > podset.Most && serves:
 		return Demand{PodSets: s.steady(running), Crowded: fmt.Errorf("cluster %s has to wait: with it there are %d different pod sets, and a workload takes %d at most; "+
-			"use fewer groups, or the same requests, selectors and tolerations in both versions", strings.Join(waits, ", "), len(all), maxPodSets)}
+			"use fewer groups, or the same requests, selectors and tolerations in both versions", strings.Join(waits, ", "), len(all), podset.Most)}
 	default:
 		return Demand{PodSets: s.steady(all), Held: waits}
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
 // A Workload has a maximum number of pod sets. Beyond it, shapes of one group that differ only in amounts are folded into one set,
@@ -88,7 +89,7 @@ func withoutAmounts(t *corev1.PodTemplateSpec) shape {
 func (n *names) fold(sets []kueue.PodSet) bool {
 	few := len(sets)
 	for i := range sets {
-		if few <= maxPodSets || n.place(sets[i].Name) < len(n.current) {
+		if few <= podset.Most || n.place(sets[i].Name) < len(n.current) {
 			continue
 		}
 		at := n.groupOf(sets[i].Name)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
@@ -59,7 +60,7 @@ func (s *Service) expected() Cluster {
 func (s *Service) FitsIn(w *kueue.Workload) bool {
 	n, every := s.names(), func(*Cluster) bool { return true }
 	all := s.demand(n, every)
-	if len(all) > maxPodSets && n.fold(all) {
+	if len(all) > podset.Most && n.fold(all) {
 		all = s.demand(n, every)
 	}
 	return chain.CompareShaped(w, all) != chain.Grows
