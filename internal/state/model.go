@@ -102,7 +102,7 @@ func (m *Model) Queue(name string) (View, bool) {
 	}
 	v := View{Counts: Counts{int(q.active), int(q.inadmissible + q.resting), int(q.reserved), int(q.admitted)}}
 	if q.inactive != "" {
-		v.Active, v.Inadmissible = 0, v.Active+v.Inadmissible
+		v.Active, v.Inadmissible, v.Closed = 0, v.Active+v.Inadmissible, true
 	}
 	if m.fair {
 		v.Share = &q.share

@@ -31,6 +31,8 @@ type View struct {
 	Borrowed, BorrowedUsage []Held
 	// Share is the fair share of the ClusterQueue, nil without fair sharing.
 	Share *quota.Share
+	// Closed: the ClusterQueue admits nothing, as its definition says.
+	Closed bool
 }
 
 func (s *State) held(e resource.Entry) Held {

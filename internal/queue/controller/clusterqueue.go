@@ -55,6 +55,9 @@ func (r *clusterQueues) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 				cq.Status = before.Status
 			}
 		}
+		if cq.DeletionTimestamp != nil && !view.Closed { // it may still admit a workload
+			return ctrl.Result{RequeueAfter: delay}, nil
+		}
 		return result, r.finalize(ctx, &cq, view.Reserved == 0)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
@@ -208,6 +212,47 @@ func TestClusterQueueIsHeld(t *testing.T) {
 			t.Errorf("idle %v: %v", idle, err)
 		}
 	}
+}
+
+// A ClusterQueue that is deleted stays until the engine knows, which may admit a workload before.
+func TestDeletionIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, ctx := manyQueues(t, 1), t.Context()
+		e := engine.New(state.New(state.Options{Options: cycle.Defaults()}), time.Now)
+		running, cancel := context.WithCancel(ctx)
+		done := make(chan error)
+		go func() { done <- e.Run(running) }()
+		defer func() { cancel(); <-done }()
+		key := types.NamespacedName{Name: "cq-0"}
+		cq := &kueue.ClusterQueue{}
+		get := func() error { return c.Get(ctx, key, cq) }
+		if err := get(); err != nil {
+			t.Fatal(err)
+		}
+		cq.Finalizers = []string{kueue.ResourceInUseFinalizer}
+		if err := errors.Join(c.Update(ctx, cq), c.Delete(ctx, cq)); err != nil {
+			t.Fatal(err)
+		}
+		r := &clusterQueues{writer: writer{c, e, newPace(newTurns(), always)}}
+		look := func() ctrl.Result {
+			synctest.Wait()
+			result, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result
+		}
+		def := definition(t, 0)
+		e.Post(state.SetFlavor{Name: "f"}, state.SetQueue(def))
+		if result := look(); result.RequeueAfter != delay || get() != nil {
+			t.Errorf("before the engine knows: %+v, %v", result, get())
+		}
+		def.Closed = "it is being deleted"
+		e.Post(state.SetQueue(def))
+		if look(); !apierrors.IsNotFound(get()) {
+			t.Errorf("afterwards: %v", get())
+		}
+	})
 }
 
 // A change of an object requeues the objects whose status shows it.
