@@ -280,7 +280,7 @@ func addQueues(ctx context.Context, mgr ctrl.Manager, e *engine.Engine, feed *fe
 		return err
 	}
 	follower := &follow.Follower{
-		Client: mgr.GetClient(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Status: reconcile.NewWorkloadStatus(mgr.GetClient()),
 		Events:  reconcile.NewEvents(mgr.GetEventRecorder("kueue-workload-controller"), cfg.events),
 		Devices: feed.Requests.Uncharged, Recount: counts.follow(), Rules: lookup.Rules(o), Changed: cfg.reloader.Rules, Now: time.Now, Slices: o.Gates.On(feature.ElasticJobsViaWorkloadSlices),
 	}

@@ -32,6 +32,7 @@ import (
 // Follower makes the writes of lifecycle.Follow.
 type Follower struct {
 	Client client.Client
+	Live   client.Reader // reads past the cache, of any kind
 	Status *reconcile.WorkloadStatus
 	Events reconcile.Events
 	Rules  lifecycle.Rules
@@ -108,6 +109,9 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	todo := f.current.Load().Follow(next, world, now)
 	if err := f.finishReplaced(ctx, &wl, old, &todo, now); err != nil {
 		return reconcile.Retry(err).Result(ctx)
+	}
+	if err := f.forsaken(ctx, &wl, &todo, now); err != nil {
+		return ctrlreconcile.Result{}, err
 	}
 	told, err := f.write(ctx, &wl, next, todo)
 	if err != nil {

@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	w.must(c.Create(t.Context(), ns))
 	w.namespace = ns.Name
 	w.f = &Follower{
-		Client: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(w.record, nil), Slices: true,
+		Client: c, Live: c, Status: reconcile.NewWorkloadStatus(c), Events: reconcile.NewEvents(w.record, nil), Slices: true,
 		Now: func() time.Time { return w.now },
 	}
 	w.rules(lifecycle.Rules{Gated: true, Orphans: true})
@@ -440,6 +440,39 @@ func (w *world) slice(name, replaces string, tune ...func(*kueue.Workload)) *kue
 			wl.Annotations[kueue.WorkloadSliceReplacementForAnnotation] = w.namespace + "/" + replaces
 		}
 	})...)
+}
+
+// TestForsaken: a deleted Workload is released once its job is gone, also if no controller of its kind runs.
+func TestForsaken(t *testing.T) {
+	w := newWorld(t)
+	job := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "job"}} // of a kind without a controller
+	w.must(w.c.Create(t.Context(), job))
+	for name, tc := range map[string]struct { //berth:unordered each has a Workload of its own
+		owner metav1.OwnerReference
+		after time.Duration
+		wake  time.Duration // 0 is gone
+	}{
+		"at-once":             {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "u"}, 0, time.Minute},
+		"job-is-gone":         {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "u"}, time.Minute, 0},
+		"another-of-its-name": {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "job", UID: "u"}, time.Minute, 0},
+		"job-exists":          {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "job", UID: job.UID}, time.Minute, time.Minute},
+		"kind-is-not-served":  {metav1.OwnerReference{APIVersion: "none.example.com/v1", Kind: "None", Name: "job", UID: "u"}, time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wl := w.create(name, func(wl *kueue.Workload) {
+				tc.owner.Controller = new(true)
+				wl.Finalizers, wl.OwnerReferences = []string{kueue.ResourceInUseFinalizer}, []metav1.OwnerReference{tc.owner}
+			})
+			w.must(w.c.Delete(t.Context(), wl))
+			defer func(now time.Time) { w.now = now }(w.now)
+			w.now = w.live(wl).DeletionTimestamp.Add(tc.after)
+			result := w.look(wl)
+			err := w.c.Get(t.Context(), client.ObjectKeyFromObject(wl), &kueue.Workload{})
+			if result.RequeueAfter != tc.wake || apierrors.IsNotFound(err) != (tc.wake == 0) {
+				t.Errorf("requeued after %s, %v; want %s", result.RequeueAfter, err, tc.wake)
+			}
+		})
+	}
 }
 
 // spec: 20 §4.11.
