@@ -65,6 +65,9 @@ func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 			cause, message = target.Reason, "The workload is deactivated: "+target.Message
 		}
 		changed = m.Evict(w, kueue.ReasonDeactivated, cause, message, now)
+		if cause != "" && !IsReserved(w) { // no release follows, which writes it otherwise
+			set(w, kueue.WorkloadRequeued, metav1.ConditionFalse, FullReason(kueue.ReasonDeactivated, cause), message, now)
+		}
 	}
 	// The request is fulfilled, also by an earlier eviction: if it stayed, it would end every later activation.
 	changed = remove(w, kueue.WorkloadDeactivationTarget) || changed
@@ -115,9 +118,13 @@ func FullReason(reason, cause string) string {
 	return reason
 }
 
-// DeactivatedByBerth reports whether the Workload was evicted because Berth, not a user, deactivated it.
+// DeactivatedByBerth reports whether the Workload was evicted because Berth, not a user, deactivated it, and was not activated since: Evicted
+// stays True until the next reservation.
 func DeactivatedByBerth(w *kueue.Workload) bool {
-	return IsEvicted(w) && strings.HasPrefix(Condition(w, kueue.WorkloadEvicted).Reason, kueue.ReasonDeactivated+"DueTo")
+	if !IsEvicted(w) || !strings.HasPrefix(Condition(w, kueue.WorkloadEvicted).Reason, kueue.ReasonDeactivated+"DueTo") {
+		return false
+	}
+	return IsReserved(w) || !isTrue(w, kueue.WorkloadRequeued) && !IsRejected(w) // only Workloads in their queue are rejected
 }
 
 func countEviction(w *kueue.Workload, reason, cause string) {

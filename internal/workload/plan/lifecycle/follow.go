@@ -206,6 +206,9 @@ func (f *follower) notBefore(at time.Time) {
 	f.changed(true)
 }
 
+// isActiveAgain is the message of Requeued with the reason Reactivated.
+const isActiveAgain = "The workload is active again"
+
 // activity (step 6) follows spec.active and the backoff, and reports whether the other steps apply.
 func (f *follower) activity() bool {
 	if !IsActive(f.w) {
@@ -230,7 +233,7 @@ func (f *follower) activity() bool {
 	}
 	switch reason := f.blocked(); {
 	case strings.HasPrefix(reason, kueue.ReasonDeactivated): // also DeactivatedDueTo…
-		f.changed(f.Requeue(f.w, kueue.ReasonReactivated, "The workload is active again", f.now))
+		f.changed(f.Requeue(f.w, kueue.ReasonReactivated, isActiveAgain, f.now))
 	case waits:
 	case reason == kueue.ReasonPodsReadyTimeout || reason == kueue.ReasonAdmissionCheck:
 		f.changed(f.Requeue(f.w, kueue.ReasonBackoffFinished, "The time to wait before the next try is over", f.now))
