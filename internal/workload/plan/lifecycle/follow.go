@@ -146,12 +146,14 @@ func (f *follower) orphaned() bool {
 	return true
 }
 
-// retain (step 3) deletes a finished Workload after its retention time.
+// retain (step 3) deletes a finished Workload after its retention time. As long as a job exists that could not be started, its Workload stays: a new
+// one would be admitted, and the start refused again.
 func (f *follower) retain() {
-	if f.KeepFinished == nil || f.w.DeletionTimestamp != nil {
+	finished := Condition(f.w, kueue.WorkloadFinished)
+	if f.KeepFinished == nil || f.w.DeletionTimestamp != nil || (finished.Reason == kueue.ReasonFailedToStart && len(f.w.OwnerReferences) > 0) {
 		return
 	}
-	due := Condition(f.w, kueue.WorkloadFinished).LastTransitionTime.Add(*f.KeepFinished)
+	due := finished.LastTransitionTime.Add(*f.KeepFinished)
 	if due.After(f.now.Time) {
 		f.wakeAt(due)
 		return
