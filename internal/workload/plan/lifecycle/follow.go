@@ -118,15 +118,14 @@ func (f *follower) wakeAt(at time.Time) {
 
 // evict begins an eviction, and emits an event if there was a reservation.
 func (f *follower) evict(reason, cause, message string) {
-	f.ended(reason, cause, message, f.Evict(f.w, reason, cause, message, f.now))
+	if f.changed(f.Evict(f.w, reason, cause, message, f.now)) {
+		f.tellEviction()
+	}
 }
 
-func (f *follower) ended(reason, cause, message string, changed bool) {
-	if !f.changed(changed) {
-		return
-	}
-	if f.w.Status.Admission != nil {
-		f.tell(false, "EvictedDueTo"+FullReason(reason, cause), message)
+func (f *follower) tellEviction() {
+	if c := Condition(f.w, kueue.WorkloadEvicted); f.w.Status.Admission != nil {
+		f.tell(false, "EvictedDueTo"+c.Reason, c.Message)
 	}
 }
 
@@ -253,15 +252,9 @@ func (f *follower) blocked() string {
 
 // inactive evicts a deactivated Workload, and writes the reason of one without a reservation.
 func (f *follower) inactive() {
-	reason, cause := kueue.ReasonDeactivated, ""
-	if target := Condition(f.w, kueue.WorkloadDeactivationTarget); target != nil && target.Status == metav1.ConditionTrue {
-		cause = target.Reason
-	}
 	evicted := IsEvicted(f.w)
-	changed := f.Deactivate(f.w, f.now)
-	f.changed(changed)
-	if changed && !evicted {
-		f.ended(reason, cause, Condition(f.w, kueue.WorkloadEvicted).Message, true)
+	if f.changed(f.Deactivate(f.w, f.now)) && !evicted {
+		f.tellEviction()
 	}
 	if !IsReserved(f.w) {
 		f.changed(f.Pending(f.w, kueue.ReasonDeactivated, "The workload is deactivated: spec.active is false", f.now))
