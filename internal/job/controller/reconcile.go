@@ -49,7 +49,7 @@ type reconciler struct {
 	// ungated pod is not given to another one; and created slices of elastic jobs, whose names do not keep a second one from being created,
 	// since they follow the generation and the children of the job.
 	written *reconcile.Overlay[client.Object]
-	// refusals are refused starts, by the UID of the Workload
+	// refusals are refused starts, by the admission of the Workload
 	refusals *reconcile.Refusals
 	again    chan event.GenericEvent // has an entry after a change of the retention of jobs
 

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/plan/decide"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 func (r *reconciler) do(ctx context.Context, key types.NamespacedName, o *job.Observed, a job.Action) reconcile.Outcome {
@@ -79,12 +80,13 @@ func (r *reconciler) exists(ctx context.Context, key types.NamespacedName, o *jo
 }
 
 // isFinal reports whether the API server will always refuse to start the job of a Workload: by its descriptor, or because the
-// refusals last.
+// refusals last. Each admission counts its own.
 func (r *reconciler) isFinal(w *kueue.Workload, err error) bool {
 	if err != nil && r.d.Planned != nil && r.d.Planned.Passes(err) {
 		return false
 	}
-	last := r.refusals.IsFinal(w.UID, err)
+	admission := fmt.Sprintf("%s/%d", w.UID, lifecycle.TrueSince(w, kueue.WorkloadAdmitted).Unix())
+	last := r.refusals.IsFinal(types.UID(admission), err)
 	return last || (err != nil && r.d.Planned != nil && r.d.Planned.Refused(err))
 }
 

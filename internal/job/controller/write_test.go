@@ -19,6 +19,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/reconcile"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // TestFailingWrites: a write that the API server does not accept has one event until a write succeeds. What passes soon has none, nor has a
@@ -81,4 +82,30 @@ func TestFailingWrites(t *testing.T) {
 			expect("fails again", attempt(), test.want != "")
 		})
 	}
+}
+
+// TestRefusedStarts: the refusals of a start are final once they last, counted from the first one of this admission.
+func TestRefusedStarts(t *testing.T) {
+	denied := apierrors.NewForbidden(corev1.Resource("pods"), "train", nil)
+	denied.ErrStatus.Message = `admission webhook "lock" denied the request`
+	began := time.Unix(1_800_000_000, 0)
+	now := began
+	r := &reconciler{d: &job.Descriptor{}, refusals: reconcile.NewRefusals(15*time.Second, func() time.Time { return now })}
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{UID: "w"}}
+	machine := lifecycle.Machine{}
+	step := func(at time.Duration, want bool) {
+		t.Helper()
+		if now = began.Add(at); r.isFinal(w, denied) != want {
+			t.Errorf("at %s: final %v", at, !want)
+		}
+	}
+	machine.Reserve(w, &kueue.Admission{}, nil, metav1.NewTime(now))
+	step(0, false)
+	step(8*time.Second, false)
+	machine.Preempt(w, kueue.ReasonInClusterQueue, "", metav1.NewTime(now))
+	machine.Release(w, false, metav1.NewTime(now))
+	machine.Reserve(w, &kueue.Admission{}, nil, metav1.NewTime(began.Add(2*time.Minute)))
+	step(2*time.Minute, false)
+	step(2*time.Minute+14*time.Second, false)
+	step(2*time.Minute+15*time.Second, true)
 }

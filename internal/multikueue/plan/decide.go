@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -530,7 +531,7 @@ func (d *decider) mayReturn() bool {
 func (d *decider) grace(c *Cluster) time.Duration {
 	left := d.WorkerLostTimeout - d.o.Now.Sub(c.LostSince)
 	if !c.FirstLost.IsZero() {
-		left = min(left, 3*d.WorkerLostTimeout-d.o.Now.Sub(c.FirstLost))
+		left = min(left, 3*min(d.WorkerLostTimeout, math.MaxInt64/3)-d.o.Now.Sub(c.FirstLost))
 	}
 	return left
 }

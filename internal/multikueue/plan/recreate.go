@@ -65,8 +65,8 @@ func (a recreation) wait(now time.Time) time.Duration {
 // rowOf returns the last recreation, zero if the copy is missing and that was another row.
 func (d *decider) rowOf(c *Cluster) recreation {
 	last := d.lastRecreation(c.Name)
-	since, calm := d.o.Now.Sub(last.at), recreationReset
-	if c.Copy == nil && (since >= calm+d.WorkerLostTimeout || (since >= calm && !last.removing)) {
+	calm := d.o.Now.Sub(last.at) - recreationReset
+	if c.Copy == nil && (calm >= d.WorkerLostTimeout || (calm >= 0 && !last.removing)) {
 		return recreation{}
 	}
 	return last

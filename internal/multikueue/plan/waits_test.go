@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,27 @@ func TestUntried(t *testing.T) {
 		}
 		if got := text(o, plan.Decide(config(), o)); got != tc.want {
 			t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestNoEndForTheLost: a timeout of a hundred years, or of the longest time that can be configured, is not over at once.
+func TestNoEndForTheLost(t *testing.T) {
+	restarted := plan.Cluster{Name: "w1", Listed: true, LostSince: t0.Time, FirstLost: t0.Add(-time.Hour)}
+	for name, tc := range map[string]struct {
+		timeout time.Duration
+		local   *kueue.Workload
+		cluster plan.Cluster
+		want    string
+	}{
+		"a century, and restarts":       {876_000 * time.Hour, reserved(ready("w1")), restarted, "6a: after 876000h0m0s"},
+		"the longest, and its job goes": {math.MaxInt64, reserved(ready("w1"), again("w1", time.Minute, 6), removing), withJob(up("w1", nil)), "6a: remove w1, status, after 1s"},
+	} {
+		cfg := config()
+		cfg.WorkerLostTimeout = tc.timeout
+		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true}}
+		if got := text(o, plan.Decide(cfg, o)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 }

@@ -401,6 +401,14 @@ func TestDecideLife(t *testing.T) {
 		},
 		"14: deactivated by Berth, kept for now": {func(s *scene) { s.deactivated(); s.o.Now = at(619) }, "nothing for 1s"},
 		"14: deactivated by Berth, deleted":      {func(s *scene) { s.deactivated(); s.o.Now = at(620) }, "delete job +Deleted"},
+		"14: activated again, then deactivated by the user, kept": {
+			func(s *scene) {
+				s.deactivated()
+				s.cfg.Lifecycle.Requeue(s.o.Workloads[0], kueue.ReasonReactivated, "", at(300))
+				s.o.Now = at(9999)
+			},
+			"nothing",
+		},
 		"14: deactivated by the user, kept": {
 			func(s *scene) {
 				w := s.admitted()

@@ -113,6 +113,52 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// A deactivation by Berth is over once its Workload is active again, although Evicted stays True. spec: 20 §4.20.
+func TestDeactivatedByBerth(t *testing.T) {
+	byBerth := func(f *follows) {
+		f.rules.RequestDeactivation(f.w, kueue.ReasonAdmissionCheck, "", at(0))
+		isInactive(f)
+	}
+	follow := func(f *follows) {
+		for range 3 {
+			f.rules.Follow(f.w, f.world, at(f.now))
+		}
+	}
+	isActive := func(f *follows) { f.w.Spec.Active = nil }
+	noDevices := func(f *follows) { f.world.Devices = "no such class" }
+	devices := func(f *follows) {
+		f.world.Devices = ""
+		f.rules.Pending(f.w, kueue.ReasonWaitingForQuota, "", at(0))
+	}
+	again := []func(*follows){follow, isActive, follow}
+	for name, tc := range map[string]struct {
+		steps []func(*follows)
+		want  bool
+	}{
+		"admitted":                             {[]func(*follows){runs, byBerth, follow}, true},
+		"released":                             {[]func(*follows){runs, byBerth, follow, isReleased, follow}, true},
+		"never reserved":                       {[]func(*follows){byBerth, follow}, true},
+		"activated and paused":                 {slices.Concat([]func(*follows){runs, byBerth, follow, isReleased}, again, []func(*follows){isInactive}), false},
+		"activated and paused, never reserved": {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){isInactive}), false},
+		"rejected, then paused":                {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){noDevices, follow, isInactive}), false},
+		"rejected, then paused and seen":       {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){noDevices, follow, isInactive, follow}), false},
+		"rejected for a while, then paused":    {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){noDevices, follow, devices, isInactive}), false},
+		"admitted again": {
+			slices.Concat([]func(*follows){runs, byBerth, follow, isReleased}, again, []func(*follows){runs, byBerth, follow}), true,
+		},
+		"dropped again": {
+			slices.Concat([]func(*follows){byBerth}, again, []func(*follows){runs, func(f *follows) {
+				f.rules.Pending(f.w, kueue.ReasonOnHold, "", at(0))
+			}, byBerth, follow}), true,
+		},
+	} {
+		f := scene(tc.steps...)
+		if got := DeactivatedByBerth(f.w); got != tc.want {
+			t.Errorf("%s: %v; %+v", name, got, f.w.Status.Conditions)
+		}
+	}
+}
+
 // spec: 10 §3: blanks around entries are ignored.
 func TestSplitGates(t *testing.T) {
 	if got := SplitGates(" x.io/a ,x.io/b\t"); !slices.Equal(got, []string{"x.io/a", "x.io/b"}) {

@@ -12,11 +12,15 @@ import (
 
 // Evict asks the job to give its quota back. It keeps the reservation until Release, and resets the state of this
 // admission: admission checks, clusters, unhealthy nodes, preemption gates. cause refines some reasons, else it is empty;
-// with reason Deactivated it becomes part of the condition's reason. An evicted or finished Workload does not change
-// (spec: 10 §4.11).
+// with reason Deactivated it becomes part of the condition's reason. After a request for its deactivation the Workload is evicted for that,
+// whatever comes first: the request is removed with it. An evicted or finished Workload does not change (spec: 10 §4.11).
 func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now metav1.Time) bool {
 	if IsFinished(w) || IsEvicted(w) {
 		return false
+	}
+	if isTrue(w, kueue.WorkloadDeactivationTarget) {
+		target := Condition(w, kueue.WorkloadDeactivationTarget)
+		reason, cause, message = kueue.ReasonDeactivated, target.Reason, "The workload is deactivated: "+target.Message
 	}
 	full := FullReason(reason, cause)
 	set(w, kueue.WorkloadEvicted, metav1.ConditionTrue, full, message, now)
@@ -58,13 +62,9 @@ func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
 	}
-	changed := false
-	if !IsEvicted(w) {
-		cause, message := "", "The workload is deactivated: spec.active is false"
-		if target := Condition(w, kueue.WorkloadDeactivationTarget); target != nil && target.Status == metav1.ConditionTrue {
-			cause, message = target.Reason, "The workload is deactivated: "+target.Message
-		}
-		changed = m.Evict(w, kueue.ReasonDeactivated, cause, message, now)
+	changed := m.Evict(w, kueue.ReasonDeactivated, "", "The workload is deactivated: spec.active is false", now)
+	if evicted := Condition(w, kueue.WorkloadEvicted); changed && evicted.Reason != kueue.ReasonDeactivated && !IsReserved(w) {
+		set(w, kueue.WorkloadRequeued, metav1.ConditionFalse, evicted.Reason, evicted.Message, now) // no release follows, which writes it otherwise
 	}
 	// The request is fulfilled, also by an earlier eviction: if it stayed, it would end every later activation.
 	changed = remove(w, kueue.WorkloadDeactivationTarget) || changed
@@ -115,9 +115,13 @@ func FullReason(reason, cause string) string {
 	return reason
 }
 
-// DeactivatedByBerth reports whether the Workload was evicted because Berth, not a user, deactivated it.
+// DeactivatedByBerth reports whether the Workload was evicted because Berth, not a user, deactivated it, and was not activated since: Evicted
+// stays True until the next reservation.
 func DeactivatedByBerth(w *kueue.Workload) bool {
-	return IsEvicted(w) && strings.HasPrefix(Condition(w, kueue.WorkloadEvicted).Reason, kueue.ReasonDeactivated+"DueTo")
+	if !IsEvicted(w) || !strings.HasPrefix(Condition(w, kueue.WorkloadEvicted).Reason, kueue.ReasonDeactivated+"DueTo") {
+		return false
+	}
+	return IsReserved(w) || !isTrue(w, kueue.WorkloadRequeued) && !IsRejected(w) // only Workloads in their queue are rejected
 }
 
 func countEviction(w *kueue.Workload, reason, cause string) {

@@ -122,15 +122,14 @@ func (f *follower) wakeAt(at time.Time) {
 
 // evict begins an eviction, and emits an event if there was a reservation.
 func (f *follower) evict(reason, cause, message string) {
-	f.ended(reason, cause, message, f.Evict(f.w, reason, cause, message, f.now))
+	if f.changed(f.Evict(f.w, reason, cause, message, f.now)) {
+		f.tellEviction()
+	}
 }
 
-func (f *follower) ended(reason, cause, message string, changed bool) {
-	if !f.changed(changed) {
-		return
-	}
-	if f.w.Status.Admission != nil {
-		f.tell(false, "EvictedDueTo"+FullReason(reason, cause), message)
+func (f *follower) tellEviction() {
+	if c := Condition(f.w, kueue.WorkloadEvicted); f.w.Status.Admission != nil {
+		f.tell(false, "EvictedDueTo"+c.Reason, c.Message)
 	}
 }
 
@@ -150,12 +149,14 @@ func (f *follower) orphaned() bool {
 	return true
 }
 
-// retain (step 3) deletes a finished Workload after its retention time.
+// retain (step 3) deletes a finished Workload after its retention time. As long as a job exists that could not be started, its Workload stays: a new
+// one would be admitted, and the start refused again.
 func (f *follower) retain() {
-	if f.KeepFinished == nil || f.w.DeletionTimestamp != nil {
+	finished := Condition(f.w, kueue.WorkloadFinished)
+	if f.KeepFinished == nil || f.w.DeletionTimestamp != nil || (finished.Reason == kueue.ReasonFailedToStart && len(f.w.OwnerReferences) > 0) {
 		return
 	}
-	due := Condition(f.w, kueue.WorkloadFinished).LastTransitionTime.Add(*f.KeepFinished)
+	due := finished.LastTransitionTime.Add(*f.KeepFinished)
 	if due.After(f.now.Time) {
 		f.wakeAt(due)
 		return
@@ -210,6 +211,9 @@ func (f *follower) notBefore(at time.Time) {
 	f.changed(true)
 }
 
+// isActiveAgain is the message of Requeued with the reason Reactivated.
+const isActiveAgain = "The workload is active again"
+
 // activity (step 6) follows spec.active and the backoff, and reports whether the other steps apply.
 func (f *follower) activity() bool {
 	if !IsActive(f.w) {
@@ -234,7 +238,7 @@ func (f *follower) activity() bool {
 	}
 	switch reason := f.blocked(); {
 	case strings.HasPrefix(reason, kueue.ReasonDeactivated): // also DeactivatedDueTo…
-		f.changed(f.Requeue(f.w, kueue.ReasonReactivated, "The workload is active again", f.now))
+		f.changed(f.Requeue(f.w, kueue.ReasonReactivated, isActiveAgain, f.now))
 	case waits:
 	case reason == kueue.ReasonPodsReadyTimeout || reason == kueue.ReasonAdmissionCheck:
 		f.changed(f.Requeue(f.w, kueue.ReasonBackoffFinished, "The time to wait before the next try is over", f.now))
@@ -252,15 +256,9 @@ func (f *follower) blocked() string {
 
 // inactive evicts a deactivated Workload, and writes the reason of one without a reservation.
 func (f *follower) inactive() {
-	reason, cause := kueue.ReasonDeactivated, ""
-	if target := Condition(f.w, kueue.WorkloadDeactivationTarget); target != nil && target.Status == metav1.ConditionTrue {
-		cause = target.Reason
-	}
 	evicted := IsEvicted(f.w)
-	changed := f.Deactivate(f.w, f.now)
-	f.changed(changed)
-	if changed && !evicted {
-		f.ended(reason, cause, Condition(f.w, kueue.WorkloadEvicted).Message, true)
+	if f.changed(f.Deactivate(f.w, f.now)) && !evicted {
+		f.tellEviction()
 	}
 	if !IsReserved(f.w) {
 		f.changed(f.Pending(f.w, kueue.ReasonDeactivated, "The workload is deactivated: spec.active is false", f.now))

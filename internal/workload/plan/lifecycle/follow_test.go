@@ -169,6 +169,15 @@ func TestFollow(t *testing.T) {
 			f.rules.Finish(f.w, "Succeeded", "", at(0))
 			f.rules.KeepFinished, f.w.Finalizers = new(time.Second), nil
 		}), "delete, event Deleted"},
+		"finished, its job cannot start": {scene(func(f *follows) {
+			f.rules.Finish(f.w, kueue.ReasonFailedToStart, "", at(0))
+			f.rules.KeepFinished = new(time.Duration(0))
+		}), ""},
+		"finished, its job could not start and is gone": {scene(func(f *follows) {
+			f.rules.Finish(f.w, kueue.ReasonFailedToStart, "", at(0))
+			f.rules.KeepFinished, f.w.OwnerReferences, f.w.Finalizers = new(time.Duration(0)), nil, nil
+			f.w.Labels = map[string]string{kueue.JobUIDLabel: "j"}
+		}), "delete, event Deleted"},
 		"a gate gets its position":   {scene(func(f *follows) { f.w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "g"}} }), "gate g Closed"},
 		"an admission gate":          {scene(func(f *follows) { f.w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "x.io/a"} }), "event AdmissionGated, QuotaReserved=False/AdmissionGated, Admitted=False/NoReservation"},
 		"the admission gate is gone": {scene(func(f *follows) { f.rules.Pending(f.w, kueue.ReasonAdmissionGated, "", at(0)) }), "event AdmissionGateCleared, QuotaReserved=False/PendingEvaluation"},

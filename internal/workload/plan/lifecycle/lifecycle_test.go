@@ -198,6 +198,19 @@ func TestTransitions(t *testing.T) {
 			},
 			[]string{"Admitted=True/Admitted", "Evicted=True/Preempted", "Preempted=True/InClusterQueue", "QuotaReserved=True/QuotaReserved"},
 		},
+		"preempted while its deactivation is requested": {
+			func(w *kueue.Workload) {
+				reserve(w)
+				m.RequestDeactivation(w, kueue.ReasonAdmissionCheck, "rejected", at(2))
+				m.Preempt(w, kueue.ReasonInClusterQueue, "needed", at(3))
+				m.Release(w, false, at(4))
+				m.Deactivate(w, at(5))
+			},
+			[]string{
+				"Admitted=False/NoReservation", "Evicted=True/DeactivatedDueToAdmissionCheck", "Preempted=True/InClusterQueue",
+				"QuotaReserved=False/PendingEvaluation", "Requeued=False/DeactivatedDueToAdmissionCheck",
+			},
+		},
 		"requeue needs to be blocked": {
 			func(w *kueue.Workload) { m.Requeue(w, kueue.ReasonBackoffFinished, "", at(1)) },
 			nil,
@@ -349,6 +362,11 @@ func TestExecutionTimeAddsUp(t *testing.T) {
 		"after its release":       func(w *kueue.Workload) { m.Deactivate(w, at(211)); m.Release(w, false, at(220)) },
 		"preempted meanwhile": func(w *kueue.Workload) {
 			m.Preempt(w, kueue.ReasonInClusterQueue, "", at(211))
+			m.Release(w, false, at(220))
+		},
+		"preempted meanwhile, released after its deactivation": func(w *kueue.Workload) {
+			m.Preempt(w, kueue.ReasonInClusterQueue, "", at(211))
+			m.Deactivate(w, at(212))
 			m.Release(w, false, at(220))
 		},
 	} {

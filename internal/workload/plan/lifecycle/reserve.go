@@ -194,6 +194,9 @@ func (m Machine) Pending(w *kueue.Workload, reason, message string, now metav1.T
 		return false
 	}
 	forgotten := forgetRejection(w)
+	if forgotten && DeactivatedByBerth(w) { // the rejection had replaced the condition
+		set(w, kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.ReasonReactivated, isActiveAgain, now)
+	}
 	return m.pending(w, reason, message, now) || forgotten
 }
 
