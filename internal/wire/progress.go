@@ -47,7 +47,7 @@ func addProgress(mgr ctrl.Manager, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	tokens, err := progress.NewTokens(account, mgr.GetHTTPClient(), c)
+	tokens, err := progress.NewTokens(account, mgr.GetHTTPClient(), c, mgr.GetCache())
 	if err != nil {
 		return err
 	}

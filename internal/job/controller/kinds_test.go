@@ -4,18 +4,28 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/kind/statefulset"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -162,6 +172,36 @@ func TestOnWorkload(t *testing.T) {
 	r.onWorkload(own).Delete(t.Context(), event.DeleteEvent{Object: w}, gone)
 	if len(made.added) != 1+claims || len(gone.added) != 1+claims {
 		t.Errorf("%d requests after the creation, %d after the deletion", len(made.added), len(gone.added))
+	}
+}
+
+// TestServerOfDeletedNamespace: the last events of an object with groups may come after its namespace is gone. They end, and are not retried.
+func TestServerOfDeletedNamespace(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, kueue.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := types.NamespacedName{Namespace: "red", Name: "web"}
+	old := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "w", Annotations: map[string]string{
+		kueue.JobOwnerGVKAnnotation: appsv1.SchemeGroupVersion.WithKind("StatefulSet").String(), kueue.JobOwnerNameAnnotation: key.Name,
+	}}}
+	for name, cached := range map[string][]client.Object{"nothing is cached": nil, "the cache has a Workload": {old}} {
+		t.Run(name, func(t *testing.T) {
+			r := &sets{&reconciler{d: statefulset.Descriptor(), cfg: &atomic.Pointer[job.Config]{}}}
+			index := func(client.Object) []string { return []string{key.Name} }
+			cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cached...).
+				WithIndex(&corev1.Pod{}, r.byServer(), index).WithIndex(&kueue.Workload{}, byOwner(r.d.GVK), index).Build()
+			cfg := &job.Config{ManagedNamespaces: labels.Everything()}
+			r.cfg.Store(cfg)
+			r.cache, r.live, r.now = cache, fake.NewClientBuilder().WithScheme(scheme).Build(), time.Now
+			r.client, r.gate = r.live.(client.Client), lookup.NewGate(cfg, nil, r.cache, r.live)
+			result, err := r.Reconcile(t.Context(), ctrlreconcile.Request{NamespacedName: key})
+			if err != nil || result != (ctrlreconcile.Result{}) {
+				t.Errorf("result %+v, error %v", result, err)
+			}
+		})
 	}
 }
 

@@ -128,10 +128,13 @@ func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*de
 	}
 	// A deleted object has no labels or owners to judge, so its namespace decides first.
 	managed, err := r.gate.IsManaged(ctx, key.Namespace)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err): // the API server deletes a namespace after everything in it: the caches lag behind
+		o.Pods, o.Workloads = nil, nil
+		return o, nil
+	case err != nil:
 		return nil, err
-	}
-	if !managed {
+	case !managed:
 		if o.Pods = nil; len(o.Workloads) == 0 {
 			return o, nil
 		}

@@ -25,6 +25,7 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 	return out, nil
 }
 
+// flavors returns the flavors of the admission that exist.
 func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavors, error) {
 	out := job.Flavors{}
 	for _, a := range w.Status.Admission.PodSetAssignments {
@@ -33,10 +34,12 @@ func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavor
 				continue
 			}
 			var flavor kueue.ResourceFlavor
-			if err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor); err != nil {
+			switch err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor); {
+			case err == nil:
+				out[name] = &flavor
+			case client.IgnoreNotFound(err) != nil:
 				return nil, fmt.Errorf("reading flavor %s: %w", name, err)
 			}
-			out[name] = &flavor
 		}
 	}
 	return out, nil

@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/placement/plan"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/workload/plan/slices"
+	chains "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
 const (
@@ -69,7 +70,7 @@ type reconciler struct {
 	notes   reconcile.LastNotes // of chains, until a reconcile succeeds
 }
 
-// failedToUngate is the reason of the event about pods that the API server does not let this controller change.
+// failedToUngate is the reason of the event about pods that stay gated because of a failure.
 const failedToUngate = "FailedToUngate"
 
 // Setup adds the controller to the manager.
@@ -84,7 +85,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
 		written: reconcile.NewOverlay[*corev1.Pod](o.Now),
 	}
 	for name, value := range map[string]func(*kueue.Workload) string{
-		byChain: slices.Chain,
+		byChain: chains.Chain,
 		byOwner: func(w *kueue.Workload) string {
 			if ref := metav1.GetControllerOf(w); ref != nil {
 				return string(ref.UID)
@@ -122,7 +123,7 @@ func (r *reconciler) ofWorkload(_ context.Context, o client.Object) []ctrlreconc
 	if !ok || (!r.isElastic(w) && !r.hasPlaces(w) && !r.leftPlaces(w)) {
 		return nil
 	}
-	return request(w.Namespace, slices.Chain(w))
+	return request(w.Namespace, chains.Chain(w))
 }
 
 func (r *reconciler) isElastic(w *kueue.Workload) bool {
@@ -199,10 +200,9 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	next, err := r.decide(ctx, w, pods)
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.ungate(ctx, w, pods, next)
 	}
-	err = r.ungate(ctx, w, pods, next)
 	if reconcile.IsFailure(err) && r.notes.IsNews(chain, failedToUngate, "") {
 		r.Events.Warning(w, failedToUngate, err.Error())
 	}
@@ -223,7 +223,7 @@ func (r *reconciler) updateToWritten(ctx context.Context, pods []*corev1.Pod) (e
 // would keep the slot from a pod that may run.
 func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	next := newPods(pods)
-	if r.isElastic(w) {
+	if r.isElastic(w) && slices.ContainsFunc(pods, plan.IsGated) {
 		flavors, err := r.flavors(ctx, w)
 		if err != nil {
 			return nil, err
@@ -319,14 +319,14 @@ func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, p
 		owner = lastController(pods)
 	}
 	if owner == "" {
-		return slices.Granting(named), nil
+		return chains.Granting(named), nil
 	}
 	all, err := r.workloads(ctx, chain.Namespace, byOwner, owner)
-	return slices.Granting(all), err
+	return chains.Granting(all), err
 }
 
 func admitted(w *kueue.Workload) *kueue.Workload {
-	if slices.LetsPodsRun(w) {
+	if chains.LetsPodsRun(w) {
 		return w
 	}
 	return nil

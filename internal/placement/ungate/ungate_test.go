@@ -440,3 +440,60 @@ func TestElasticWithoutTopologyGate(t *testing.T) {
 		return nil
 	})
 }
+
+// TestElasticFlavorMissing: without a ResourceFlavor of the admission pods stay gated, which is reported once, and retried with backoff. A job
+// without gated pods does not need it.
+func TestElasticFlavorMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: w.Namespace, Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
+	wl.Spec.QueueName = "lq"
+	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
+	}}}
+	w.Create(wl)
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
+	embeddedtest.EditStatus(t, w.Client, wl, func(wl *kueue.Workload) {
+		wl.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{
+			Name: "main", Count: new(int32(1)), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{
+				corev1.ResourceCPU: kueue.ResourceFlavorReference(flavor.Name),
+			},
+		}}}
+		for _, condition := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
+			wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
+				Type: condition, Status: metav1.ConditionTrue, Reason: "Test", LastTransitionTime: metav1.Now(),
+			})
+		}
+	})
+	pod := w.pod(wl, "a", "", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: wl.Name}
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}, {Name: "example.com/other"}}
+	})
+	r := &reconciler{Options: Options{Config: &job.Config{ElasticJobs: true}}, client: w.Client}
+	if _, err := r.decide(t.Context(), wl, []*corev1.Pod{pod}); !reconcile.IsFailure(err) {
+		t.Errorf("error %v is not reported, or retried without backoff", err)
+	}
+	started := pod.DeepCopy()
+	started.Spec.SchedulingGates = nil
+	if _, err := r.decide(t.Context(), wl, []*corev1.Pod{started}); err != nil {
+		t.Errorf("without gated pods: %v", err)
+	}
+	w.start()
+	want := "Warning FailedToUngate flavor " + flavor.Name + " of the admission does not exist: create it, or evict the workload"
+	if got := wait.Receive(t, "it is reported", w.events.Events); got != want {
+		t.Errorf("event %q, want %q", got, want)
+	}
+	w.Create(flavor)
+	w.Until("the pod is ungated", func() error {
+		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
+			return err
+		}
+		if job.PodHasGate(pod, kueue.ElasticJobSchedulingGate) {
+			return fmt.Errorf("gates %v", pod.Spec.SchedulingGates)
+		}
+		return nil
+	})
+	if n := len(w.events.Events); n > 0 {
+		t.Errorf("%d more events", n)
+	}
+}

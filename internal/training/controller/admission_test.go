@@ -776,10 +776,28 @@ type hears func(text string)
 func (h hears) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) { h(text) }
 
 // A TrainJob that a queue started fails if its JobSet can never be created, so that its quota is
-// released. One without a queue has an event, once, and no condition. A policy stands for the webhook of JobSets.
+// released. One that is suspended has no active Jobs once its JobSet is deleted, upon which the queue releases its quota. One without a queue has
+// an event, once, and no condition. A policy stands for the webhook of JobSets.
 func TestQuotaIsReleased(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *controller.Options) { o.Patience = time.Second })
+	ran := w.newJob("ran", "")
+	ran.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, selector("a"))}
+	w.create(ran)
+	w.jobset("ran", suspendIs(false))
+	w.report("ran", runs)
+	counts := func(active int32) {
+		t.Helper()
+		wait.Until(w.t, "the counters are as wanted", func() error {
+			if got := w.job("ran").Status.JobsStatus; len(got) != 1 || got[0].Active != active || got[0].Ready != active {
+				return fmt.Errorf("%+v, want %d", got, active)
+			}
+			return nil
+		})
+	}
+	counts(1)
+	w.must(w.change(w.c, "ran", func(j *trainerv1alpha1.TrainJob) { j.Spec.Suspend = new(true) }))
+	w.jobset("ran", suspendIs(true))
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "none-" + w.namespace},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -806,6 +824,8 @@ func TestQuotaIsReleased(t *testing.T) {
 		}
 		return nil
 	})
+	w.must(w.c.Delete(w.ctx, w.findJobSet("ran")))
+	counts(0)
 	w.create(w.newJob("free", ""))
 	queued := w.newJob("queued", "suspend: true")
 	queued.Spec.RuntimePatches = []trainerv1alpha1.RuntimePatch{patchOf(trainerv1alpha1.QueuePatchManager, selector("a"))}

@@ -53,16 +53,34 @@ func (r *reconciler) applyJobSet(ctx context.Context, obs *observation, wanted *
 // confirmJobSet asks the API server about a JobSet that was applied and is not in the cache. If it does not exist, it was deleted by
 // another client before the cache had it.
 func (r *reconciler) confirmJobSet(ctx context.Context, obs *observation) error {
-	jobset := &jobsetv1alpha2.JobSet{}
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(obs.job), jobset)
-	switch {
-	case err == nil && metav1.IsControlledBy(jobset, obs.job):
+	switch exists, err := r.jobSetExists(ctx, obs.job); {
+	case err != nil:
+		return err
+	case exists:
 		return errWait
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("reading JobSet %s: %w", obs.job.Name, err)
 	}
 	r.memory.noteMissing(obs.job, r.o.Now())
 	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.job.Name) // retry
+}
+
+// isJobSetAbsent reports whether the status counts Jobs of a JobSet that does not exist. The cache may lag behind, so the API server is asked. Its
+// webhook lets the patches of such a TrainJob change, and the queue is to release its quota, whether the JobSet can be made again or not.
+func (r *reconciler) isJobSetAbsent(ctx context.Context, obs *observation) (bool, error) {
+	if obs.jobset != nil || plan.IsFinished(obs.job) || !plan.CountsJobs(&obs.job.Status) {
+		return false, nil
+	}
+	exists, err := r.jobSetExists(ctx, obs.job)
+	return err == nil && !exists, err
+}
+
+// jobSetExists asks the API server whether a TrainJob has a JobSet.
+func (r *reconciler) jobSetExists(ctx context.Context, job *trainerv1alpha1.TrainJob) (bool, error) {
+	jobset := metadataOf(jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet))
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(job), jobset)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading JobSet %s: %w", job.Name, err)
+	}
+	return err == nil && metav1.IsControlledBy(jobset, job), nil
 }
 
 type version struct {

@@ -51,11 +51,13 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	case !plan.IsFinished(obs.job) && obs.jobset != nil:
 		built, failure = r.recordEnded(ctx, obs)
 	}
+	absent, unread := r.isJobSetAbsent(ctx, obs)
 	base := r.withPendingStatus(obs.job)
 	tooLarge, failure := tooLarge(failure)
 	refused, failure := r.finalRefusal(obs, failure)
 	status := plan.Status(plan.Observed{
-		TrainJob: base, JobSet: obs.jobset, Ended: obs.endOfDeleted(), Deleted: r.failsByDeletion(obs), TooLarge: tooLarge, Refused: refused, Now: r.o.Now(),
+		TrainJob: base, JobSet: obs.jobset, Ended: obs.endOfDeleted(), Absent: absent, Deleted: r.failsByDeletion(obs), TooLarge: tooLarge,
+		Refused: refused, Now: r.o.Now(),
 	})
 	if plan.Resumes(&base.Status, status) && !plan.HasFinished(&base.Status) {
 		status.TrainerStatus = nil // of the previous run
@@ -63,7 +65,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	r.recordPatches(obs, base, built, status)
 	r.recordSnapshot(obs, status)
 	after, err := r.enforceDeadline(ctx, obs, status)
-	failure = errors.Join(ignoreWait(failure), suspension, err)
+	failure = errors.Join(ignoreWait(failure), suspension, unread, err)
 	if built != nil {
 		after = earliest(after, built.after)
 	}

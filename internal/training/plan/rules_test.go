@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -442,6 +443,35 @@ func TestStatus(t *testing.T) {
 			job.Status = *got
 			if diff := cmp.Diff(got, plan.Status(tt.o)); diff != "" {
 				t.Errorf("a second time it changes:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStatusOfAbsentJobSet: no Job of a JobSet that does not exist is active. A finished TrainJob keeps its counters.
+func TestStatusOfAbsentJobSet(t *testing.T) {
+	before := []trainerv1alpha1.JobStatus{{Name: "a", Active: 2, Ready: 1, Succeeded: 1, Failed: 3}, {Name: "b", Suspended: 1}}
+	idle := []trainerv1alpha1.JobStatus{{Name: "a", Succeeded: 1, Failed: 3}, {Name: "b", Suspended: 1}}
+	for name, tt := range map[string]struct {
+		o          plan.Observed
+		conditions []metav1.Condition
+		want       []trainerv1alpha1.JobStatus
+	}{
+		"absent":             {o: plan.Observed{Absent: true}, want: idle},
+		"maybe not cached":   {want: before},
+		"it fails the job":   {o: plan.Observed{Absent: true, Deleted: true}, want: before},
+		"it ended":           {o: plan.Observed{Absent: true, Ended: &metav1.Condition{Type: "Completed", Status: "True"}}, want: before},
+		"absent, finished":   {o: plan.Observed{Absent: true}, conditions: []metav1.Condition{{Type: "Complete", Status: "True"}}, want: before},
+		"absent after a run": {o: plan.Observed{Absent: true}, conditions: []metav1.Condition{{Type: "Suspended", Status: "True"}}, want: idle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.o.TrainJob, tt.o.Now = trainJob(t, `{suspend: true}`), epoch
+			tt.o.TrainJob.Status.JobsStatus, tt.o.TrainJob.Status.Conditions = slices.Clone(before), tt.conditions
+			if diff := cmp.Diff(tt.want, plan.Status(tt.o).JobsStatus); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if diff := cmp.Diff(before, tt.o.TrainJob.Status.JobsStatus); diff != "" {
+				t.Errorf("the status that was read is modified:\n%s", diff)
 			}
 		})
 	}

@@ -53,6 +53,8 @@ type Observed struct {
 	// JobSet is nil if it does not exist; Ended is then the final condition that it had when it was deleted, if it had one.
 	JobSet *jobsetv1alpha2.JobSet
 	Ended  *metav1.Condition
+	// Absent reports that the API server has no JobSet either: nothing is left of the Jobs that the status counts.
+	Absent bool
 	// Deleted reports that the unfinished JobSet was deleted, and is not created again.
 	Deleted bool
 	// TooLarge is why no plan can be made of the TrainJob, or empty. It fails: the number cannot change.
@@ -112,6 +114,11 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 	case o.impossible() != "" && !IsFinished(o.TrainJob):
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.impossible(), now)
 	}
+	if o.Absent && !HasFinished(s) { // a finished TrainJob keeps its counters
+		for i := range s.JobsStatus {
+			s.JobsStatus[i].Active, s.JobsStatus[i].Ready = 0, 0
+		}
+	}
 	return s
 }
 
@@ -159,6 +166,11 @@ func Ready(s *trainerv1alpha1.TrainJobStatus) (n int32) {
 // IsActive reports whether a Job of a TrainJob is active.
 func IsActive(s *trainerv1alpha1.TrainJobStatus) bool {
 	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 })
+}
+
+// CountsJobs reports whether a status has active or ready Jobs.
+func CountsJobs(s *trainerv1alpha1.TrainJobStatus) bool {
+	return slices.ContainsFunc(s.JobsStatus, func(j trainerv1alpha1.JobStatus) bool { return j.Active > 0 || j.Ready > 0 })
 }
 
 // Phases are the values of Phase.

@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	}
 	httpClient, err := rest.HTTPClientFor(cfg)
 	w.must(err)
-	tokens, err := progress.NewTokens(cfg, httpClient, c)
+	tokens, err := progress.NewTokens(cfg, httpClient, c, c)
 	w.must(err)
 	w.server = httptest.NewServer(&progress.Server{
 		Client: c, Verify: tokens, Log: logr.Discard(), Answered: func(code int) { w.answered = append(w.answered, code) },
@@ -315,6 +315,27 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNameAgain: a pod of a deleted TrainJob does not report for a later one of its name, also right after a report of its own.
+func TestNameAgain(t *testing.T) {
+	w := newWorld(t)
+	bearer := "Bearer " + w.of("lark")
+	post := func() int {
+		code, _ := w.post("lark", bearer, strings.NewReader(`{"trainerStatus": {"progressPercentage": 99, "lastUpdatedTime": "2026-01-02T03:04:05Z"}}`))
+		return code
+	}
+	if code := post(); code != 200 {
+		t.Fatalf("its own report: %d", code)
+	}
+	w.must(w.c.Delete(w.ctx, w.job("lark")))
+	w.trainJob("lark")
+	if code := post(); code != 403 {
+		t.Errorf("a report for another TrainJob: %d", code)
+	}
+	if got := w.job("lark").Status.TrainerStatus; got != nil {
+		t.Errorf("it is written: %+v", got)
 	}
 }
 

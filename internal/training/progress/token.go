@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -48,6 +49,7 @@ const (
 type Tokens struct {
 	review authenticator.Token
 	pods   client.Reader
+	jobs   client.Reader
 	// places are the TrainJobs of pods by UID, and paces their rate limits.
 	places, paces *cache.LRUExpireCache
 }
@@ -58,8 +60,9 @@ type Tokens struct {
 // +kubebuilder:rbac:groups=trainer.kubeflow.org,resources=trainjobs,verbs=get,roleName=kueue-manager-training-role
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=kueue-manager-training-role
 
-// NewTokens reviews tokens with the API server of a configuration. pods reads without a cache.
-func NewTokens(cfg *rest.Config, httpClient *http.Client, pods client.Reader) (*Tokens, error) {
+// NewTokens reviews tokens with the API server of a configuration. pods reads without a cache, and jobs reads
+// TrainJobs from one.
+func NewTokens(cfg *rest.Config, httpClient *http.Client, pods, jobs client.Reader) (*Tokens, error) {
 	c, err := kubernetes.NewForConfigAndClient(cfg, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server about tokens: %w", err)
@@ -73,7 +76,7 @@ func NewTokens(cfg *rest.Config, httpClient *http.Client, pods client.Reader) (*
 		return nil, fmt.Errorf("asking the API server about tokens: %w", err)
 	}
 	return &Tokens{
-		review: tokencache.New(review, false, believed, disbelief), pods: pods,
+		review: tokencache.New(review, false, believed, disbelief), pods: pods, jobs: jobs,
 		places: cache.NewLRUExpireCache(maxPods), paces: cache.NewLRUExpireCache(maxPods),
 	}, nil
 }
@@ -101,7 +104,7 @@ func (t *Tokens) Verify(ctx context.Context, token, namespace, name string) (str
 	if err != nil {
 		return "", err
 	}
-	if job != name {
+	if job.name != name {
 		return "", errForbidden
 	}
 	return uid, nil
@@ -121,21 +124,35 @@ var above = []schema.GroupVersionKind{
 	trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob),
 }
 
-// jobOf returns the TrainJob whose Job owns a pod, or "". The label of the JobSet does not count: every user who may create pods may set it.
-func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string, error) {
-	if job, ok := t.places.Get(uid); ok {
-		return job.(string), nil
+// place is the TrainJob that a pod belongs to; the zero value is none.
+type place struct {
+	name string
+	uid  types.UID
+}
+
+// isReplaced reports whether another TrainJob has the name by now. The UID cannot be a precondition of the write: the API server ignores the
+// metadata of a status.
+func (t *Tokens) isReplaced(ctx context.Context, namespace string, job place) bool {
+	var now trainerv1alpha1.TrainJob
+	err := t.jobs.Get(ctx, client.ObjectKey{Namespace: namespace, Name: job.name}, &now, client.UnsafeDisableDeepCopy)
+	return err == nil && now.UID != job.uid
+}
+
+// jobOf returns the TrainJob whose Job owns a pod, or none. The label of the JobSet does not count: every user who may create pods may set it.
+func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (place, error) {
+	if job, ok := t.places.Get(uid); ok && !t.isReplaced(ctx, namespace, job.(place)) {
+		return job.(place), nil
 	}
 	pod := &metav1.PartialObjectMetadata{}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	if err := t.pods.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
 		if apierrors.IsNotFound(err) {
-			return "", errForbidden
+			return place{}, errForbidden
 		}
-		return "", fmt.Errorf("reading pod %s/%s, which a token is bound to: %w", namespace, name, err)
+		return place{}, fmt.Errorf("reading pod %s/%s, which a token is bound to: %w", namespace, name, err)
 	}
 	if string(pod.UID) != uid {
-		return "", errForbidden
+		return place{}, errForbidden
 	}
 	owner := metav1.GetControllerOf(pod)
 	if owner != nil && pod.Labels[batchv1.ControllerUidLabel] != string(owner.UID) {
@@ -143,36 +160,36 @@ func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (string
 	}
 	job, err := t.ownerOf(ctx, namespace, owner)
 	if err != nil {
-		return "", err
+		return place{}, err
 	}
 	t.places.Add(uid, job, placesKept)
 	return job, nil
 }
 
 // ownerOf follows the owners from the controller of a pod to its TrainJob. It returns nothing if an owner is missing.
-func (t *Tokens) ownerOf(ctx context.Context, namespace string, ref *metav1.OwnerReference) (string, error) {
-	name := ""
+func (t *Tokens) ownerOf(ctx context.Context, namespace string, ref *metav1.OwnerReference) (place, error) {
+	var found place
 	for _, gvk := range above {
 		if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != gvk {
-			return "", nil
+			return place{}, nil
 		}
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(gvk)
 		if err := t.pods.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, o); err != nil {
 			switch {
 			case apierrors.IsNotFound(err) && gvk == above[len(above)-1]:
-				return ref.Name, nil // the caller compares the name
+				return place{ref.Name, ref.UID}, nil // the caller compares the name
 			case apierrors.IsNotFound(err):
-				return "", nil
+				return place{}, nil
 			}
-			return "", fmt.Errorf("reading %s %s/%s, which a pod that reports belongs to: %w", gvk.Kind, namespace, ref.Name, err)
+			return place{}, fmt.Errorf("reading %s %s/%s, which a pod that reports belongs to: %w", gvk.Kind, namespace, ref.Name, err)
 		}
 		if o.UID != ref.UID {
-			return "", nil
+			return place{}, nil
 		}
-		name, ref = o.Name, metav1.GetControllerOf(o)
+		found, ref = place{o.Name, o.UID}, metav1.GetControllerOf(o)
 	}
-	return name, nil
+	return found, nil
 }
 
 // Allow implements Verifier.

@@ -100,7 +100,7 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 			found[at] = w
 		}
 	}
-	for _, w := range rest {
+	for _, w := range s.takeOver(parts, found, rest) {
 		if s.isUnused(w) {
 			return orNothing(s.discard(w)), nil
 		}
@@ -118,6 +118,62 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 		}
 	}
 	return a, s.changedPods(parts, names, found) // also after a failure: some pods need no Workload
+}
+
+// takeOver puts into found the Workloads of an earlier object of the name whose pods this object has adopted, and returns the other ones of rest.
+// The earlier object was deleted with the propagation policy Orphan, and its UID is in the names of its Workloads. These hold the quota of the
+// pods, so Workloads of this object without pods give way.
+func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) []*kueue.Workload {
+	if len(rest) == 0 || s.isRemote() {
+		return rest
+	}
+	numbers := make(map[string]int, len(parts))
+	for i := range parts {
+		numbers[number(&parts[i])] = i
+	}
+	var left []*kueue.Workload
+	for _, w := range rest {
+		at, ok := numbers[w.Annotations[kueue.ComponentWorkloadIndexAnnotation]]
+		switch {
+		case !ok || !s.isFor(w) || w.DeletionTimestamp != nil || lifecycle.IsFinished(w):
+			left = append(left, w)
+		case found[at] == nil && (s.isOwner(w) || s.hasAdopted(w)):
+			found[at] = w
+		case found[at] != nil && s.hasAdopted(w) && !s.hasMembers(found[at].Name):
+			left = append(left, found[at])
+			found[at] = w
+		default:
+			left = append(left, w)
+		}
+	}
+	return left
+}
+
+// isFor reports whether a Workload was made here for an object of this kind and name. The manager of another cluster finds its Workloads by
+// the UID of its object.
+func (s *setsDecider) isFor(w *kueue.Workload) bool {
+	return w.Annotations[kueue.JobOwnerGVKAnnotation] == s.d.GVK.String() && w.Annotations[kueue.JobOwnerNameAnnotation] == s.job.GetName() &&
+		!job.IsRemote(w) && !s.isDelegated(w)
+}
+
+// hasAdopted reports whether a pod in the group of a Workload is controlled by the object, or by what the object controls.
+func (s *setsDecider) hasAdopted(w *kueue.Workload) bool {
+	return slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		ref := s.d.Sets.Makers.Of(p)
+		if ref == nil || s.cfg.GroupName(p) != w.Name {
+			return false
+		}
+		maker := s.makers[ref.Name]
+		return ref.UID == s.job.GetUID() || (maker != nil && maker.GetUID() == ref.UID && metav1.IsControlledBy(maker, s.job))
+	})
+}
+
+// number is the number of a part in the annotation of its Workload; empty for the only one.
+func number(p *job.Part) string {
+	if p.Number == nil {
+		return ""
+	}
+	return strconv.Itoa(int(*p.Number))
 }
 
 // bring returns the next write that synchronizes the Workloads, or else the failure of one of them.
@@ -249,8 +305,8 @@ func (s *setsDecider) mark(p *job.Part, w *kueue.Workload) {
 	w.Annotations[kueue.IsGroupWorkloadAnnotation] = "true"
 	w.Annotations[kueue.JobOwnerGVKAnnotation] = s.d.GVK.String()
 	w.Annotations[kueue.JobOwnerNameAnnotation] = s.job.GetName()
-	if p.Number != nil {
-		w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = strconv.Itoa(int(*p.Number))
+	if n := number(p); n != "" {
+		w.Annotations[kueue.ComponentWorkloadIndexAnnotation] = n
 	}
 	if !s.isOwner(w) {
 		w.OwnerReferences = append(w.OwnerReferences, ownerRef(s.d, s.job))
@@ -272,7 +328,11 @@ func (s *setsDecider) claim(p *job.Part, w *kueue.Workload) *job.Action {
 	if len(next.OwnerReferences) == len(w.OwnerReferences) && maps.Equal(next.Annotations, w.Annotations) {
 		return nil
 	}
-	return &job.Action{Verb: job.UpdateWorkload, Workload: next.DeepCopy()}
+	next = next.DeepCopy()
+	if !s.isRemote() && !lifecycle.HasFinalizer(w) { // it was released as that of a deleted object
+		next.Finalizers = append(next.Finalizers, kueue.ResourceInUseFinalizer)
+	}
+	return &job.Action{Verb: job.UpdateWorkload, Workload: next}
 }
 
 // holdPart removes the Workload of a group without replicas from the queue, and releases its quota.

@@ -231,6 +231,66 @@ func TestStatefulSetOfEarlierName(t *testing.T) {
 	}
 }
 
+// TestStatefulSetMadeAgain: an object that adopts the pods of an earlier one of its name takes over their Workload, which holds their quota. Later
+// pods join its group.
+func TestStatefulSetMadeAgain(t *testing.T) {
+	second := (&job.Config{}).WorkloadName(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "web", "uid-2")
+	parent := func(group string) map[string]string {
+		return map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset", kueue.PodGroupNameLabel: group}
+	}
+	create, take, release := "create "+second+" in lq main:2", "update "+nameOfWeb+" in lq main:2", "update "+nameOfWeb+" in lq main:2 let go"
+	for name, tc := range map[string]struct {
+		late       bool // the pods are adopted after the first decisions
+		controller types.UID
+		finished   bool
+		want       []string
+		group      string // of the next pod
+	}{
+		"its pods are adopted":       {false, "uid-2", false, []string{take}, nameOfWeb},
+		"they are adopted late":      {true, "uid-2", false, []string{release, create, "update " + second + " in lq main:2 let go", "delete " + second, take}, nameOfWeb},
+		"they are the earlier one's": {false, "uid-1", false, []string{release, create}, second},
+		"the Workload has finished":  {false, "uid-2", true, []string{release, create}, second},
+		"its pods are never adopted": {true, "uid-1", false, []string{release, create}, second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServed(statefulset.Descriptor(), newStatefulSet(2))
+			s.cfg.FinishOrphans = true
+			s.runUntilStable()
+			lifecycle.Machine{}.Reserve(s.o.Workloads[0], &kueue.Admission{ClusterQueue: "cq"}, nil, at(10))
+			if tc.finished {
+				lifecycle.Machine{}.Finish(s.o.Workloads[0], kueue.ReasonSucceeded, "", at(20))
+			}
+			again := newStatefulSet(2)
+			again.UID = "uid-2"
+			s.o.Job, s.o.Alive = again, map[string]bool{nameOfWeb: true}
+			s.pod("web-0", "web", map[string]string{}, parent(nameOfWeb))
+			pods := s.o.Pods
+			pods[0].OwnerReferences[0].UID, pods[0].Spec.SchedulingGates = tc.controller, nil
+			var log []string
+			if tc.late {
+				s.o.Pods = nil
+				log = s.runUntilStable()
+				s.o.Pods = pods
+			}
+			log = append(log, s.runUntilStable()...)
+			if diff := cmp.Diff(tc.want, log); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			s.pod("web-1", "web", map[string]string{}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset"})
+			s.o.Pods[1].OwnerReferences[0].UID = "uid-2"
+			s.runUntilStable()
+			if got := s.o.Pods[1].Annotations[kueue.PodGroupNameLabel]; got != tc.group {
+				t.Errorf("the next pod is in group %q, want %q", got, tc.group)
+			}
+			s.o.Pods, s.o.Alive = nil, nil // all pods are replaced at once
+			before := len(s.o.Workloads)
+			if log := s.runUntilStable(); tc.group == nameOfWeb && (len(log) > 0 || before != 1) {
+				t.Errorf("without pods: %v, %d Workloads", log, before)
+			}
+		})
+	}
+}
+
 func TestStatefulSetRollsOut(t *testing.T) {
 	set := newStatefulSet(2)
 	set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
@@ -388,6 +448,34 @@ func TestLeaderWorkerSet(t *testing.T) {
 	check("the StatefulSet of the worker is gone", "open llm-0-1")
 	s.o.Job = nil
 	check("all is gone", "open llm-0", "update "+name(0)+" in lq leader:1 worker:3 let go", "update "+name(1)+" in lq leader:1 worker:3 let go")
+}
+
+// TestLeaderWorkerSetMadeAgain: each group keeps its Workload if its pods are adopted, and the others get new ones.
+func TestLeaderWorkerSetMadeAgain(t *testing.T) {
+	s := newServed(leaderworkerset.Descriptor(), newLeaderWorkerSet(t))
+	s.runUntilStable()
+	name := func(i int, uid types.UID) string { return s.cfg.WorkloadName(s.d.GVK, fmt.Sprintf("llm-%d", i), uid) }
+	leaders := newStatefulSet(3)
+	leaders.Name, leaders.OwnerReferences = "llm", []metav1.OwnerReference{{UID: "uid-3", Controller: new(true)}}
+	s.o.Makers["llm"], s.o.Alive = leaders, map[string]bool{}
+	for _, i := range []int{0, 2} {
+		s.pod(fmt.Sprintf("llm-%d", i), "llm", map[string]string{
+			"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": fmt.Sprint(i),
+		}, map[string]string{kueue.PodSuspendingParentAnnotation: "leaderworkerset.x-k8s.io/leaderworkerset", kueue.PodGroupNameLabel: name(i, "uid-2")})
+		s.o.Alive[name(i, "uid-2")] = true
+	}
+	again := newLeaderWorkerSet(t)
+	again.SetUID("uid-3")
+	s.o.Job = again
+	want := []string{
+		"update " + name(0, "uid-2") + " in lq leader:1 worker:3", "create " + name(1, "uid-3") + " in lq leader:1 worker:3",
+		"update " + name(2, "uid-2") + " in lq leader:1 worker:3",
+	}
+	got := s.runUntilStable()
+	got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "let go") || strings.HasPrefix(line, "stamp") })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }
 
 // TestManyGroupsAreNotCopied: a decision that changes none of many Workloads copies none. One that is changed is a copy.
