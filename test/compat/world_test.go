@@ -514,7 +514,10 @@ func evictions(wl *kueue.Workload) []string {
 func (w *world) usage(q *kueue.ClusterQueue, want ...string) {
 	w.t.Helper()
 	wait.Until(w.t, "usage of "+q.Name, func() error {
-		now := read(w, q)
+		now := &kueue.ClusterQueue{}
+		if err := w.c.Get(w.ctx(), client.ObjectKeyFromObject(q), now); err != nil {
+			return err // the API server may be restarted
+		}
 		got := []string{total(now.Status.FlavorsReservation), total(now.Status.FlavorsUsage)}
 		if !slices.Equal(got[:len(want)], want) {
 			return fmt.Errorf("reserved and used %v, want %v", got, want)
