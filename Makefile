@@ -173,7 +173,7 @@ packages: berth $(RENDER) ## the chart and the kustomize bases against what bert
 
 generate: $(GENERATOR) ## deep copies, CRDs, RBAC rules and packages, after a change in api/ or of a +kubebuilder marker
 	@GO='$(GO)' tools/generate . '$(TOOLS)'
-	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli ./internal/metrics/grafana -rewrite >/dev/null # docs/cli.md, docs/grafana
+	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli ./internal/metrics/... ./internal/options/feature -rewrite >/dev/null # docs/*.md, docs/grafana
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
@@ -205,7 +205,7 @@ laws: need-go ## the laws of the house alone (house_test.go)
 generated: $(GENERATOR)
 	@echo 'check: generated files'
 	@GO='$(GO)' tools/verify-generated '$(TOOLS)'
-	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli ./internal/metrics/grafana
+	@$(GO) test -count=1 -run '^TestReference$$' ./internal/cli ./internal/metrics/... ./internal/options/feature
 
 tidy-check: need-go
 	@echo 'check: go.mod'

@@ -342,6 +342,21 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+// `berth up` reads its configuration file again, as `berth manager` does.
+func TestUpFollowsFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "berth.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for config, follows := range map[string]bool{"": false, file: true} {
+		u := &up{dir: t.TempDir(), settings: settings{config: config}, logLevel: newUp("test").Flag("log-level").DefValue}
+		cfg, err := u.config(&bytes.Buffer{})
+		if err != nil || (cfg.Reload != nil) != follows {
+			t.Errorf("with --config=%q it follows a file: %t, want %t: %v", config, cfg.Reload != nil, follows, err)
+		}
+	}
+}
+
 // Flags of the manager override its configuration only if they are set.
 func TestManagerFlags(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -152,15 +152,8 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	if err != nil {
 		return wire.Config{}, err
 	}
-	var reload func() (options.Options, error)
-	if m.settings.config != "" {
-		reload = func() (options.Options, error) {
-			again, _, err := m.settings.load()
-			return again, err
-		}
-	}
 	return wire.Config{
-		Reload:  reload,
+		Reload:  m.settings.reload(),
 		Options: o, Groups: groups, ServingCertDir: m.certDir, WebhookURL: m.webhookURL, Install: m.install, OnlyV1beta2: only, Log: log,
 	}, nil
 }

@@ -33,6 +33,17 @@ func (s *settings) load() (options.Options, install.Groups, error) {
 	return o, groups, err
 }
 
+// reload returns how to read the file again, nil without one.
+func (s *settings) reload() func() (options.Options, error) {
+	if s.config == "" {
+		return nil
+	}
+	return func() (options.Options, error) {
+		again, _, err := s.load()
+		return again, err
+	}
+}
+
 // deploy is an installation whose manager runs in the cluster with these settings, and with the shipped configuration if none is given.
 func (s *settings) deploy(image string, groups install.Groups) (install.Options, error) {
 	text, source := install.ShippedConfig(), "the configuration that comes with Berth"

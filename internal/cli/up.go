@@ -158,7 +158,7 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 			Dir: dir, Port: u.port, PortReserved: u.portReserved, Nodes: u.countedNodes(), Topology: u.topology,
 			NodeCapacity: u.nodeCapacity, NoNodes: u.noNodes || u.nodes == 0, Stderr: stderr,
 		},
-		Version: u.version, NoManager: u.noManager, Options: o, Groups: groups, Log: log,
+		Version: u.version, NoManager: u.noManager, Options: o, Reload: u.settings.reload(), Groups: groups, Log: log,
 	}, nil
 }
 

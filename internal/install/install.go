@@ -42,7 +42,7 @@ func Apply(ctx context.Context, cfg *rest.Config, o Options, progress io.Writer)
 	if err != nil {
 		return err
 	}
-	if err := handOver(ctx, c, o.Groups); err != nil {
+	if err := handOver(ctx, c, &o); err != nil {
 		return err
 	}
 	var crds []string

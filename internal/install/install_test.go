@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/berth-project/berth/internal/admission"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
 
@@ -106,5 +108,46 @@ func TestSumsAreLast(t *testing.T) {
 	}
 	if sums != 2 {
 		t.Errorf("%d sums", sums)
+	}
+}
+
+// TestHandOver: without a group its webhook configurations are removed if they lead to Berth, and stay if they are of another controller.
+func TestHandOver(t *testing.T) {
+	service := func(namespace, name, path string) admissionv1.WebhookClientConfig {
+		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path}}
+	}
+	const runtimes = "/validate-trainer-kubeflow-org-v1alpha1-trainingruntime"
+	for name, tc := range map[string]struct {
+		groups string
+		config string
+		call   admissionv1.WebhookClientConfig
+		stays  bool
+	}{
+		"training by the Service":   {"-training", admission.TrainingValidatingName, service("berth-system", "kueue-webhook-service", runtimes), false},
+		"training by a URL":         {"-training", admission.TrainingValidatingName, admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1" + runtimes)}, false},
+		"no webhooks at all":        {"-webhooks", admission.TrainingValidatingName, service("berth-system", "kueue-webhook-service", runtimes), false},
+		"training of Berth":         {"", admission.TrainingValidatingName, service("berth-system", "kueue-webhook-service", runtimes), true},
+		"training of another":       {"-training", admission.TrainingValidatingName, service("kubeflow-system", "kubeflow-trainer-controller-manager", runtimes), true},
+		"JobSets without training":  {"-training", admission.JobSetValidatingName, service("berth-system", "kueue-webhook-service", "/jobset/validate-jobset"), true},
+		"JobSets of Berth":          {"-jobset", admission.JobSetValidatingName, service("berth-system", "kueue-webhook-service", "/jobset/validate-jobset"), false},
+		"JobSets of another":        {"-jobset", admission.JobSetValidatingName, service("jobset-system", "jobset-webhook-service", "/validate-jobset-x-k8s-io-v1alpha2-jobset"), true},
+		"training without JobSets":  {"-jobset", admission.TrainingValidatingName, service("berth-system", "kueue-webhook-service", runtimes), true},
+		"JobSets where both are on": {"", admission.JobSetValidatingName, service("berth-system", "kueue-webhook-service", "/jobset/validate-jobset"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			groups, err := ParseGroups(tc.groups)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := &admissionv1.ValidatingWebhookConfiguration{Webhooks: []admissionv1.ValidatingWebhook{{Name: "any.example.com", ClientConfig: tc.call}}}
+			config.Name = tc.config
+			c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(config).Build()
+			if err := handOver(t.Context(), c, &Options{Groups: groups, Namespace: "berth-system"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(config), config); apierrors.IsNotFound(err) == tc.stays {
+				t.Errorf("it stays: want %t, got %v", tc.stays, err)
+			}
+		})
 	}
 }

@@ -103,7 +103,7 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		skips: m.gauge("kueue_admission_cycle_preemption_skips",
 			"Workloads that had to preempt and were passed over since others took their victims, in the last scheduling cycle with any.", ofQueue, queueLabel),
 		attempts: m.counter("kueue_admission_attempts_total",
-			"Scheduling cycles that evaluated a Workload, by whether one was admitted.", nil, resultLabel),
+			"Scheduling cycles that evaluated a Workload, by whether one was admitted: success, inadmissible.", nil, resultLabel),
 		attemptTime: m.histogram("kueue_admission_attempt_duration_seconds", "Time that a scheduling cycle took.", prometheus.DefBuckets, nil, resultLabel),
 		recomputations: m.counter("kueue_preemption_target_recomputations_total",
 			"Second searches for other victims in one cycle, by result.", ofQueue, queueLabel, resultLabel),
@@ -124,16 +124,16 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 		ungating: m.histogram("kueue_pod_scheduling_gate_removal_seconds",
 			"Time from the admission of a Workload to the removal of a scheduling gate of its pods.", prometheus.DefBuckets, ofQueue, nameLabel, queueLabel, "is_group"),
 		preempted: m.counter("kueue_preempted_workloads_total",
-			"Preempted Workloads, by the ClusterQueue of the preemptor.", ofQueue, preemptingLabel, reasonLabel),
+			"Preempted Workloads, by the ClusterQueue of the preemptor and the reason.", ofQueue, preemptingLabel, reasonLabel),
 		preemptedOf: m.counter("berth_preempted_workloads_total",
-			"Preempted Workloads, by the ClusterQueue of the preemptor and their own.", nil, preemptingLabel, preemptedLabel, reasonLabel),
+			"Preempted Workloads, by the ClusterQueue of the preemptor, their own and the reason.", nil, preemptingLabel, preemptedLabel, reasonLabel),
 		replaced: m.counter("kueue_replaced_workload_slices_total", "Slices of elastic jobs whose place another slice took.", ofQueue, queueLabel),
 		phases: m.histogram("berth_scheduler_phase_duration_seconds",
 			"Time that the scheduler spent in a phase: events, decide, dispatch, write.", phaseBuckets, nil, "phase"),
 		turns: m.histogram("berth_engine_turn_duration_seconds",
 			"Time of a turn of the scheduler, which is how long an event may have to wait for the one before.", turnBuckets, nil),
 		shed:          m.counter("berth_events_shed_total", "Events that were not sent, for want of budget, by their reason.", nil, reasonLabel),
-		scrapesFailed: m.counter("berth_metrics_looks_failed_total", "Scrapes without gauges, since the scheduler did not answer in time.", nil),
+		scrapesFailed: m.counter("berth_metrics_looks_failed_total", "Scrapes without the gauges of queues, since the engine had published no state yet.", nil),
 
 		phase:          m.gauge("berth_trainjob_phase", "TrainJobs by their phase: Suspended, Pending, Running, Complete, Failed.", nil, "phase"),
 		reports:        m.counter("berth_trainjob_status_posts_total", "Reports of progress that training code sent, by the status code of the answer.", nil, "code"),
@@ -150,11 +150,11 @@ func (m *maker) scheduler(o *Options) schedulerFamilies {
 func (m *maker) queues(o *Options) queueFamilies {
 	f := queueFamilies{
 		lifeFamilies: m.life("kueue_", ofQueue, ofQueue, longBuckets, queueLabel),
-		pending:      m.gauge("kueue_pending_workloads", "Workloads without a reservation, by whether the scheduler evaluates them.", kinds{fromQueue, fromWorkload}, queueLabel, statusLabel),
+		pending:      m.gauge("kueue_pending_workloads", "Workloads without a reservation, by whether the scheduler evaluates them: active, inadmissible.", kinds{fromQueue, fromWorkload}, queueLabel, statusLabel),
 		finishedNow:  m.gauge("kueue_finished_workloads", "Finished Workloads that still exist.", ofQueue, queueLabel),
 		reserving:    m.gauge("kueue_reserving_active_workloads", "Workloads that hold quota.", ofQueue, queueLabel),
 		admittedNow:  m.gauge("kueue_admitted_active_workloads", "Workloads that are admitted and not finished.", kinds{fromQueue, fromWorkload}, queueLabel),
-		status:       m.gauge("kueue_cluster_queue_status", "1 for the status that the ClusterQueue has, 0 for the others.", ofQueue, queueLabel, statusLabel),
+		status:       m.gauge("kueue_cluster_queue_status", "1 for the status that the ClusterQueue has, 0 for the others: pending, active, terminating.", ofQueue, queueLabel, statusLabel),
 		evictedOnce: m.counter("kueue_evicted_workloads_once_total",
 			"Workloads evicted for the first time for a reason and cause.", ofQueue, queueLabel, reasonLabel, causeLabel, classLabel),
 		readyToEvicted: m.histogram("kueue_pods_ready_to_evicted_time_seconds",
@@ -188,7 +188,7 @@ func (m *maker) life(prefix string, from, more kinds, long []float64, own ...str
 		reserved: m.counter(prefix+"quota_reserved_workloads_total", "Reservations of quota.", from, byClass...),
 		admitted: m.counter(prefix+"admitted_workloads_total", "Admissions.", more, byClass...),
 		finished: m.counter(prefix+"finished_workloads_total", "Workloads that finished.", from, byClass...),
-		evicted: m.counter(prefix+"evicted_workloads_total", "Evictions.", from,
+		evicted: m.counter(prefix+"evicted_workloads_total", "Evictions, by reason and cause.", from,
 			append(slices.Clip(own), reasonLabel, causeLabel, classLabel)...),
 		reservedWait:       wait("quota_reserved_wait_time_seconds", "Time from creation or requeueing to the reservation of quota.", waitBuckets, from),
 		admittedWait:       wait("admission_wait_time_seconds", "Time from creation or requeueing to admission.", long, more),
@@ -204,12 +204,12 @@ func (m *maker) quotas() quotaFamilies {
 		return m.gauge("kueue_cluster_queue_"+name, help, ofQueue, cohortLabel, queueLabel, flavorLabel, resourceLabel)
 	}
 	return quotaFamilies{
-		reservation: cell("resource_reservation", "What all reservations hold."),
-		usage:       cell("resource_usage", "What admitted Workloads hold."),
+		reservation: cell("resource_reservation", "Quota that all reservations hold."),
+		usage:       cell("resource_usage", "Quota that admitted Workloads hold."),
 		nominal:     cell("nominal_quota", "The nominal quota."),
 		borrowing:   cell("borrowing_limit", "The borrowing limit, +Inf without one."),
 		lending:     cell("lending_limit", "The lending limit, +Inf without one."),
-		pending:     m.gauge("kueue_cluster_queue_resource_pending", "What pending Workloads ask for.", ofQueue, queueLabel, resourceLabel),
+		pending:     m.gauge("kueue_cluster_queue_resource_pending", "Requests of pending Workloads.", ofQueue, queueLabel, resourceLabel),
 	}
 }
 
@@ -219,14 +219,14 @@ func (m *maker) localQueues(o *Options) localQueueFamilies {
 	}
 	f := localQueueFamilies{
 		lifeFamilies: m.life("kueue_local_queue_", ofLocalQueue, kinds{fromLocalQueue, fromWorkload}, waitBuckets, nameLabel, namespaceLabel),
-		pending:      gauge("pending_workloads", "Workloads without a reservation, by whether the scheduler evaluates them.", statusLabel),
+		pending:      gauge("pending_workloads", "Workloads without a reservation, by whether the scheduler evaluates them: active, inadmissible.", statusLabel),
 		finishedNow:  gauge("finished_workloads", "Finished Workloads that still exist."),
 		reserving:    gauge("reserving_active_workloads", "Workloads that hold quota."),
 		admittedNow: m.gauge("kueue_local_queue_admitted_active_workloads", "Workloads that are admitted and not finished.",
 			kinds{fromLocalQueue, fromWorkload}, nameLabel, namespaceLabel),
-		status:      gauge("status", "1 for the status of the condition Active, 0 for the others.", "active"),
-		reservation: gauge("resource_reservation", "What all reservations hold.", flavorLabel, resourceLabel),
-		usage:       gauge("resource_usage", "What admitted Workloads hold.", flavorLabel, resourceLabel),
+		status:      gauge("status", "1 for the status of the condition Active, 0 for the others: True, False, Unknown.", "active"),
+		reservation: gauge("resource_reservation", "Quota that all reservations hold.", flavorLabel, resourceLabel),
+		usage:       gauge("resource_usage", "Quota that admitted Workloads hold.", flavorLabel, resourceLabel),
 	}
 	if o.Unadmitted {
 		f.unadmitted = gauge("unadmitted_workloads", "Workloads that are not admitted, by the reasons in their conditions.", queueLabel, reasonLabel, causeLabel)

@@ -93,7 +93,7 @@ func TestGateMistakes(t *testing.T) {
 	for name, tc := range map[string]struct{ flag, file, want string }{
 		"unknown by flag":   {flag: "PartialAdmision=true", want: "--feature-gates: PartialAdmision: unknown feature gate; did you mean PartialAdmission?"},
 		"unknown by file":   {file: "TopologyAwareSchedulin: true", want: "c.yaml:4: featureGates[TopologyAwareSchedulin]: unknown feature gate; did you mean TopologyAwareScheduling?"},
-		"unknown, far off":  {flag: "Xyzzy=true", want: "--feature-gates: Xyzzy: unknown feature gate; see the feature gates in the documentation, or remove it"},
+		"unknown, far off":  {flag: "Xyzzy=true", want: "--feature-gates: Xyzzy: unknown feature gate; see docs/gates.md for all of them, or remove it"},
 		"locked":            {flag: "TLSOptions=false", want: "--feature-gates: TLSOptions: is part of the product and always true; remove it"},                                                                                                                            // example 18
 		"child by name":     {flag: "UnadmittedWorkloadsObservability=false,UnadmittedWorkloadsExplicitStatus=true", want: "--feature-gates: UnadmittedWorkloadsExplicitStatus: needs UnadmittedWorkloadsObservability, which is off; turn that on or leave this one out"}, // example 19
 		"child of a stage":  {file: "AllBeta: false\n  TASBalancedPlacement: true", want: "c.yaml:5: featureGates[TASBalancedPlacement]: needs TopologyAwareScheduling, which is off; turn that on or leave this one out"},

@@ -41,6 +41,9 @@ func TestConformance(t *testing.T) {
 				t.Errorf("example %s has no line", name)
 				continue
 			}
+			if strings.Contains(line, "\n| "+name+" | ") {
+				t.Errorf("example %s has several lines", name)
+			}
 			line, _, _ = strings.Cut(line, "\n")
 			if !strings.Contains(line, "`") && !strings.Contains(line, "see below") {
 				t.Errorf("example %s: %q is neither a test nor \"see below\"", name, line)

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
@@ -102,6 +104,10 @@ func newAway(t *testing.T, c *cluster) *awayScene {
 	for _, name := range []string{"f-stays", "f-goes"} {
 		create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
+	for _, pods := range [][]*corev1.Pod{rayPods(), exclusivePods()} {
+		create(pods[1])
+		create(pods[2])
+	}
 	w := &awayScene{cluster: c}
 	w.finished = w.ended(t, "finished", "")
 	w.marked = w.ended(t, "finished-main", "main")
@@ -117,6 +123,25 @@ func newAway(t *testing.T, c *cluster) *awayScene {
 		return nil
 	})
 	return w
+}
+
+// rayPods and exclusivePods are three pods each, which are created, changed and deleted. Webhooks of RayServices and JobSets are called for them,
+// although they have no mark.
+func rayPods() []*corev1.Pod {
+	return threePods("ray", map[string]string{"ray.io/cluster": "any"}, nil)
+}
+
+func exclusivePods() []*corev1.Pod {
+	return threePods("exclusive", map[string]string{jobsetv1alpha2.JobSetNameKey: "any"}, map[string]string{
+		jobsetv1alpha2.JobSetNameKey: "any", jobsetv1alpha2.ExclusiveTopologyAnnotation: "rack", batchv1.JobCompletionIndexAnnotation: "0",
+	})
+}
+
+func threePods(name string, labels, annotations map[string]string) (out []*corev1.Pod) {
+	for _, suffix := range []string{"-new", "-stays", "-goes"} {
+		out = append(out, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name + suffix, Labels: labels, Annotations: annotations}, Spec: gpuPod()})
+	}
+	return out
 }
 
 // ended is a pod that has finished and has a finalizer of another controller.
@@ -173,7 +198,7 @@ func (w *awayScene) kinds(ctx context.Context, t *testing.T) {
 		t.Run(d.GVK.Kind, func(t *testing.T) {
 			row := "jobs of other kinds whose integration is enabled"
 			if d.Open != nil {
-				row = "Pod, Job, Deployment, StatefulSet or LeaderWorkerSet without a label or annotation of `kueue.x-k8s.io/`, on itself and on its pod template"
+				row = "Any other Pod, and a Job, Deployment, StatefulSet or LeaderWorkerSet, without a label or annotation of `kueue.x-k8s.io/`, on itself and on its pod template"
 			}
 			play(t, row, ofKind(d, "team", "new"), ofKind(d, "team", "stays"), ofKind(d, "team", "goes"))
 			if d.GVK.Group == jobsetGroup || d.GVK.Group == trainerGroup {
@@ -183,6 +208,19 @@ func (w *awayScene) kinds(ctx context.Context, t *testing.T) {
 				t.Errorf("in a namespace that is not managed: %v", err)
 			}
 		})
+	}
+	for row, pods := range map[string][]*corev1.Pod{
+		"Pods with the label `ray.io/cluster`, where `ray.io/rayservice` is enabled":           rayPods(),
+		"Pods of JobSets that are placed exclusively (`exclusive-topology`), in any namespace": exclusivePods(),
+	} {
+		t.Run(pods[0].Name, func(t *testing.T) { play(t, row, pods[0], pods[1], pods[2]) })
+	}
+	unchecked := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainingRuntime", "spec": map[string]any{}}}
+	unchecked.SetNamespace("team")
+	unchecked.SetName("unchecked")
+	unchecked.SetLabels(map[string]string{"trainer.kubeflow.org/webhook-validation": "disabled"})
+	if err := w.Create(ctx, unchecked); err != nil && !apierrors.IsInvalid(err) { // of its schema
+		t.Errorf("a runtime that is not to be validated: %v", err)
 	}
 	flavor := func(name string) *kueue.ResourceFlavor {
 		return &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}}

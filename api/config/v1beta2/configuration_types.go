@@ -4,8 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Configuration is the whole configuration file. Every field may be left out;
-// a file that holds only apiVersion and kind is the same as no file at all.
+// Configuration is the whole configuration file. Every field may be left out.
+// Without a file all job kinds are enabled, and pods, Deployments and
+// StatefulSets are queued only with a queue label; with one,
+// integrations.frameworks decides, which enables batch Jobs alone by default.
 //
 // +kubebuilder:object:root=true
 type Configuration struct {
@@ -235,8 +237,8 @@ type Integrations struct {
 	HonourUserSuspend bool `json:"honourUserSuspend,omitempty"`
 
 	// MaxChildren is how many objects may be made for one new job: Jobs of a
-	// JobSet, groups of a LeaderWorkerSet, pods of a TrainJob and of any other
-	// job in a queue. A larger one is refused; one that exists may shrink, and
+	// JobSet, pods of a TrainJob and of any other job in a queue (of a
+	// LeaderWorkerSet: replicas times size). A larger one is refused; one that exists may shrink, and
 	// not grow. Berth has it beyond upstream. Default: 100000.
 	// +optional
 	MaxChildren int32 `json:"maxChildren,omitempty"`

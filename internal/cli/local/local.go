@@ -38,7 +38,9 @@ type Config struct {
 	// Options and Groups of the manager. Its webhooks listen on a free port, which is reserved. So do metrics, probes and the visibility
 	// API if their options are the default. Leader election is off.
 	Options options.Options
-	Groups  install.Groups
+	// Reload is as in wire.Config.
+	Reload func() (options.Options, error)
+	Groups install.Groups
 	// Intercept, if set, sees all requests of the manager to the API server.
 	Intercept transport.WrapperFunc
 	// OnReady is called once, when everything is usable.
@@ -190,7 +192,7 @@ func managerConfig(cfg *Config, record *Record) (manager wire.Config, release fu
 		record.Dashboard = o.Dashboard.Address
 	}
 	return wire.Config{
-		REST: rest, Options: o, Groups: cfg.Groups, Install: true, Log: cfg.Log, Version: cfg.Version,
+		REST: rest, Options: o, Reload: cfg.Reload, Groups: cfg.Groups, Install: true, Log: cfg.Log, Version: cfg.Version,
 		WebhookURL: "https://" + webhooks.Address(), Reserved: reserved,
 	}, release, nil
 }

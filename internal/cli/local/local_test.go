@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -98,6 +100,28 @@ func TestRunWithManager(t *testing.T) {
 	}
 	if pid, found, err := alive(dir); found || err != nil {
 		t.Errorf("process %d still runs: %v", pid, err)
+	}
+}
+
+// The manager follows the configuration file, and the addresses that are chosen for it are no change of the file.
+func TestManagerConfigFollowsFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	load := func() (options.Options, error) { return options.Default(), nil }
+	manager, release, err := managerConfig(&Config{Options: options.Default(), Reload: load}, &Record{Kubeconfig: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if manager.Reload == nil {
+		t.Fatal("the file is not read again")
+	}
+	again, _ := manager.Reload()
+	if changed := options.Changes(&manager.Options, &again); len(changed) > 0 {
+		t.Errorf("%v counts as changed", changed)
 	}
 }
 

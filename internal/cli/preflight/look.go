@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -176,6 +177,7 @@ func (l *looker) configuration(m *corev1.ConfigMap, key, gates string) {
 	}
 	if strings.Contains(text, "config.kueue.x-k8s.io/") { // other documents have no namespace
 		l.namespace = o.Namespace
+		l.lease = types.NamespacedName{Namespace: o.LeaderElection.Namespace, Name: o.LeaderElection.Name}
 	}
 	for _, warning := range o.Warnings {
 		l.add(Note, object, key, "", "%s", warning)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-project/berth/internal/install/upstream"
 )
@@ -26,8 +27,9 @@ type inputs struct {
 	held        []upstream.Lease
 	hooks       []upstream.Configuration // that an installation does not replace
 	files       []file
-	// namespace is that of Berth, if a configuration file was read.
+	// namespace is that of Berth, if a configuration file was read; lease is then the Lease of its leader.
 	namespace string
+	lease     types.NamespacedName
 }
 
 // file is a configuration file of another controller that Berth reads as well.
@@ -90,7 +92,7 @@ func (l *looker) plan() []Step {
 			Text:     "Check: nothing is in the way any more, and the queues use as much as before.",
 			Commands: []string{"berth preflight", "berth top"},
 		},
-	}, back(others, namespace))
+	}, l.back(others, namespace))
 }
 
 // before is the step that removes everything in the way for which no other step is.
@@ -110,15 +112,23 @@ func (l *looker) before() []Step {
 }
 
 // back is the way back to the other controllers.
-func back(others []upstream.Deployment, namespace string) []Step {
+func (l *looker) back(others []upstream.Deployment, namespace string) []Step {
 	if len(others) == 0 {
 		return nil
+	}
+	var release []Step
+	if slices.ContainsFunc(others, func(d upstream.Deployment) bool { return d.Namespace == l.lease.Namespace }) {
+		release = []Step{{
+			Text:     "Delete the Lease of Berth's leader in their namespace: Berth's label stays on it, and a later Berth would take its holder for one of its own.",
+			Commands: []string{fmt.Sprintf("kubectl delete lease -n %s %s --ignore-not-found", l.lease.Namespace, l.lease.Name)},
+			Back:     true,
+		}}
 	}
 	start := Step{Text: "Start the other controllers.", Back: true}
 	for i := range others {
 		start.Commands = append(start.Commands, others[i].Start())
 	}
-	return []Step{
+	return slices.Concat([]Step{
 		{
 			Text:     "Stop Berth.",
 			Commands: []string{fmt.Sprintf("kubectl scale -n %s deployment/kueue-controller-manager --replicas=0", namespace)},
@@ -135,8 +145,7 @@ func back(others []upstream.Deployment, namespace string) []Step {
 			Commands: []string{"kubectl apply --server-side --force-conflicts -f MANIFESTS"},
 			Back:     true,
 		},
-		start,
-	}
+	}, release, []Step{start})
 }
 
 // writePlan writes the numbered steps.

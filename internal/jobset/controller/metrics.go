@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,30 +30,48 @@ type metrics struct {
 // phases are the values of a label: standing has a series for each, also without a JobSet.
 var phases = []string{plan.PhaseSuspended, plan.PhaseRunning, plan.PhaseRestarting, plan.PhaseCompleted, plan.PhaseFailed}
 
+// Metric describes a metric of JobSets.
+type Metric struct {
+	Name, Type, Help string
+	Labels           []string
+}
+
+var (
+	failedMetric    = Metric{"jobset_failed_total", "counter", "JobSets that failed.", ofOne}
+	completedMetric = Metric{"jobset_completed_total", "counter", "JobSets that completed.", ofOne}
+	restartsMetric  = Metric{"jobset_restarts_total", "counter", "Restarts of JobSets and of single Jobs of them.", ofOne}
+	readyMetric     = Metric{
+		"jobset_time_to_ready_seconds", "histogram", "Time from the creation, the resume or the restart of a JobSet until all its Jobs are ready.", []string{"namespace"},
+	}
+	standingMetric = Metric{"jobset_jobsets", "gauge", "JobSets that are run here, by phase: " + strings.Join(phases, ", ") + ".", []string{"phase"}}
+
+	ofOne = []string{"jobset_name", "namespace"}
+)
+
+// Metrics returns all metrics of JobSets.
+func Metrics() []Metric {
+	return []Metric{completedMetric, failedMetric, standingMetric, restartsMetric, readyMetric}
+}
+
 // registerMetrics registers the metrics in the process, or returns the registered ones.
 func registerMetrics() (*metrics, error) {
 	m := &metrics{phases: map[types.NamespacedName]string{}, starts: map[types.NamespacedName]time.Time{}}
 	for _, c := range []struct {
-		to         **prometheus.CounterVec
-		name, help string
-	}{
-		{&m.failed, "jobset_failed_total", "JobSets that failed"},
-		{&m.completed, "jobset_completed_total", "JobSets that completed"},
-		{&m.restarts, "jobset_restarts_total", "Restarts of JobSets and of single Jobs of them"},
-	} {
-		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: c.name, Help: c.help}, []string{"jobset_name", "namespace"})
+		to **prometheus.CounterVec
+		of Metric
+	}{{&m.failed, failedMetric}, {&m.completed, completedMetric}, {&m.restarts, restartsMetric}} {
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: c.of.Name, Help: c.of.Help}, c.of.Labels)
 		if err := register(vec, c.to); err != nil {
 			return nil, err
 		}
 	}
 	ready := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "jobset_time_to_ready_seconds", Help: "Seconds from the creation, the resume or the restart of a JobSet until all its Jobs are ready",
-		Buckets: prometheus.ExponentialBuckets(1, 2, 13), // to more than an hour
-	}, []string{"namespace"})
+		Name: readyMetric.Name, Help: readyMetric.Help, Buckets: prometheus.ExponentialBuckets(1, 2, 13), // to more than an hour
+	}, readyMetric.Labels)
 	if err := register(ready, &m.ready); err != nil {
 		return nil, err
 	}
-	standing := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "jobset_jobsets", Help: "JobSets that are run here, by phase"}, []string{"phase"})
+	standing := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: standingMetric.Name, Help: standingMetric.Help}, standingMetric.Labels)
 	if err := register(standing, &m.standing); err != nil {
 		return nil, err
 	}

@@ -280,5 +280,5 @@ func suggest(name string, known []string) string {
 	if near := strict.Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
-	return "see the feature gates in the documentation, or remove it"
+	return "see docs/gates.md for all of them, or remove it"
 }
