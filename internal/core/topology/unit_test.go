@@ -340,3 +340,37 @@ func TestNodeNames(t *testing.T) {
 		})
 	}
 }
+
+// TestBoundOfManyNodes: a node of a leaf that is in use beyond what it offers does not lower the bound of what fits on the others.
+func TestBoundOfManyNodes(t *testing.T) {
+	s := New(newTable(), DefaultGates())
+	s.SetTree("f", Tree{Levels: []string{"rack"}})
+	node := func(name string, taints ...workload.Taint) {
+		s.SetNode(Node{
+			Name: name, Ready: true, Schedulable: true, Labels: map[string]string{"rack": "r", Hostname: name}, Taints: taints,
+			Allocatable: []workload.Request{{Resource: cpu, Amount: 8}, {Resource: pods, Amount: 110}},
+		})
+	}
+	node("a")
+	node("b", workload.Taint{Key: "k", Effect: "NoSchedule"})
+	s.SetForeign("b", []workload.Request{{Resource: cpu, Amount: 12}})
+	one := []workload.Request{{Resource: pods, Amount: 1}, {Resource: cpu, Amount: 1}}
+	gang := []PodSet{{Name: "w", Flavor: "f", Count: 8, Required: "rack", Requests: one}}
+	l := ledger.New(newTable())
+	key, queue := l.Extend(s.Dimension()), l.Quota.Add("q", false)
+	l.Quota.Recompute()
+	placed, f := s.Place(gang, Options{})
+	if f != nil {
+		t.Fatal(f)
+	}
+	usage := ledger.Usage{}.With(key, s.Part([]Charge{{Placement: placed[0], Requests: one}}))
+	l.Charge(queue, usage)
+	number, needed, _ := s.MeasureOf(gang, false)
+	if have := s.Dimension().Measure(number); have >= needed {
+		t.Fatalf("it has room beside itself: %d of %d", have, needed)
+	}
+	l.Release(queue, usage)
+	if most, have := s.Dimension().AtMost(number), s.Dimension().Measure(number); have < needed || most < have {
+		t.Errorf("after the release the measure is %d, its bound %d; needed %d", have, most, needed)
+	}
+}

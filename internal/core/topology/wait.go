@@ -169,6 +169,9 @@ func (t *tree) podsOn(leaf int32, requests []workload.Request) int64 {
 		return 0
 	}
 	capacity, used := row(t.capacity, leaf, s.stride), row(s.used, lf.account, s.stride)
+	if len(lf.nodes) > 1 {
+		capacity = t.mostOf(lf)
+	}
 	pods := int64(plenty)
 	for _, r := range requests {
 		if r.Amount <= 0 {
@@ -181,6 +184,19 @@ func (t *tree) podsOn(leaf int32, requests []workload.Request) int64 {
 		pods = min(pods, int64(room/r.Amount))
 	}
 	return pods
+}
+
+// mostOf returns the most capacity that some of the nodes of a leaf have together: foreign pods may have more of a node than it offers.
+func (t *tree) mostOf(lf *leaf) []resource.Amount {
+	most := make([]resource.Amount, t.s.stride)
+	for _, slot := range lf.nodes {
+		if n := &t.s.nodes.All[slot]; n.active() && t.counts(lf, n) {
+			for c, amount := range row(t.s.net, slot, t.s.stride) {
+				most[c] = most[c].Add(max(0, amount))
+			}
+		}
+	}
+	return most
 }
 
 // MeasureName names the flavor and the level of a measure: the places that are free, or all that there are.
