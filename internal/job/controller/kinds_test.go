@@ -145,6 +145,7 @@ func TestOnWorkload(t *testing.T) {
 		"finished":     {nil, set(kueue.WorkloadFinished, metav1.ConditionTrue), 1 + claims},
 		"deactivated":  {nil, func(w *kueue.Workload) { w.Spec.Active = new(false) }, 1 + claims},
 		"resized":      {nil, func(w *kueue.Workload) { w.Generation, w.Spec.PodSets = 2, []kueue.PodSet{{Name: "main", Count: 2}} }, 1 + claims},
+		"leaves queue": {func(w *kueue.Workload) { w.Spec.QueueName = "lq" }, func(w *kueue.Workload) { w.Spec.QueueName = "" }, 1 + claims},
 		"elastic":      {nil, func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true"} }, 1 + claims},
 		"replaces": {nil, func(w *kueue.Workload) {
 			w.Annotations = map[string]string{kueue.WorkloadSliceReplacementForAnnotation: "red/v"}

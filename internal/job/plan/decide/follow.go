@@ -54,6 +54,7 @@ type followed struct {
 	finished, admitted, evicted, reserved, active bool
 	elastic                                       bool
 	replaces                                      string
+	queue                                         kueue.LocalQueueName
 }
 
 func followedOf(w *kueue.Workload) followed {
@@ -61,7 +62,7 @@ func followedOf(w *kueue.Workload) followed {
 		uid:      w.UID,
 		finished: lifecycle.IsFinished(w), admitted: lifecycle.IsAdmitted(w), evicted: lifecycle.IsEvicted(w),
 		reserved: lifecycle.IsReserved(w), active: lifecycle.IsActive(w),
-		elastic: job.IsElastic(w), replaces: chain.Replaces(w),
+		elastic: job.IsElastic(w), replaces: chain.Replaces(w), queue: w.Spec.QueueName,
 	}
 	if ref := metav1.GetControllerOf(w); ref != nil {
 		f.owner = ref.UID
