@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -442,26 +443,32 @@ func (w *world) slice(name, replaces string, tune ...func(*kueue.Workload)) *kue
 	})...)
 }
 
-// TestForsaken: a deleted Workload is released once its job is gone, also if no controller of its kind runs.
+// TestForsaken: a deleted Workload is released once its owners are gone, also if no controller of their kind runs.
 func TestForsaken(t *testing.T) {
 	w := newWorld(t)
 	job := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "job"}} // of a kind without a controller
 	w.must(w.c.Create(t.Context(), job))
+	own := func(kind, name string, uid types.UID, controller bool) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: "v1", Kind: kind, Name: name, UID: uid, Controller: &controller}
+	}
+	unserved := own("None", "job", "u", true)
+	unserved.APIVersion = "none.example.com/v1"
 	for name, tc := range map[string]struct { //berth:unordered each has a Workload of its own
-		owner metav1.OwnerReference
-		after time.Duration
-		wake  time.Duration // 0 is gone
+		owners []metav1.OwnerReference
+		after  time.Duration
+		wake   time.Duration // 0 is gone
 	}{
-		"at-once":             {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "u"}, 0, time.Minute},
-		"job-is-gone":         {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "u"}, time.Minute, 0},
-		"another-of-its-name": {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "job", UID: "u"}, time.Minute, 0},
-		"job-exists":          {metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "job", UID: job.UID}, time.Minute, time.Minute},
-		"kind-is-not-served":  {metav1.OwnerReference{APIVersion: "none.example.com/v1", Kind: "None", Name: "job", UID: "u"}, time.Minute, 0},
+		"at-once":             {[]metav1.OwnerReference{own("ConfigMap", "gone", "u", true)}, 0, time.Minute},
+		"job-is-gone":         {[]metav1.OwnerReference{own("ConfigMap", "gone", "u", true)}, time.Minute, 0},
+		"another-of-its-name": {[]metav1.OwnerReference{own("ConfigMap", "job", "u", true)}, time.Minute, 0},
+		"job-exists":          {[]metav1.OwnerReference{own("ConfigMap", "job", job.UID, true)}, time.Minute, time.Minute},
+		"kind-is-not-served":  {[]metav1.OwnerReference{unserved}, time.Minute, 0},
+		"group-is-gone":       {[]metav1.OwnerReference{own("ConfigMap", "a", "a", false), own("ConfigMap", "b", "b", false)}, time.Minute, 0},
+		"member-exists":       {[]metav1.OwnerReference{own("ConfigMap", "a", "a", false), own("ConfigMap", "job", job.UID, false)}, time.Minute, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wl := w.create(name, func(wl *kueue.Workload) {
-				tc.owner.Controller = new(true)
-				wl.Finalizers, wl.OwnerReferences = []string{kueue.ResourceInUseFinalizer}, []metav1.OwnerReference{tc.owner}
+				wl.Finalizers, wl.OwnerReferences = []string{kueue.ResourceInUseFinalizer}, tc.owners
 			})
 			w.must(w.c.Delete(t.Context(), wl))
 			defer func(now time.Time) { w.now = now }(w.now)
