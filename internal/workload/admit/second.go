@@ -80,7 +80,8 @@ func (w *Writer) notPlaced(ctx context.Context, wl *kueue.Workload, d *engine.De
 		return w.Machine.Evict(next, kueue.ReasonNodeFailures, "", message, now)
 	})
 	if err == nil && wrote {
-		w.Events.Normal(stored, "EvictedDueTo"+kueue.ReasonNodeFailures, message)
+		e := lifecycle.EvictedNow(stored)
+		w.Events.Normal(stored, e.Reason, e.Note)
 	}
 	return client.IgnoreNotFound(err)
 }

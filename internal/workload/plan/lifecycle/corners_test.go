@@ -138,6 +138,8 @@ func TestDeactivatedByBerth(t *testing.T) {
 		"admitted":                             {[]func(*follows){runs, byBerth, follow}, true},
 		"released":                             {[]func(*follows){runs, byBerth, follow, isReleased, follow}, true},
 		"never reserved":                       {[]func(*follows){byBerth, follow}, true},
+		"twice, never reserved":                {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){byBerth, follow}), true},
+		"preempted, then while it waits":       {[]func(*follows){runs, evictedBy(kueue.ReasonPreempted), isReleased, byBerth, follow}, true},
 		"activated and paused":                 {slices.Concat([]func(*follows){runs, byBerth, follow, isReleased}, again, []func(*follows){isInactive}), false},
 		"activated and paused, never reserved": {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){isInactive}), false},
 		"rejected, then paused":                {slices.Concat([]func(*follows){byBerth}, again, []func(*follows){noDevices, follow, isInactive}), false},

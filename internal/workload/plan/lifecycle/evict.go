@@ -20,7 +20,7 @@ func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now met
 	}
 	if isTrue(w, kueue.WorkloadDeactivationTarget) {
 		target := Condition(w, kueue.WorkloadDeactivationTarget)
-		reason, cause, message = kueue.ReasonDeactivated, target.Reason, "The workload is deactivated: "+target.Message
+		reason, cause, message = kueue.ReasonDeactivated, target.Reason, deactivated+target.Message
 	}
 	full := FullReason(reason, cause)
 	set(w, kueue.WorkloadEvicted, metav1.ConditionTrue, full, message, now)
@@ -30,6 +30,15 @@ func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now met
 	turnOff(w, kueue.WorkloadBlockedOnPreemptionGates, full, now)
 	closeGates(w, now)
 	return true
+}
+
+// deactivated begins the messages about a deactivation.
+const deactivated = "The workload is deactivated: "
+
+// EvictedNow returns the event of a Workload that was just evicted: its reason may be another one than the caller's, see Evict.
+func EvictedNow(w *kueue.Workload) Event {
+	c := Condition(w, kueue.WorkloadEvicted)
+	return Event{Reason: "EvictedDueTo" + c.Reason, Note: c.Message}
 }
 
 // Preempt evicts the Workload to make room for another one. The reason names the rule that allowed it, such as
@@ -62,7 +71,10 @@ func (m Machine) Deactivate(w *kueue.Workload, now metav1.Time) bool {
 	if IsFinished(w) {
 		return false
 	}
-	changed := m.Evict(w, kueue.ReasonDeactivated, "", "The workload is deactivated: spec.active is false", now)
+	if isTrue(w, kueue.WorkloadDeactivationTarget) && !IsReserved(w) && !IsRequeueBlocked(w) {
+		turnOff(w, kueue.WorkloadEvicted, kueue.ReasonPending, now) // an earlier eviction is over, although the condition stays until a reservation
+	}
+	changed := m.Evict(w, kueue.ReasonDeactivated, "", deactivated+"spec.active is false", now)
 	if evicted := Condition(w, kueue.WorkloadEvicted); changed && evicted.Reason != kueue.ReasonDeactivated && !IsReserved(w) {
 		set(w, kueue.WorkloadRequeued, metav1.ConditionFalse, evicted.Reason, evicted.Message, now) // no release follows, which writes it otherwise
 	}

@@ -272,9 +272,19 @@ func TestFollow(t *testing.T) {
 			old.Status.AccumulatedPastExecutionTimeSeconds = new(int32(15))
 		})), "wake at 1m25s, QuotaReserved=True/QuotaReserved, ran 15s"},
 		"time is counted once": {scene(runs, replaces(func(*kueue.Workload) {}), func(f *follows) { f.w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(1)) }), "wake at 1m39s"},
-		"time of a slice that an earlier admission replaced": {scene(runs, replaces(func(old *kueue.Workload) {
+		"time of a slice that was evicted and finished counts": {scene(runs, replaces(func(old *kueue.Workload) {
+			set(old, kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.ReasonNoReservation, "", at(-20*time.Second))
 			set(old, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.ReasonWorkloadSliceReplaced, "", at(-10*time.Second))
-		})), "wake at 1m40s"},
+			old.Status.AccumulatedPastExecutionTimeSeconds = new(int32(15))
+		})), "wake at 1m25s, QuotaReserved=True/QuotaReserved, ran 15s"},
+		"time that was over begins anew": {scene(runs, replaces(func(*kueue.Workload) {}), func(f *follows) {
+			f.w.Status.SchedulingStats = &kueue.SchedulingStats{Evictions: []kueue.EvictionCount{{
+				Reason: kueue.ReasonDeactivated, UnderlyingCause: kueue.ReasonMaximumExecutionTimeExceeded, Count: 1,
+			}}}
+		}), "wake at 1m40s"},
+		"time that is over a moment after the start": {scene(runs, after(50*time.Second), begins(45*time.Second), func(f *follows) {
+			f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds = nil, new(int32(46))
+		}), "wake at 1m31s"},
 		"time was over before it was known": {scene(runs, after(50*time.Second), begins(45*time.Second), func(f *follows) {
 			f.rules.Ready, f.w.Spec.MaximumExecutionTimeSeconds = nil, new(int32(20))
 		}), "wake at 1m5s"},

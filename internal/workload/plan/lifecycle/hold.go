@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,11 +168,11 @@ func (f *follower) late() bool {
 // unseen is how long the status of jobs may take to reach their Workloads after a start.
 const unseen = time.Minute
 
-// seen returns when a limit is over that ends at a time: a limit that ended while nothing followed Workloads has a while, or the limit again if
+// seen returns when a limit is over that ends at a time: not before the status of jobs had time to reach their Workloads, or the limit again if
 // that is less. The job may have been ready, or have finished, in time.
 func (f *follower) seen(due time.Time, limit time.Duration) time.Time {
-	if due.Before(f.Since) {
-		return f.Since.Add(max(0, min(limit, unseen)))
+	if known := f.Since.Add(max(0, min(limit, unseen))); due.Before(known) {
+		return known
 	}
 	return due
 }
@@ -229,8 +230,10 @@ func (f *follower) takeOver() {
 	if old == nil || f.w.Status.AccumulatedPastExecutionTimeSeconds != nil {
 		return
 	}
-	if IsFinished(old) && Condition(old, kueue.WorkloadFinished).LastTransitionTime.Before(&admitted) {
-		return // an earlier admission of this one has replaced it
+	if s := f.w.Status.SchedulingStats; s != nil && slices.ContainsFunc(s.Evictions, func(e kueue.EvictionCount) bool {
+		return e.Reason == kueue.ReasonDeactivated && e.UnderlyingCause == kueue.ReasonMaximumExecutionTimeExceeded
+	}) {
+		return // it was over, and began anew
 	}
 	spent := time.Duration(0)
 	if before := old.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
