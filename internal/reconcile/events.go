@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
@@ -82,6 +83,13 @@ func (e Events) Normal(object runtime.Object, reason, note string) {
 // Warning records something that a person should examine.
 func (e Events) Warning(object runtime.Object, reason, note string) {
 	e.emit(object, corev1.EventTypeWarning, reason, note)
+}
+
+// Evicted records the eviction of a Workload, as its condition says.
+func (e Events) Evicted(w *kueue.Workload) {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		e.Normal(w, "EvictedDueTo"+c.Reason, c.Message)
+	}
 }
 
 func (e Events) emit(object runtime.Object, eventType, reason, note string) {

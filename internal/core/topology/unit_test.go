@@ -341,7 +341,7 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
-// TestBoundOfManyNodes: a node of a leaf that is in use beyond what it offers does not lower the bound of what fits on the others.
+// TestBoundOfManyNodes: a node of a leaf that is with more foreign pods than capacity does not lower the bound of what fits on the others.
 func TestBoundOfManyNodes(t *testing.T) {
 	s := New(newTable(), DefaultGates())
 	s.SetTree("f", Tree{Levels: []string{"rack"}})

@@ -25,7 +25,6 @@ import (
 	"github.com/berth-project/berth/internal/job/lookup"
 	plan "github.com/berth-project/berth/internal/placement/plan/health"
 	"github.com/berth-project/berth/internal/reconcile"
-	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	"github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
@@ -231,8 +230,7 @@ func (r *reconciler) writeWorkload(ctx context.Context, w *kueue.Workload, d *pl
 		return true
 	})
 	if err == nil && wrote && d.Evict != "" {
-		e := lifecycle.EvictedNow(stored)
-		r.Events.Normal(stored, e.Reason, e.Note)
+		r.Events.Evicted(stored)
 	}
 	return err
 }

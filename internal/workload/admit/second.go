@@ -80,8 +80,7 @@ func (w *Writer) notPlaced(ctx context.Context, wl *kueue.Workload, d *engine.De
 		return w.Machine.Evict(next, kueue.ReasonNodeFailures, "", message, now)
 	})
 	if err == nil && wrote {
-		e := lifecycle.EvictedNow(stored)
-		w.Events.Normal(stored, e.Reason, e.Note)
+		w.Events.Evicted(stored)
 	}
 	return client.IgnoreNotFound(err)
 }

@@ -133,9 +133,8 @@ func (p *Preemptor) preempt(ctx context.Context, o *order) error {
 // evicted reports an eviction as it is stored to the engine and, by events and metrics, to the users.
 func (p *Preemptor) evicted(ctx context.Context, o *order, stored *kueue.Workload) {
 	p.post(stored)
-	e := lifecycle.EvictedNow(stored)
 	if o.victim.Reason == preempt.Migration {
-		p.Events.Normal(stored, e.Reason, e.Note)
+		p.Events.Evicted(stored)
 		return
 	}
 	if a := stored.Status.Admission; a != nil && p.Preempted != nil {
@@ -144,7 +143,7 @@ func (p *Preemptor) evicted(ctx context.Context, o *order, stored *kueue.Workloa
 	by := p.preemptor(ctx, o)
 	note := message(o, by)
 	p.Events.Normal(stored, kueue.ReasonPreempted, note+p.ranks(by, stored))
-	p.Events.Normal(stored, e.Reason, e.Note)
+	p.Events.Evicted(stored)
 	if by != nil {
 		p.Events.Normal(by, "PreemptedWorkload", preemptedNote(o))
 	}

@@ -35,12 +35,6 @@ func (m Machine) Evict(w *kueue.Workload, reason, cause, message string, now met
 // deactivated begins the messages about a deactivation.
 const deactivated = "The workload is deactivated: "
 
-// EvictedNow returns the event of a Workload that was just evicted: its reason may be another one than the caller's, see Evict.
-func EvictedNow(w *kueue.Workload) Event {
-	c := Condition(w, kueue.WorkloadEvicted)
-	return Event{Reason: "EvictedDueTo" + c.Reason, Note: c.Message}
-}
-
 // Preempt evicts the Workload to make room for another one. The reason names the rule that allowed it, such as
 // InClusterQueue.
 func (m Machine) Preempt(w *kueue.Workload, reason, message string, now metav1.Time) bool {

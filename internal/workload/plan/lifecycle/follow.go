@@ -128,8 +128,8 @@ func (f *follower) evict(reason, cause, message string) {
 }
 
 func (f *follower) tellEviction() {
-	if f.w.Status.Admission != nil {
-		f.out.Events = append(f.out.Events, EvictedNow(f.w))
+	if c := Condition(f.w, kueue.WorkloadEvicted); f.w.Status.Admission != nil {
+		f.tell(false, "EvictedDueTo"+c.Reason, c.Message)
 	}
 }
 

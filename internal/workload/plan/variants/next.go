@@ -85,8 +85,8 @@ func (d *decider) status(w *kueue.Workload, guarded bool, change func(next *kueu
 func (d *decider) evict(w *kueue.Workload, reason, note string) *Step {
 	step := d.status(w, false, func(next *kueue.Workload) bool { return d.Machine.Evict(next, reason, "", note, d.o.Now) })
 	if step != nil {
-		e := lifecycle.EvictedNow(step.Workload)
-		step.Events = []Event{{w, e.Reason, e.Note}}
+		c := lifecycle.Condition(step.Workload, kueue.WorkloadEvicted)
+		step.Events = []Event{{w, "EvictedDueTo" + c.Reason, c.Message}}
 	}
 	return step
 }
