@@ -182,6 +182,18 @@ func TestVictimIsEvicted(t *testing.T) {
 	}
 }
 
+// A victim that is about to be deactivated is evicted for that, and its event agrees.
+func TestVictimIsDeactivated(t *testing.T) {
+	w := newWorld(t)
+	w.change(func(x *kueue.Workload) bool {
+		return lifecycle.Machine{}.RequestDeactivation(x, kueue.ReasonAdmissionCheck, "a check says no", metav1.Now())
+	})
+	w.must(w.p.preempt(t.Context(), w.order()))
+	if diff := cmp.Diff([]string{"Normal Preempted", "Normal EvictedDueToDeactivatedDueToAdmissionCheck", "Normal PreemptedWorkload"}, w.events()); diff != "" {
+		t.Errorf("events -want +got:\n%s", diff)
+	}
+}
+
 // A victim that is already evicted or deleted is not evicted again, and counts for no preemptor.
 func TestVictimEvictedAlready(t *testing.T) {
 	for name, change := range map[string]func(*kueue.Workload) bool{
