@@ -136,13 +136,13 @@ func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) 
 	for _, w := range rest {
 		at, ok := numbers[w.Annotations[kueue.ComponentWorkloadIndexAnnotation]]
 		switch {
-		case !ok || !s.isFor(w) || w.DeletionTimestamp != nil || lifecycle.IsFinished(w):
-			left = append(left, w)
-		case !s.isOwner(w) && !fits(&parts[at], w):
-			left = append(left, w)
-		case found[at] == nil && (s.isOwner(w) || s.hasAdopted(w)):
+		case ok && found[at] == nil && s.isOwner(w) && (w.DeletionTimestamp == nil || s.hasMembers(w.Name)): // taken over before
 			found[at] = w
-		case found[at] != nil && s.hasAdopted(w) && !s.hasMembers(found[at].Name):
+		case !ok || w.DeletionTimestamp != nil || lifecycle.IsFinished(w) || !s.isFor(w) || !fits(&parts[at], w) || !s.hasAdopted(w):
+			left = append(left, w)
+		case found[at] == nil:
+			found[at] = w
+		case !s.hasMembers(found[at].Name):
 			left = append(left, found[at])
 			found[at] = w
 		default:

@@ -311,6 +311,45 @@ func TestStatefulSetMadeAgain(t *testing.T) {
 	}
 }
 
+// TestStatefulSetKeepsTakenWorkload: a Workload that was taken over is that of the object also when it is deleted, has ended or is delegated, as
+// long as its pods are in its group.
+func TestStatefulSetKeepsTakenWorkload(t *testing.T) {
+	second := (&job.Config{}).WorkloadName(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "web", "uid-2")
+	for name, tc := range map[string]struct {
+		change func(s *served, w *kueue.Workload)
+		gone   []string // the decisions once its pods are gone
+	}{
+		"deleted": {
+			func(_ *served, w *kueue.Workload) { w.DeletionTimestamp = new(at(20)) },
+			[]string{"update " + nameOfWeb + " in lq main:2 let go", "create " + second + " in lq main:2"},
+		},
+		"finished": {func(_ *served, w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", at(20)) }, nil},
+		"delegated": {func(s *served, w *kueue.Workload) {
+			s.o.Delegated = map[kueue.AdmissionCheckReference]bool{"mk": true}
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStatePending}}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServed(statefulset.Descriptor(), newStatefulSet(2))
+			s.runUntilStable()
+			lifecycle.Machine{}.Reserve(s.o.Workloads[0], &kueue.Admission{ClusterQueue: "cq"}, nil, at(10))
+			again := newStatefulSet(2)
+			again.UID, s.o.Job = "uid-2", again
+			s.pod("web-0", "web", map[string]string{}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset", kueue.PodGroupNameLabel: nameOfWeb})
+			s.o.Pods[0].OwnerReferences[0].UID = "uid-2"
+			s.runUntilStable()
+			tc.change(s, s.o.Workloads[0])
+			if log := s.runUntilStable(); len(log) > 0 || len(s.o.Workloads) != 1 || s.o.Workloads[0].Name != nameOfWeb {
+				t.Errorf("with gated pods: %v", log)
+			}
+			s.o.Pods = nil
+			if diff := cmp.Diff(tc.gone, s.runUntilStable()); diff != "" {
+				t.Errorf("without pods -want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestStatefulSetRollsOut(t *testing.T) {
 	set := newStatefulSet(2)
 	set.Status.CurrentRevision, set.Status.UpdateRevision = "r1", "r2"
