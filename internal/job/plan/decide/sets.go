@@ -357,11 +357,16 @@ func (s *setsDecider) holdPart(w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// resume returns a Workload to its queue, with the current pod sets. Without a quota reservation its counts always follow.
+// resume returns a Workload to its queue, with the current pod sets. Without a quota reservation its counts always follow. With one and without
+// pods, another size means that the object had no replicas in between: that puts it on hold.
 func (s *setsDecider) resume(p *job.Part, w *kueue.Workload) *job.Action {
 	held := lifecycle.IsOnHold(w)
 	if lifecycle.IsReserved(w) {
-		return nil
+		sized := slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Count == b.Count })
+		if sized || s.isRemote() || !s.isEmpty(w) {
+			return nil
+		}
+		return s.holdPart(w)
 	}
 	resized := !slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Name == b.Name && a.Count == b.Count })
 	if resized || (held && !podset.SameSets(p.PodSets, w.Spec.PodSets, false, true)) {

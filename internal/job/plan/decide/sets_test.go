@@ -318,16 +318,21 @@ func TestStatefulSetKeepsTakenWorkload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(s *served, w *kueue.Workload)
 		gone   []string // the decisions once its pods are gone
+		size   int32    // of the object by then
 	}{
 		"deleted": {
 			func(_ *served, w *kueue.Workload) { w.DeletionTimestamp = new(at(20)) },
-			[]string{"update " + nameOfWeb + " in lq main:2 let go", "create " + second + " in lq main:2"},
+			[]string{"update " + nameOfWeb + " in lq main:2 let go", "create " + second + " in lq main:2"}, 2,
 		},
-		"finished": {func(_ *served, w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", at(20)) }, nil},
+		"finished": {func(_ *served, w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", at(20)) }, nil, 2},
 		"delegated": {func(s *served, w *kueue.Workload) {
 			s.o.Delegated = map[kueue.AdmissionCheckReference]bool{"mk": true}
 			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStatePending}}
-		}, nil},
+		}, nil, 2},
+		"scaled to 0 and to another size between two decisions": {
+			func(*served, *kueue.Workload) {},
+			[]string{"status " + nameOfWeb + ": OnHold", "update " + nameOfWeb + " in lq main:5", "status " + nameOfWeb + ": PendingEvaluation"}, 5,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServed(statefulset.Descriptor(), newStatefulSet(2))
@@ -342,7 +347,7 @@ func TestStatefulSetKeepsTakenWorkload(t *testing.T) {
 			if log := s.runUntilStable(); len(log) > 0 || len(s.o.Workloads) != 1 || s.o.Workloads[0].Name != nameOfWeb {
 				t.Errorf("with gated pods: %v", log)
 			}
-			s.o.Pods = nil
+			s.o.Pods, again.Spec.Replicas = nil, &tc.size
 			if diff := cmp.Diff(tc.gone, s.runUntilStable()); diff != "" {
 				t.Errorf("without pods -want +got:\n%s", diff)
 			}
