@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -771,6 +772,15 @@ template:
 }
 
 // hears takes warnings of the API server.
+// childJob makes a Job with the labels of a JobSet.
+func (w *world) childJob(jobset, name string) *batchv1.Job {
+	w.t.Helper()
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: jobset}}}
+	j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "x"}}}
+	w.create(j)
+	return j
+}
+
 type hears func(text string)
 
 func (h hears) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) { h(text) }
@@ -824,7 +834,18 @@ func TestQuotaIsReleased(t *testing.T) {
 		}
 		return nil
 	})
+	// Its Jobs outlive it, as after a deletion in the background: one runs, one has ended.
+	over, left := w.childJob("ran", "ran-node-0"), w.childJob("ran", "ran-node-1")
+	over.Status.StartTime = new(metav1.Now())
+	over.Status.Conditions = []batchv1.JobCondition{
+		{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}, {Type: batchv1.JobFailed, Status: corev1.ConditionTrue},
+	}
+	w.must(w.c.Status().Update(w.ctx, over))
 	w.must(w.c.Delete(w.ctx, w.findJobSet("ran")))
+	w.hasEvent("ran", "Warning TrainJobResourcesCreationFailed")
+	w.waitQuiet()
+	counts(1)
+	w.must(w.c.Delete(w.ctx, left, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	counts(0)
 	w.create(w.newJob("free", ""))
 	queued := w.newJob("queued", "suspend: true")

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,14 +66,50 @@ func (r *reconciler) confirmJobSet(ctx context.Context, obs *observation) error 
 	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.job.Name) // retry
 }
 
-// isJobSetAbsent reports whether the status counts Jobs of a JobSet that does not exist. The cache may lag behind, so the API server is asked. Its
-// webhook lets the patches of such a TrainJob change, and the queue is to release its quota, whether the JobSet can be made again or not.
-func (r *reconciler) isJobSetAbsent(ctx context.Context, obs *observation) (bool, error) {
+// jobsDelay is how often the Jobs of a deleted JobSet are listed until their pods have ended. They are not watched here.
+const jobsDelay = 5 * time.Second
+
+// isJobSetAbsent reports whether the status counts Jobs of a JobSet that does not exist, and none of them has pods: deletion in the background leaves
+// Jobs for a while, and the propagation policy Orphan for good. after is when to ask again; 0 is never. The cache may lag behind, so the API server
+// is asked. Its webhook lets the patches of such a TrainJob change, and the queue is to release its quota, whether the JobSet can be made again or
+// not.
+func (r *reconciler) isJobSetAbsent(ctx context.Context, obs *observation) (absent bool, after time.Duration, err error) {
 	if obs.jobset != nil || plan.IsFinished(obs.job) || !plan.CountsJobs(&obs.job.Status) {
-		return false, nil
+		return false, 0, nil
 	}
-	exists, err := r.jobSetExists(ctx, obs.job)
-	return err == nil && !exists, err
+	if exists, err := r.jobSetExists(ctx, obs.job); err != nil || exists {
+		return false, 0, err
+	}
+	switch runs, err := r.anyJobRuns(ctx, obs.job); {
+	case err != nil:
+		return false, 0, err
+	case runs:
+		return false, jobsDelay, nil
+	}
+	return true, 0, nil
+}
+
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=list,roleName=kueue-manager-training-role
+
+// jobsPage is the number of Jobs that are listed at a time.
+const jobsPage = 100
+
+// anyJobRuns asks the API server whether a Job that a JobSet of the TrainJob left has pods, or may have some. Orphans have no owner.
+func (r *reconciler) anyJobRuns(ctx context.Context, job *trainerv1alpha1.TrainJob) (bool, error) {
+	var jobs batchv1.JobList
+	for {
+		err := r.live.List(ctx, &jobs, client.InNamespace(job.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name},
+			client.Limit(jobsPage), client.Continue(jobs.Continue))
+		if err != nil {
+			return false, fmt.Errorf("listing the Jobs of JobSet %s: %w", job.Name, err)
+		}
+		if slices.ContainsFunc(jobs.Items, plan.MayRun) {
+			return true, nil
+		}
+		if jobs.Continue == "" {
+			return false, nil
+		}
+	}
 }
 
 // jobSetExists asks the API server whether a TrainJob has a JobSet.

@@ -51,7 +51,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	case !plan.IsFinished(obs.job) && obs.jobset != nil:
 		built, failure = r.recordEnded(ctx, obs)
 	}
-	absent, unread := r.isJobSetAbsent(ctx, obs)
+	absent, again, unread := r.isJobSetAbsent(ctx, obs)
 	base := r.withPendingStatus(obs.job)
 	tooLarge, failure := tooLarge(failure)
 	refused, failure := r.finalRefusal(obs, failure)
@@ -65,6 +65,7 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	r.recordPatches(obs, base, built, status)
 	r.recordSnapshot(obs, status)
 	after, err := r.enforceDeadline(ctx, obs, status)
+	after = earliest(after, again)
 	failure = errors.Join(ignoreWait(failure), suspension, unread, err)
 	if built != nil {
 		after = earliest(after, built.after)

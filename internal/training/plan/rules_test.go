@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -474,6 +475,28 @@ func TestStatusOfAbsentJobSet(t *testing.T) {
 				t.Errorf("the status that was read is modified:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestMayRun: a Job without a JobSet keeps the quota of its TrainJob as long as it has pods, or may get some.
+func TestMayRun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		job  string
+		want bool
+	}{
+		"new":                  {"{}", true},
+		"with pods":            {"{status: {active: 1}}", true},
+		"suspended":            {"{spec: {suspend: true}}", false},
+		"suspended, with pods": {"{spec: {suspend: true}, status: {active: 1}}", true},
+		"its pods end":         {"{spec: {suspend: true}, status: {terminating: 1}}", true},
+		"about to fail":        {"{status: {conditions: [{type: FailureTarget, status: 'True'}]}}", true},
+		"failed":               {"{status: {conditions: [{type: FailureTarget, status: 'True'}, {type: Failed, status: 'True'}]}}", false},
+		"complete":             {"{status: {conditions: [{type: Complete, status: 'True'}]}}", false},
+		"no more complete":     {"{status: {conditions: [{type: Complete, status: 'False'}]}}", true},
+	} {
+		if got := plan.MayRun(*fromYAML[batchv1.Job](t, tc.job)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
 	}
 }
 

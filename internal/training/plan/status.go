@@ -5,8 +5,11 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -53,7 +56,7 @@ type Observed struct {
 	// JobSet is nil if it does not exist; Ended is then the final condition that it had when it was deleted, if it had one.
 	JobSet *jobsetv1alpha2.JobSet
 	Ended  *metav1.Condition
-	// Absent reports that the API server has no JobSet either: nothing is left of the Jobs that the status counts.
+	// Absent reports that the API server has no JobSet either, and that none of the Jobs that the status counts MayRun.
 	Absent bool
 	// Deleted reports that the unfinished JobSet was deleted, and is not created again.
 	Deleted bool
@@ -143,6 +146,14 @@ func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
 // IsIdle reports whether a JobSet has no active or ready Jobs.
 func IsIdle(jobset *jobsetv1alpha2.JobSet) bool {
 	return !slices.ContainsFunc(jobset.Status.ReplicatedJobsStatus, func(s jobsetv1alpha2.ReplicatedJobStatus) bool { return s.Active > 0 || s.Ready > 0 })
+}
+
+// MayRun reports whether a Job has pods, or may get some: it has not ended and is not suspended.
+func MayRun(j batchv1.Job) bool {
+	ended := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+	})
+	return !ended && (j.Status.Active > 0 || ptr.Deref(j.Status.Terminating, 0) > 0 || !ptr.Deref(j.Spec.Suspend, false))
 }
 
 // IsRunning reports whether all Jobs of a JobSet are ready or have succeeded.

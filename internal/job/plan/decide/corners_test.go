@@ -411,6 +411,26 @@ func TestSetsCorners(t *testing.T) {
 		"resized with quota": {func(s *served) {
 			s.cfg.Lifecycle.Reserve(hold(s), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
 			set(s).Spec.Replicas = new(int32(5))
+		}, []string{"status W: OnHold", "update W in lq main:5", "status W: PendingEvaluation"}},
+		"resized with quota, with a pod": {func(s *served) {
+			s.cfg.Lifecycle.Reserve(hold(s), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
+			member(s)
+			s.runUntilStable()
+			set(s).Spec.Replicas = new(int32(5))
+		}, nil},
+		"resized with quota, with a pod of no owner": {func(s *served) {
+			s.cfg.Lifecycle.Reserve(hold(s), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
+			s.o.Alive = map[string]bool{nameOfWeb: true}
+			set(s).Spec.Replicas = new(int32(5))
+		}, nil},
+		"resized with quota on a worker": {func(s *served) {
+			s.cfg.Lifecycle.Reserve(hold(s), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
+			s.o.Workloads[0].Labels[kueue.MultiKueueOriginLabel], set(s).Labels[kueue.MultiKueueOriginLabel] = "m", "m"
+			set(s).Spec.Replicas = new(int32(5))
+		}, nil},
+		"another template with quota, without a pod": {func(s *served) {
+			s.cfg.Lifecycle.Reserve(hold(s), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))
+			set(s).Spec.Template.Spec.Containers[0].Image = "y"
 		}, nil},
 		"a pod that is over": {func(s *served) { hold(s); member(s).Status.Phase = corev1.PodFailed }, nil},
 		"a pod that goes":    {func(s *served) { hold(s); member(s).DeletionTimestamp = new(at(1)) }, nil},

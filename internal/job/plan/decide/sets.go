@@ -11,6 +11,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podgroup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -122,7 +123,7 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 
 // takeOver puts into found the Workloads of an earlier object of the name whose pods this object has adopted, and returns the other ones of rest.
 // The earlier object was deleted with the propagation policy Orphan, and its UID is in the names of its Workloads. These hold the quota of the
-// pods, so Workloads of this object without pods give way.
+// pods, so Workloads of this object without pods give way. A Workload of another size or shape holds no quota for the pods to come.
 func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) []*kueue.Workload {
 	if len(rest) == 0 || s.isRemote() {
 		return rest
@@ -135,11 +136,13 @@ func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) 
 	for _, w := range rest {
 		at, ok := numbers[w.Annotations[kueue.ComponentWorkloadIndexAnnotation]]
 		switch {
-		case !ok || !s.isFor(w) || w.DeletionTimestamp != nil || lifecycle.IsFinished(w):
-			left = append(left, w)
-		case found[at] == nil && (s.isOwner(w) || s.hasAdopted(w)):
+		case ok && found[at] == nil && s.isOwner(w) && (w.DeletionTimestamp == nil || s.hasMembers(w.Name)): // taken over before
 			found[at] = w
-		case found[at] != nil && s.hasAdopted(w) && !s.hasMembers(found[at].Name):
+		case !ok || w.DeletionTimestamp != nil || lifecycle.IsFinished(w) || !s.isFor(w) || !fits(&parts[at], w) || !s.hasAdopted(w):
+			left = append(left, w)
+		case found[at] == nil:
+			found[at] = w
+		case !s.hasMembers(found[at].Name):
 			left = append(left, found[at])
 			found[at] = w
 		default:
@@ -154,6 +157,14 @@ func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) 
 func (s *setsDecider) isFor(w *kueue.Workload) bool {
 	return w.Annotations[kueue.JobOwnerGVKAnnotation] == s.d.GVK.String() && w.Annotations[kueue.JobOwnerNameAnnotation] == s.job.GetName() &&
 		!job.IsRemote(w) && !s.isDelegated(w)
+}
+
+// fits reports whether a Workload has pod sets of a part's names and sizes, whose pods have the same requirements. The pods of a queued object keep
+// these as long as they run (spec: 30 §4.9). A part without replicas has no pod sets: the earlier pods keep their quota until they are gone.
+func fits(p *job.Part, w *kueue.Workload) bool {
+	return slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool {
+		return a.Name == b.Name && a.Count == b.Count && same(a.TopologyRequest, b.TopologyRequest) && len(podgroup.SameShape(&a.Template, &b.Template, nil)) == 0
+	})
 }
 
 // hasAdopted reports whether a pod in the group of a Workload is controlled by the object, or by what the object controls.
@@ -346,11 +357,16 @@ func (s *setsDecider) holdPart(w *kueue.Workload) *job.Action {
 	return &job.Action{Verb: job.WriteStatus, Workload: next}
 }
 
-// resume returns a Workload to its queue, with the current pod sets. Without a quota reservation its counts always follow.
+// resume returns a Workload to its queue, with the current pod sets. Without a quota reservation its counts always follow. With one and without
+// pods, another size means that the object had no replicas in between: that puts it on hold.
 func (s *setsDecider) resume(p *job.Part, w *kueue.Workload) *job.Action {
 	held := lifecycle.IsOnHold(w)
 	if lifecycle.IsReserved(w) {
-		return nil
+		sized := slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Count == b.Count })
+		if sized || s.isRemote() || !s.isEmpty(w) {
+			return nil
+		}
+		return s.holdPart(w)
 	}
 	resized := !slices.EqualFunc(p.PodSets, w.Spec.PodSets, func(a, b kueue.PodSet) bool { return a.Name == b.Name && a.Count == b.Count })
 	if resized || (held && !podset.SameSets(p.PodSets, w.Spec.PodSets, false, true)) {

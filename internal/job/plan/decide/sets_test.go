@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -239,18 +240,34 @@ func TestStatefulSetMadeAgain(t *testing.T) {
 		return map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset", kueue.PodGroupNameLabel: group}
 	}
 	create, take, release := "create "+second+" in lq main:2", "update "+nameOfWeb+" in lq main:2", "update "+nameOfWeb+" in lq main:2 let go"
+	late := []string{release, create, "update " + second + " in lq main:2 let go", "delete " + second, take}
+	sized := func(n int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Spec.Replicas = &n }
+	}
+	requests := func(set *appsv1.StatefulSet) {
+		set.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	}
 	for name, tc := range map[string]struct {
 		late       bool // the pods are adopted after the first decisions
 		controller types.UID
 		finished   bool
+		change     func(*appsv1.StatefulSet)
 		want       []string
 		group      string // of the next pod
 	}{
-		"its pods are adopted":       {false, "uid-2", false, []string{take}, nameOfWeb},
-		"they are adopted late":      {true, "uid-2", false, []string{release, create, "update " + second + " in lq main:2 let go", "delete " + second, take}, nameOfWeb},
-		"they are the earlier one's": {false, "uid-1", false, []string{release, create}, second},
-		"the Workload has finished":  {false, "uid-2", true, []string{release, create}, second},
-		"its pods are never adopted": {true, "uid-1", false, []string{release, create}, second},
+		"its pods are adopted":       {false, "uid-2", false, nil, []string{take}, nameOfWeb},
+		"they are adopted late":      {true, "uid-2", false, nil, late, nameOfWeb},
+		"they are the earlier one's": {false, "uid-1", false, nil, []string{release, create}, second},
+		"the Workload has finished":  {false, "uid-2", true, nil, []string{release, create}, second},
+		"its pods are never adopted": {true, "uid-1", false, nil, []string{release, create}, second},
+		"with more replicas":         {false, "uid-2", false, sized(3), []string{release, "create " + second + " in lq main:3"}, second},
+		"with more replicas, late":   {true, "uid-2", false, sized(3), []string{release, "create " + second + " in lq main:3"}, second},
+		"with larger requests":       {false, "uid-2", false, requests, []string{release, create}, second},
+		"with larger requests, late": {true, "uid-2", false, requests, []string{release, create}, second},
+		"without replicas":           {false, "uid-2", false, sized(0), []string{release}, second},
+		"with another image": {
+			false, "uid-2", false, func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.Containers[0].Image = "y" }, []string{take}, nameOfWeb,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServed(statefulset.Descriptor(), newStatefulSet(2))
@@ -262,6 +279,9 @@ func TestStatefulSetMadeAgain(t *testing.T) {
 			}
 			again := newStatefulSet(2)
 			again.UID = "uid-2"
+			if tc.change != nil {
+				tc.change(again)
+			}
 			s.o.Job, s.o.Alive = again, map[string]bool{nameOfWeb: true}
 			s.pod("web-0", "web", map[string]string{}, parent(nameOfWeb))
 			pods := s.o.Pods
@@ -286,6 +306,50 @@ func TestStatefulSetMadeAgain(t *testing.T) {
 			before := len(s.o.Workloads)
 			if log := s.runUntilStable(); tc.group == nameOfWeb && (len(log) > 0 || before != 1) {
 				t.Errorf("without pods: %v, %d Workloads", log, before)
+			}
+		})
+	}
+}
+
+// TestStatefulSetKeepsTakenWorkload: a Workload that was taken over is that of the object also when it is deleted, has ended or is delegated, as
+// long as its pods are in its group.
+func TestStatefulSetKeepsTakenWorkload(t *testing.T) {
+	second := (&job.Config{}).WorkloadName(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "web", "uid-2")
+	for name, tc := range map[string]struct {
+		change func(s *served, w *kueue.Workload)
+		gone   []string // the decisions once its pods are gone
+		size   int32    // of the object by then
+	}{
+		"deleted": {
+			func(_ *served, w *kueue.Workload) { w.DeletionTimestamp = new(at(20)) },
+			[]string{"update " + nameOfWeb + " in lq main:2 let go", "create " + second + " in lq main:2"}, 2,
+		},
+		"finished": {func(_ *served, w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", at(20)) }, nil, 2},
+		"delegated": {func(s *served, w *kueue.Workload) {
+			s.o.Delegated = map[kueue.AdmissionCheckReference]bool{"mk": true}
+			w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStatePending}}
+		}, nil, 2},
+		"scaled to 0 and to another size between two decisions": {
+			func(*served, *kueue.Workload) {},
+			[]string{"status " + nameOfWeb + ": OnHold", "update " + nameOfWeb + " in lq main:5", "status " + nameOfWeb + ": PendingEvaluation"}, 5,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServed(statefulset.Descriptor(), newStatefulSet(2))
+			s.runUntilStable()
+			lifecycle.Machine{}.Reserve(s.o.Workloads[0], &kueue.Admission{ClusterQueue: "cq"}, nil, at(10))
+			again := newStatefulSet(2)
+			again.UID, s.o.Job = "uid-2", again
+			s.pod("web-0", "web", map[string]string{}, map[string]string{kueue.PodSuspendingParentAnnotation: "statefulset", kueue.PodGroupNameLabel: nameOfWeb})
+			s.o.Pods[0].OwnerReferences[0].UID = "uid-2"
+			s.runUntilStable()
+			tc.change(s, s.o.Workloads[0])
+			if log := s.runUntilStable(); len(log) > 0 || len(s.o.Workloads) != 1 || s.o.Workloads[0].Name != nameOfWeb {
+				t.Errorf("with gated pods: %v", log)
+			}
+			s.o.Pods, again.Spec.Replicas = nil, &tc.size
+			if diff := cmp.Diff(tc.gone, s.runUntilStable()); diff != "" {
+				t.Errorf("without pods -want +got:\n%s", diff)
 			}
 		})
 	}
@@ -450,31 +514,40 @@ func TestLeaderWorkerSet(t *testing.T) {
 	check("all is gone", "open llm-0", "update "+name(0)+" in lq leader:1 worker:3 let go", "update "+name(1)+" in lq leader:1 worker:3 let go")
 }
 
-// TestLeaderWorkerSetMadeAgain: each group keeps its Workload if its pods are adopted, and the others get new ones.
+// TestLeaderWorkerSetMadeAgain: each group keeps its Workload if its pods are adopted, and the others get new ones. So do groups of another size.
 func TestLeaderWorkerSetMadeAgain(t *testing.T) {
-	s := newServed(leaderworkerset.Descriptor(), newLeaderWorkerSet(t))
-	s.runUntilStable()
-	name := func(i int, uid types.UID) string { return s.cfg.WorkloadName(s.d.GVK, fmt.Sprintf("llm-%d", i), uid) }
-	leaders := newStatefulSet(3)
-	leaders.Name, leaders.OwnerReferences = "llm", []metav1.OwnerReference{{UID: "uid-3", Controller: new(true)}}
-	s.o.Makers["llm"], s.o.Alive = leaders, map[string]bool{}
-	for _, i := range []int{0, 2} {
-		s.pod(fmt.Sprintf("llm-%d", i), "llm", map[string]string{
-			"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": fmt.Sprint(i),
-		}, map[string]string{kueue.PodSuspendingParentAnnotation: "leaderworkerset.x-k8s.io/leaderworkerset", kueue.PodGroupNameLabel: name(i, "uid-2")})
-		s.o.Alive[name(i, "uid-2")] = true
-	}
-	again := newLeaderWorkerSet(t)
-	again.SetUID("uid-3")
-	s.o.Job = again
-	want := []string{
-		"update " + name(0, "uid-2") + " in lq leader:1 worker:3", "create " + name(1, "uid-3") + " in lq leader:1 worker:3",
-		"update " + name(2, "uid-2") + " in lq leader:1 worker:3",
-	}
-	got := s.runUntilStable()
-	got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "let go") || strings.HasPrefix(line, "stamp") })
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	cfg, gvk := &job.Config{}, leaderworkerset.Descriptor().GVK
+	name := func(i int, uid types.UID) string { return cfg.WorkloadName(gvk, fmt.Sprintf("llm-%d", i), uid) }
+	for size, want := range map[int64][]string{
+		4: {
+			"update " + name(0, "uid-2") + " in lq leader:1 worker:3", "create " + name(1, "uid-3") + " in lq leader:1 worker:3",
+			"update " + name(2, "uid-2") + " in lq leader:1 worker:3",
+		},
+		5: {
+			"create " + name(0, "uid-3") + " in lq leader:1 worker:4", "create " + name(1, "uid-3") + " in lq leader:1 worker:4",
+			"create " + name(2, "uid-3") + " in lq leader:1 worker:4",
+		},
+	} {
+		s := newServed(leaderworkerset.Descriptor(), newLeaderWorkerSet(t))
+		s.runUntilStable()
+		leaders := newStatefulSet(3)
+		leaders.Name, leaders.OwnerReferences = "llm", []metav1.OwnerReference{{UID: "uid-3", Controller: new(true)}}
+		s.o.Makers["llm"], s.o.Alive = leaders, map[string]bool{}
+		for _, i := range []int{0, 2} {
+			s.pod(fmt.Sprintf("llm-%d", i), "llm", map[string]string{
+				"leaderworkerset.sigs.k8s.io/name": "llm", "leaderworkerset.sigs.k8s.io/group-index": fmt.Sprint(i),
+			}, map[string]string{kueue.PodSuspendingParentAnnotation: "leaderworkerset.x-k8s.io/leaderworkerset", kueue.PodGroupNameLabel: name(i, "uid-2")})
+			s.o.Alive[name(i, "uid-2")] = true
+		}
+		again := newLeaderWorkerSet(t)
+		again.SetUID("uid-3")
+		_ = unstructured.SetNestedField(again.Object, size, "spec", "leaderWorkerTemplate", "size")
+		s.o.Job = again
+		got := s.runUntilStable()
+		got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "let go") || strings.HasPrefix(line, "stamp") })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("size %d -want +got:\n%s", size, diff)
+		}
 	}
 }
 
