@@ -96,17 +96,17 @@ const jobsPage = 100
 
 // anyJobRuns asks the API server whether a Job that a JobSet of the TrainJob left has pods, or may have some. Orphans have no owner.
 func (r *reconciler) anyJobRuns(ctx context.Context, job *trainerv1alpha1.TrainJob) (bool, error) {
-	var jobs batchv1.JobList
-	for {
+	for next := ""; ; {
+		var jobs batchv1.JobList
 		err := r.live.List(ctx, &jobs, client.InNamespace(job.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name},
-			client.Limit(jobsPage), client.Continue(jobs.Continue))
+			client.Limit(jobsPage), client.Continue(next))
 		if err != nil {
 			return false, fmt.Errorf("listing the Jobs of JobSet %s: %w", job.Name, err)
 		}
 		if slices.ContainsFunc(jobs.Items, plan.MayRun) {
 			return true, nil
 		}
-		if jobs.Continue == "" {
+		if next = jobs.Continue; next == "" {
 			return false, nil
 		}
 	}
