@@ -128,12 +128,13 @@ func (l *looker) back(others []upstream.Deployment, namespace string) []Step {
 	for i := range others {
 		start.Commands = append(start.Commands, others[i].Start())
 	}
-	return slices.Concat([]Step{
-		{
-			Text:     "Stop Berth.",
-			Commands: []string{fmt.Sprintf("kubectl scale -n %s deployment/kueue-controller-manager --replicas=0", namespace)},
-			Back:     true,
-		},
+	stop := Step{
+		Text:     "Stop Berth.",
+		Commands: []string{fmt.Sprintf("kubectl scale -n %s deployment/kueue-controller-manager --replicas=0", namespace)},
+		Back:     true,
+	}
+	// The manifests of the other controllers may start them.
+	return slices.Concat([]Step{stop}, release, []Step{
 		{
 			Text:     "Delete the policies that only Berth has.",
 			Commands: []string{"kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy berth-queue-label kueue-manager-writes"},
@@ -145,7 +146,8 @@ func (l *looker) back(others []upstream.Deployment, namespace string) []Step {
 			Commands: []string{"kubectl apply --server-side --force-conflicts -f MANIFESTS"},
 			Back:     true,
 		},
-	}, release, []Step{start})
+		start,
+	})
 }
 
 // writePlan writes the numbered steps.

@@ -66,7 +66,8 @@ func (r *reconciler) confirmJobSet(ctx context.Context, obs *observation) error 
 	return apierrors.NewNotFound(jobsetv1alpha2.GroupVersion.WithResource("jobsets").GroupResource(), obs.job.Name) // retry
 }
 
-// jobsDelay is how often the Jobs of a deleted JobSet are listed until their pods have ended. They are not watched here.
+// jobsDelay is how often the Jobs of a deleted JobSet are listed until their pods have ended, unless a failure is retried later. They are not
+// watched here.
 const jobsDelay = 5 * time.Second
 
 // isJobSetAbsent reports whether the status counts Jobs of a JobSet that does not exist, and none of them has pods: deletion in the background leaves
@@ -80,7 +81,7 @@ func (r *reconciler) isJobSetAbsent(ctx context.Context, obs *observation) (abse
 	if exists, err := r.jobSetExists(ctx, obs.job); err != nil || exists {
 		return false, 0, err
 	}
-	switch runs, err := r.anyJobRuns(ctx, obs.job); {
+	switch runs, err := r.anyJobRuns(ctx, obs); {
 	case err != nil:
 		return false, 0, err
 	case runs:
@@ -94,8 +95,10 @@ func (r *reconciler) isJobSetAbsent(ctx context.Context, obs *observation) (abse
 // jobsPage is the number of Jobs that are listed at a time.
 const jobsPage = 100
 
-// anyJobRuns asks the API server whether a Job that a JobSet of the TrainJob left has pods, or may have some. Orphans have no owner.
-func (r *reconciler) anyJobRuns(ctx context.Context, job *trainerv1alpha1.TrainJob) (bool, error) {
+// anyJobRuns asks the API server whether a Job that a JobSet of the TrainJob left has pods, or may have some. Orphans have no owner; the Jobs of
+// a JobSet of the name that is not the TrainJob's are not its own.
+func (r *reconciler) anyJobRuns(ctx context.Context, obs *observation) (bool, error) {
+	job := obs.job
 	for next := ""; ; {
 		var jobs batchv1.JobList
 		err := r.live.List(ctx, &jobs, client.InNamespace(job.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name},
@@ -103,7 +106,9 @@ func (r *reconciler) anyJobRuns(ctx context.Context, job *trainerv1alpha1.TrainJ
 		if err != nil {
 			return false, fmt.Errorf("listing the Jobs of JobSet %s: %w", job.Name, err)
 		}
-		if slices.ContainsFunc(jobs.Items, plan.MayRun) {
+		if slices.ContainsFunc(jobs.Items, func(j batchv1.Job) bool {
+			return plan.MayRun(j) && (obs.foreign == nil || !metav1.IsControlledBy(&j, obs.foreign))
+		}) {
 			return true, nil
 		}
 		if next = jobs.Continue; next == "" {
