@@ -322,7 +322,8 @@ func TestStatefulSetKeepsTakenWorkload(t *testing.T) {
 	}{
 		"deleted": {
 			func(_ *served, w *kueue.Workload) { w.DeletionTimestamp = new(at(20)) },
-			[]string{"update " + nameOfWeb + " in lq main:2 let go", "create " + second + " in lq main:2"}, 2,
+			[]string{"update " + nameOfWeb + " in lq main:2 let go", "create " + second + " in lq main:2"},
+			2,
 		},
 		"finished": {func(_ *served, w *kueue.Workload) { lifecycle.Machine{}.Finish(w, kueue.ReasonSucceeded, "", at(20)) }, nil, 2},
 		"delegated": {func(s *served, w *kueue.Workload) {
@@ -331,7 +332,8 @@ func TestStatefulSetKeepsTakenWorkload(t *testing.T) {
 		}, nil, 2},
 		"scaled to 0 and to another size between two decisions": {
 			func(*served, *kueue.Workload) {},
-			[]string{"status " + nameOfWeb + ": OnHold", "update " + nameOfWeb + " in lq main:5", "status " + nameOfWeb + ": PendingEvaluation"}, 5,
+			[]string{"status " + nameOfWeb + ": OnHold", "update " + nameOfWeb + " in lq main:5", "status " + nameOfWeb + ": PendingEvaluation"},
+			5,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
