@@ -112,18 +112,7 @@ func (r *sets) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlre
 // 100,000 of each, and must not be modified.
 func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*decide.ObservedSets, error) {
 	o := &decide.ObservedSets{Observed: job.Observed{Now: metav1.NewTime(r.now())}, Makers: map[string]job.Object{}}
-	var pods corev1.PodList
-	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("listing the pods of %s: %w", key, err)
-	}
-	for i := range pods.Items {
-		o.Pods = append(o.Pods, &pods.Items[i])
-	}
-	if o.Workloads, err = workloadsBy(ctx, r.cache, key.Namespace, byOwner(r.d.GVK), key.Name, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	if err := r.delegated(ctx, &o.Observed); err != nil {
+	if err := r.addGroups(ctx, key, o); err != nil {
 		return nil, err
 	}
 	// A deleted object has no labels or owners to judge, so its namespace decides first.
@@ -156,6 +145,22 @@ func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*de
 	}
 	o.Classes, err = r.classesOf(ctx, o.Job, r.podSetsOf(o.Job))
 	return o, err
+}
+
+// addGroups adds the pods and Workloads of an object, which may be gone.
+func (r *sets) addGroups(ctx context.Context, key types.NamespacedName, o *decide.ObservedSets) error {
+	var pods corev1.PodList
+	err := r.cache.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{r.byServer(): key.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("listing the pods of %s: %w", key, err)
+	}
+	for i := range pods.Items {
+		o.Pods = append(o.Pods, &pods.Items[i])
+	}
+	if o.Workloads, err = workloadsBy(ctx, r.cache, key.Namespace, byOwner(r.d.GVK), key.Name, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	return r.delegated(ctx, &o.Observed)
 }
 
 // alive finds the groups with pods that outlive their object: with the propagation policy Orphan they have no owner any more.

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -80,11 +81,11 @@ func (g *Gate) judge(ctx context.Context, d *job.Descriptor, namespace string, o
 
 // versionsOf identifies the versions of an object and of its owners, all of which exist.
 func versionsOf(object metav1.Object, chain []job.Owner) string {
-	out := object.GetResourceVersion()
+	out := []string{object.GetResourceVersion()}
 	for i := range chain {
-		out += "/" + string(chain[i].Object.GetUID()) + "/" + chain[i].Object.GetResourceVersion()
+		out = append(out, string(chain[i].Object.GetUID()), chain[i].Object.GetResourceVersion())
 	}
-	return out
+	return strings.Join(out, "/")
 }
 
 // IsManaged reports whether objects in a namespace may be touched.

@@ -254,9 +254,9 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 			return nil, fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
 		}
 		next.replace(placed)
-		for i, pod := range next.list {
-			if plan.IsUnplaced(pod) && !plan.IsUnplaced(pods[i]) {
-				next.list[i] = pods[i] // no place is free: it keeps the gate that it has
+		for i, pod := range pods {
+			if plan.IsUnplaced(next.list[i]) && !plan.IsUnplaced(pod) {
+				next.list[i] = pod // no place is free: it keeps the gate that it has
 			}
 		}
 	}

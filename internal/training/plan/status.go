@@ -118,9 +118,7 @@ func Status(o Observed) *trainerv1alpha1.TrainJobStatus {
 		set(trainerv1alpha1.ConditionFailed, metav1.ConditionTrue, trainerv1alpha1.ReasonResourcesCreationFailed, o.impossible(), now)
 	}
 	if o.Absent && !HasFinished(s) { // a finished TrainJob keeps its counters
-		for i := range s.JobsStatus {
-			s.JobsStatus[i].Active, s.JobsStatus[i].Ready = 0, 0
-		}
+		endJobs(s.JobsStatus)
 	}
 	return s
 }
@@ -141,6 +139,13 @@ func End(jobset *jobsetv1alpha2.JobSet) *metav1.Condition {
 		}
 	}
 	return nil
+}
+
+// endJobs sets the counters of Jobs that are gone.
+func endJobs(of []trainerv1alpha1.JobStatus) {
+	for i := range of {
+		of[i].Active, of[i].Ready = 0, 0
+	}
 }
 
 // IsIdle reports whether a JobSet has no active or ready Jobs.

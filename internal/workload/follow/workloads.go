@@ -83,24 +83,9 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if found, err := f.get(ctx, req.NamespacedName, &wl); err != nil || !found {
 		return ctrlreconcile.Result{}, err
 	}
-	world, err := f.readQueues(ctx, &wl)
-	if err != nil {
-		return ctrlreconcile.Result{}, err
-	}
-	if world.Dispatchers, err = f.dispatchers(ctx, &wl); err != nil {
-		return ctrlreconcile.Result{}, err
-	}
-	if f.Devices != nil {
-		if p := f.Devices(&wl); p != nil && !p.Reading {
-			world.Devices = p.Text
-		}
-	}
-	old, err := f.replaced(ctx, &wl)
+	world, old, err := f.readWorld(ctx, &wl)
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
-	}
-	if old != nil && slices.HasReplaced(&wl, old) {
-		world.Replaced = old
 	}
 	now := metav1.NewTime(f.Now())
 	f.began.Do(func() { f.since = now.Time })
@@ -128,6 +113,25 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		return ctrlreconcile.Result{}, nil
 	}
 	return ctrlreconcile.Result{RequeueAfter: max(todo.Wake.Sub(now.Time), time.Millisecond)}, nil
+}
+
+// readWorld reads what decides about a Workload beside itself, and the slice that it names as replaced.
+func (f *Follower) readWorld(ctx context.Context, wl *kueue.Workload) (world lifecycle.World, old *kueue.Workload, err error) {
+	if world, err = f.readQueues(ctx, wl); err != nil {
+		return world, nil, err
+	}
+	if world.Dispatchers, err = f.dispatchers(ctx, wl); err != nil {
+		return world, nil, err
+	}
+	if f.Devices != nil {
+		if p := f.Devices(wl); p != nil && !p.Reading {
+			world.Devices = p.Text
+		}
+	}
+	if old, err = f.replaced(ctx, wl); old != nil && slices.HasReplaced(wl, old) {
+		world.Replaced = old
+	}
+	return world, old, err
 }
 
 // changes is a runnable that stores new rules, on every replica.

@@ -138,7 +138,7 @@ func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) 
 		switch {
 		case ok && found[at] == nil && s.isOwner(w) && (w.DeletionTimestamp == nil || s.hasMembers(w.Name)): // taken over before
 			found[at] = w
-		case !ok || w.DeletionTimestamp != nil || lifecycle.IsFinished(w) || !s.isFor(w) || !fits(&parts[at], w) || !s.hasAdopted(w):
+		case !ok || !s.mayTakeOver(&parts[at], w):
 			left = append(left, w)
 		case found[at] == nil:
 			found[at] = w
@@ -150,6 +150,11 @@ func (s *setsDecider) takeOver(parts []job.Part, found, rest []*kueue.Workload) 
 		}
 	}
 	return left
+}
+
+// mayTakeOver reports whether a Workload of an earlier object holds quota, or waits for it, for the pods of a part.
+func (s *setsDecider) mayTakeOver(p *job.Part, w *kueue.Workload) bool {
+	return w.DeletionTimestamp == nil && !lifecycle.IsFinished(w) && s.isFor(w) && fits(p, w) && s.hasAdopted(w)
 }
 
 // isFor reports whether a Workload was made here for an object of this kind and name. The manager of another cluster finds its Workloads by
