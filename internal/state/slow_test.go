@@ -22,7 +22,9 @@ func (s *State) slowQueue(name string) (View, bool) {
 	if q == nil {
 		return View{}, false
 	}
-	v := View{Counts: Counts{Active: q.q.Pending.Active(), Inadmissible: q.q.Pending.Inadmissible()}, Share: s.share(q.q.Node)}
+	v := View{
+		Counts: Counts{Active: q.q.Pending.Active(), Inadmissible: q.q.Pending.Inadmissible()}, Share: s.share(q.q.Node), Closed: q.q.Closed != "",
+	}
 	for _, l := range s.leadingTo(name) {
 		if !l.def.Stopped {
 			v.Inadmissible += l.resting
