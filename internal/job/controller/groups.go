@@ -72,10 +72,13 @@ func each(list []job.Object, do func(job.Object) error) error {
 	return errors.Join(errs...)
 }
 
-// observedMember is the observed version of a member.
-func observedMember(o *job.Observed, m job.Object) job.Object {
-	list := members(o.Job)
-	return list[slices.IndexFunc(list, func(x job.Object) bool { return x.GetUID() == m.GetUID() })]
+// byUID are the objects of a job by UID.
+func byUID(o job.Object) map[types.UID]job.Object {
+	out := map[types.UID]job.Object{}
+	for _, m := range members(o) {
+		out[m.GetUID()] = m
+	}
+	return out
 }
 
 // isMember reports whether an object is a member of a group, and no job itself.

@@ -137,7 +137,7 @@ func (r *sets) observeServer(ctx context.Context, key types.NamespacedName) (*de
 	if err := errors.Join(r.addLegacyWorkload(ctx, o), r.addRemoteWorkloads(ctx, o)); err != nil {
 		return nil, err
 	}
-	if o.Verdict, err = r.gate.Judge(ctx, r.d, key.Namespace, o.Job); err != nil || o.Verdict.Mode != job.Managed {
+	if o.Verdict, err = r.gate.JudgeExisting(ctx, r.d, o.Job); err != nil || o.Verdict.Mode != job.Managed {
 		return o, err
 	}
 	if err := r.makers(ctx, o); err != nil {

@@ -130,10 +130,11 @@ func (r *reconciler) write(ctx context.Context, o *job.Observed, a job.Action) e
 }
 
 func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action, manager client.FieldOwner) error {
+	observed := byUID(o.Job)
 	return each(members(a.Job), func(m job.Object) error {
 		switch a.Verb {
 		case job.PatchJob:
-			base := observedMember(o, m)
+			base := observed[m.GetUID()]
 			gates := opened(base, m)
 			err := r.client.Patch(ctx, m, pinned(base), manager)
 			if err == nil {
@@ -146,7 +147,7 @@ func (r *reconciler) writeJob(ctx context.Context, o *job.Observed, a job.Action
 			if r.d.Once != nil {
 				owner = client.FieldOwner(r.d.Once.StatusManager)
 			}
-			if err := r.client.Status().Patch(ctx, m, pinned(observedMember(o, m)), owner); err != nil {
+			if err := r.client.Status().Patch(ctx, m, pinned(observed[m.GetUID()]), owner); err != nil {
 				return named(err, "updating the status of "+r.d.GVK.Kind, m)
 			}
 			return r.deleteUnnamed(ctx, a.Children)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -218,9 +219,13 @@ func places(w *kueue.Workload) int64 {
 
 // addOwners makes the members that have a place owners of their Workload, so that it is deleted with the last of them.
 func (s *decider) addOwners(c job.Composite, w *kueue.Workload) *job.Action {
+	owners := map[types.UID]bool{}
+	for i := range w.OwnerReferences {
+		owners[w.OwnerReferences[i].UID] = true
+	}
 	next := w.DeepCopy()
 	for _, m := range c.Standing(w).Kept {
-		if !slices.ContainsFunc(w.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == m.GetUID() }) {
+		if !owners[m.GetUID()] {
 			next.OwnerReferences = append(next.OwnerReferences, ownerRef(s.d, m))
 		}
 	}
