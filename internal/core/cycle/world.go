@@ -442,11 +442,11 @@ func (w *World) open(q *Queue) bool {
 	return q.Closed == "" && w.Quota.Root(q.Node) != quota.None
 }
 
-// preemptible returns the candidates for preemption of a queue: none where it is closed.
-// spec: 10 §4.3.5.
+// preemptible returns the candidates for preemption of a queue, also of a closed one: it uses what others own.
+// spec: 10 §6.15.
 func (w *World) preemptible(n quota.Node) *preempt.Holders {
 	q := w.byNode[n]
-	if q == nil || !w.open(q) {
+	if q == nil {
 		return nil
 	}
 	return &q.holders
