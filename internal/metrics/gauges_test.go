@@ -68,6 +68,21 @@ func TestQueueGauges(t *testing.T) {
 	w.expect("another queue of the name has passed over none", "kueue_admission_cycle_preemption_skips")
 }
 
+// Every pod needs one of the resource pods, which it cannot request. spec: 10 §4.2, §4.4.
+func TestPendingPods(t *testing.T) {
+	w := newWorld(t, all())
+	w.queue("cq", "", "cpu=1,pods=5")
+	w.localQueue("lq", "cq")
+	w.put(newWorkload("w1", "lq", "2", func(wl *kueue.Workload) { wl.Spec.PodSets[0].Count = 3 }))
+	w.put(newWorkload("w2", "lq", "2"))
+	const family = "kueue_cluster_queue_resource_pending"
+	w.expect("", family, family+"{cluster_queue=cq,resource=cpu} 8", family+"{cluster_queue=cq,resource=pods} 4")
+	w.put(newWorkload("w3", "lq", "2", func(wl *kueue.Workload) {
+		wl.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.ReasonPodsReadyTimeout}}
+	}))
+	w.expect("one backs off", family, family+"{cluster_queue=cq,resource=cpu} 10", family+"{cluster_queue=cq,resource=pods} 5")
+}
+
 // Inactive queues have no active Workloads, in both families. spec: 10 §4.4.
 func TestPendingSplit(t *testing.T) {
 	w := newWorld(t, all())

@@ -72,6 +72,7 @@ type figures struct {
 type sums struct {
 	held  []tally  // by FR
 	asked []demand // of the workloads in line, by resource.ID; none is 0
+	pods  total    // of the workloads in line
 }
 
 // demand is how much of a resource is requested.
@@ -280,7 +281,7 @@ func (f *figures) writable() *sums {
 	case f.sums == nil:
 		f.sums = &sums{}
 	case f.shared:
-		f.sums = &sums{slices.Clone(f.sums.held), slices.Clone(f.sums.asked)}
+		f.sums = &sums{slices.Clone(f.sums.held), slices.Clone(f.sums.asked), f.sums.pods}
 	}
 	f.shared = false
 	return f.sums
@@ -295,6 +296,7 @@ func (f *figures) publish() *sums {
 func (f *figures) ask(w *workload.Workload, sign int32) {
 	to := f.writable()
 	for i := range w.PodSets {
+		to.pods.add(resource.Amount(w.PodSets[i].Count), sign)
 		for _, r := range w.PodSets[i].Requests {
 			to.ask(r, sign)
 		}

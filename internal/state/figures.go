@@ -152,13 +152,14 @@ func (t *collector) queue(q *queueView) QueueStatistics {
 	return out
 }
 
-// asked returns the requests of the workloads in line by resource.
+// asked returns the requests of the workloads in line by resource. Of pods, their number is what counts (spec: 10 §4.2).
 func (q *queueView) asked(resources *[]string) map[string]total {
 	out := map[string]total{}
 	if q.sums != nil {
 		for _, d := range q.sums.asked {
 			out[(*resources)[d.resource]] = d.total
 		}
+		out[podsResource] = q.sums.pods
 	}
 	return out
 }
@@ -194,14 +195,21 @@ func (t *collector) pending(q *queueView, out *QueueStatistics, asked map[string
 	out.Active.Classes, out.Inadmissible.Classes = len(active), len(inadmissible)
 }
 
+// podsResource is the resource of which every pod needs one.
+const podsResource = "pods"
+
 // addRequests adds the requests of a workload.
 func addRequests(to map[string]total, w *workload.Workload, resources []string) {
+	add := func(name string, amount resource.Amount) {
+		sum := to[name]
+		sum.add(amount, 1)
+		to[name] = sum
+	}
 	for i := range w.PodSets {
+		add(podsResource, resource.Amount(w.PodSets[i].Count))
 		for _, r := range w.PodSets[i].Requests {
-			if int(r.Resource) < len(resources) {
-				sum := to[resources[r.Resource]]
-				sum.add(r.Amount, 1)
-				to[resources[r.Resource]] = sum
+			if int(r.Resource) < len(resources) && resources[r.Resource] != podsResource {
+				add(resources[r.Resource], r.Amount)
 			}
 		}
 	}

@@ -211,7 +211,7 @@ func (t *slowCollector) pending(q *queue, out *QueueStatistics, waiting []*recor
 		if t.Keys {
 			counts.Keys = append(counts.Keys, w.Key)
 		}
-		askSlowly(amounts, w)
+		askSlowly(amounts, w, t.world.Table.ID(podsResource))
 		if lq := t.localQueueOf(t.records[w.UID], q); lq != nil && isActive {
 			lq.Active++
 		} else if lq != nil {
@@ -229,10 +229,13 @@ func (t *slowCollector) pending(q *queue, out *QueueStatistics, waiting []*recor
 }
 
 // ask adds the requests of a workload to the sums of the covered resources.
-func askSlowly(sums map[resource.ID]*resource.Amount, w *workload.Workload) {
+func askSlowly(sums map[resource.ID]*resource.Amount, w *workload.Workload, pods resource.ID) {
 	for _, ps := range w.PodSets {
+		if sum := sums[pods]; sum != nil {
+			*sum = sum.Add(resource.Amount(ps.Count))
+		}
 		for _, r := range ps.Requests {
-			if sum := sums[r.Resource]; sum != nil {
+			if sum := sums[r.Resource]; sum != nil && r.Resource != pods {
 				*sum = sum.Add(r.Amount)
 			}
 		}
