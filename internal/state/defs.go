@@ -72,7 +72,9 @@ type Queue struct {
 type LocalQueue struct {
 	Namespace, Name string
 	Queue           string
-	Stopped         bool
+	// Stopped: it admits nothing, because it is being deleted if Deleted is set as well.
+	Stopped bool
+	Deleted bool `json:",omitempty"`
 	// Weight divides its usage: 0 is the default of 1, and one below 0 stands for 0. spec: 20 §2.1.
 	Weight float64 `json:",omitempty"`
 }

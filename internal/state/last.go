@@ -159,7 +159,7 @@ func (m *Model) Unqueued(namespace, name string) (trace.Reason, string) {
 	if l == nil {
 		return unqueued(Name{namespace, name}, nil, false)
 	}
-	return unqueued(l.Name, &LocalQueue{Queue: l.queue, Stopped: l.stopped}, m.queue(l.queue) != nil)
+	return unqueued(l.Name, &LocalQueue{Queue: l.queue, Stopped: l.stopped, Deleted: l.deleted}, m.queue(l.queue) != nil)
 }
 
 // unqueued is Unqueued, given the definition of the LocalQueue, nil for none, and whether its ClusterQueue exists.
@@ -169,6 +169,8 @@ func unqueued(name Name, def *LocalQueue, queueExists bool) (trace.Reason, strin
 		return trace.Misconfigured, "it names no LocalQueue; set the label kueue.x-k8s.io/queue-name"
 	case def == nil:
 		return trace.Misconfigured, fmt.Sprintf("LocalQueue %s doesn't exist in namespace %s; create it or name another", name.Name, name.Namespace)
+	case def.Deleted:
+		return trace.Misconfigured, fmt.Sprintf("LocalQueue %s is being deleted", name.Name)
 	case def.Stopped:
 		return trace.Suspended, fmt.Sprintf("LocalQueue %s is stopped (stopPolicy)", name.Name)
 	case !queueExists:

@@ -414,6 +414,7 @@ func (m *machine) editLocalQueue(t *rapid.T) {
 		m.rarely(t)
 	}
 	lq.Stopped = !lq.Stopped && rapid.Bool().Draw(t, "stopped")
+	lq.Deleted = lq.Stopped && rapid.Bool().Draw(t, "being deleted")
 	lq.Queue = rapid.SampledFrom([]string{lq.Name, lq.Name, "q0"}).Draw(t, "queue")
 	if len(m.lqs) > 1 && rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
 		delete(m.lqs, key)
@@ -430,6 +431,7 @@ func (m *machine) turnLocalQueue(t *rapid.T) {
 	key := rapid.SampledFrom(slices.Sorted(maps.Keys(m.lqs))).Draw(t, "localqueue")
 	lq := m.lqs[key]
 	lq.Stopped = rapid.IntRange(0, 3).Draw(t, "stopped") == 0
+	lq.Deleted = lq.Stopped && rapid.Bool().Draw(t, "being deleted")
 	lq.Queue = rapid.SampledFrom([]string{lq.Name, "q0", "q1"}).Draw(t, "queue")
 	m.lqs[key] = lq
 	m.s.Apply(SetLocalQueue(lq))

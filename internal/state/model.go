@@ -59,7 +59,7 @@ func evaluated(classes sorted[failed], class int32) *entry {
 type localQueueView struct {
 	Name
 	queue                               string
-	stopped                             bool
+	stopped, deleted                    bool
 	inLine, resting, reserved, admitted int32
 	sums                                *sums
 	usage                               *sharing.Usage // nil without admission fair sharing

@@ -201,12 +201,12 @@ func TestPartsTogether(t *testing.T) {
 		"variants":                {after: []Event{with(in("z", "b", 1), func(w *Workload) { w.VariantOf = "job" })}, parts: 1},
 		"quota elsewhere":         {after: []Event{with(in("z", "b", 1), func(w *Workload) { holds(w, "a") })}, parts: 1},
 		"admitted elsewhere": {
-			before: []Event{SetLocalQueue{"n", "b2", "b", false, 0}, SetWorkload(in("y", "b2", 2)), SetWorkload(in("z", "b", 1))},
-			after:  []Event{SetLocalQueue{"n", "b", "a", false, 0}}, parts: 1,
+			before: []Event{SetLocalQueue{Namespace: "n", Name: "b2", Queue: "b"}, SetWorkload(in("y", "b2", 2)), SetWorkload(in("z", "b", 1))},
+			after:  []Event{SetLocalQueue{Namespace: "n", Name: "b", Queue: "a"}}, parts: 1,
 		},
 		"moved": {
-			before: []Event{SetLocalQueue{"n", "b2", "b", false, 0}, SetWorkload(in("y", "b2", 2))},
-			after:  []Event{SetLocalQueue{"n", "b", "a", false, 0}}, parts: 2,
+			before: []Event{SetLocalQueue{Namespace: "n", Name: "b2", Queue: "b"}, SetWorkload(in("y", "b2", 2))},
+			after:  []Event{SetLocalQueue{Namespace: "n", Name: "b", Queue: "a"}}, parts: 2,
 		},
 		"a victim elsewhere": {
 			before: []Event{
@@ -233,8 +233,8 @@ func TestPartsTogether(t *testing.T) {
 			for _, e := range slices.Concat([]Event{
 				SetNamespace{Name: "n"},
 				SetFlavor(flavor.Flavor{Name: "f"}), queue("a", "c"), queue("b", "d"),
-				SetLocalQueue{"n", "a", "a", false, 0},
-				SetLocalQueue{"n", "b", "b", false, 0},
+				SetLocalQueue{Namespace: "n", Name: "a", Queue: "a"},
+				SetLocalQueue{Namespace: "n", Name: "b", Queue: "b"},
 				SetWorkload(in("a1", "a", 2)), SetWorkload(in("b1", "b", 2)),
 			}, tc.before) {
 				s.Apply(e)
@@ -262,7 +262,7 @@ func TestPartsBounds(t *testing.T) {
 	s := New(Options{Options: immediately()})
 	for i, name := range []string{"a", "b"} {
 		s.Apply(SetQueue{Name: name, Namespaces: []workload.Term{{}}, Backfill: []cycle.Backfill{cycle.Easy, cycle.NoBackfill}[i]})
-		s.Apply(SetLocalQueue{"n", name, name, false, 0})
+		s.Apply(SetLocalQueue{Namespace: "n", Name: name, Queue: name})
 		for _, bound := range []workload.Instant{0, 5} {
 			uid := fmt.Sprint(name, bound)
 			s.Apply(SetWorkload{UID: uid, Namespace: "n", Name: uid, LocalQueue: name, Queueable: true, Bound: bound, PodSets: []PodSet{{Name: "main", Count: 1}}})

@@ -305,7 +305,7 @@ func (s *State) publishLocalQueue(m *Model, l *localQueue) {
 		return
 	}
 	v := localQueueView{
-		Name: l.name, queue: l.def.Queue, stopped: l.def.Stopped, inLine: l.figures.inLine, resting: l.figures.resting,
+		Name: l.name, queue: l.def.Queue, stopped: l.def.Stopped, deleted: l.def.Deleted, inLine: l.figures.inLine, resting: l.figures.resting,
 		reserved: l.figures.reserved, admitted: l.figures.admitted, sums: l.figures.publish(),
 		usage: l.usage(s.options.Sharing),
 	}

@@ -15,9 +15,6 @@ import (
 // TestEviction: how admitted Workloads lose their quota, and are requeued.
 func TestEviction(t *testing.T) {
 	running(t, "")
-	stop := func(p kueue.StopPolicy) queueSetting {
-		return func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = p }
-	}
 	scenes(t, map[string]func(*world){
 		"10 §7.25 preempted in two phases, the lowest and newest first": func(w *world) {
 			q := w.queue("q", "10", preempting(kueue.PreemptionLowerPriority, kueue.ReclaimNever))
@@ -185,6 +182,52 @@ func TestEviction(t *testing.T) {
 				w.t.Errorf("it has not its whole time again: it spent %d", *spent)
 			}
 		},
+		"10 §7.54 a ClusterQueue that is deleted": func(w *world) {
+			c := w.check("c")
+			q := w.queue("q", "4", checked(every(c)...))
+			runs, holds, waits := w.workload("runs", "q", "1"), w.workload("holds", "q", "1"), w.workload("waits", "q", "9")
+			w.answer(runs, c, kueue.CheckStateReady)
+			w.admits(runs)
+			w.until(holds, reserved)
+			w.waits(kueue.ReasonExceedsMaxQuota, waits)
+			w.must(w.c.Delete(w.ctx(), q))
+			w.until(holds, "QuotaReserved=False/Misconfigured", "-Evicted")
+			wait.Until(w.t, "the ClusterQueue says so", func() error {
+				return lacks(read(w, q).Status.Conditions, "Active=False/Terminating")
+			})
+			w.usage(q, "1", "1")
+			w.keeps(runs, time.Second, admitted, "-Evicted")
+			w.finish(runs)
+			wait.Until(w.t, "it is gone", func() error {
+				return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(q), &kueue.ClusterQueue{}))
+			})
+			w.waits(kueue.ReasonMisconfigured, waits)
+		},
+		"10 §7.55 a flavor that is deleted": func(w *world) {
+			q := w.queue("q", "4")
+			f := w.flavor("other")
+			f.Name = w.own("f")
+			w.must(w.c.Delete(w.ctx(), f.DeepCopy()))
+			wl := w.workload("a", "q", "1")
+			w.admits(wl)
+			if read(w, f).DeletionTimestamp == nil {
+				w.t.Error("it is not terminating")
+			}
+			edit(w, q, func(q *kueue.ClusterQueue) {
+				q.Spec.ResourceGroups = nil
+				quota(w.own("other") + "=4")(q)
+			})
+			wait.Until(w.t, "it is gone", func() error {
+				return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(f), &kueue.ResourceFlavor{}))
+			})
+		},
+	})
+}
+
+// TestStoppedQueues: what becomes of the Workloads of queues that are stopped, or deleted.
+func TestStoppedQueues(t *testing.T) {
+	running(t, "")
+	scenes(t, map[string]func(*world){
 		"10 §7.52 Hold": func(w *world) {
 			c := w.check("c")
 			q := w.queue("q", "3", checked(every(c)...))
@@ -234,6 +277,47 @@ func TestEviction(t *testing.T) {
 			w.waits(kueue.ReasonExceedsMaxQuota, waits)
 			w.keeps(stays, 100*time.Millisecond, "-Evicted")
 		},
+		"10 §4.10 a stopped queue is back before a backoff ends": func(w *world) {
+			c := w.check("c")
+			q := w.queue("q", "4", checked(every(c)...))
+			wl := w.workload("a", "q", "1")
+			w.until(wl, reserved)
+			w.answer(wl, c, kueue.CheckStateRetry, func(s *kueue.AdmissionCheckState) { s.RequeueAfterSeconds = new(int32(600)) })
+			w.until(wl, "Evicted=True/AdmissionCheck")
+			w.release(wl)
+			w.until(wl, "QuotaReserved=False/PendingEvaluation", "Requeued=False/AdmissionCheck")
+			edit(w, q, stop(kueue.StopPolicyHold))
+			w.waits(kueue.ReasonSuspended, wl)
+			edit(w, q, stop(kueue.StopPolicyNone))
+			w.until(wl, "QuotaReserved=False/PendingEvaluation", "Requeued=False/AdmissionCheck")
+		},
+		"10 §4.12 a LocalQueue that is being deleted": func(w *world) {
+			c := w.check("c")
+			q := w.queue("q", "4", checked(every(c)...))
+			lq := w.localQueue("other", q.Name)
+			lq.Finalizers = append(lq.Finalizers, "example.com/keep")
+			w.create(lq)
+			holds, waits := w.workload("holds", "other", "1"), w.workload("waits", "other", "9")
+			w.until(holds, reserved)
+			w.waits(kueue.ReasonExceedsMaxQuota, waits)
+			w.must(w.c.Delete(w.ctx(), lq))
+			w.waits(kueue.ReasonMisconfigured, holds, waits)
+			w.keeps(holds, 2*time.Second, "QuotaReserved=False/Misconfigured")
+			edit(w, lq, func(lq *kueue.LocalQueue) { lq.Finalizers = nil })
+		},
+		"10 §6 #15 reclaimed from a stopped queue": func(w *world) {
+			cohort := w.own("cohort")
+			w.queue("a", "4", in(cohort), preempting(kueue.PreemptionNever, kueue.ReclaimAny))
+			b := w.queue("b", "0", in(cohort))
+			borrower := w.workload("borrower", "b", "4")
+			w.admits(borrower)
+			w.change(b, stop(kueue.StopPolicyHold))
+			p := w.workload("p", "a", "4")
+			w.until(borrower, "Evicted=True/Preempted", "Preempted=True/InCohortReclamation")
+			w.release(borrower)
+			w.admits(p)
+			w.waits(kueue.ReasonSuspended, borrower)
+		},
 		"10 §4.12 a ClusterQueue drains also what came by a LocalQueue that is held, or gone": func(w *world) {
 			q := w.queue("q", "4")
 			held, gone := w.localQueue("held", q.Name), w.localQueue("gone", q.Name)
@@ -248,44 +332,10 @@ func TestEviction(t *testing.T) {
 			w.until(a, "Evicted=True/ClusterQueueStopped")
 			w.until(b, "Evicted=True/ClusterQueueStopped")
 		},
-		"10 §7.54 a ClusterQueue that is deleted": func(w *world) {
-			c := w.check("c")
-			q := w.queue("q", "4", checked(every(c)...))
-			runs, holds, waits := w.workload("runs", "q", "1"), w.workload("holds", "q", "1"), w.workload("waits", "q", "9")
-			w.answer(runs, c, kueue.CheckStateReady)
-			w.admits(runs)
-			w.until(holds, reserved)
-			w.waits(kueue.ReasonExceedsMaxQuota, waits)
-			w.must(w.c.Delete(w.ctx(), q))
-			w.until(holds, "QuotaReserved=False/Misconfigured", "-Evicted")
-			wait.Until(w.t, "the ClusterQueue says so", func() error {
-				return lacks(read(w, q).Status.Conditions, "Active=False/Terminating")
-			})
-			w.usage(q, "1", "1")
-			w.keeps(runs, time.Second, admitted, "-Evicted")
-			w.finish(runs)
-			wait.Until(w.t, "it is gone", func() error {
-				return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(q), &kueue.ClusterQueue{}))
-			})
-			w.waits(kueue.ReasonMisconfigured, waits)
-		},
-		"10 §7.55 a flavor that is deleted": func(w *world) {
-			q := w.queue("q", "4")
-			f := w.flavor("other")
-			f.Name = w.own("f")
-			w.must(w.c.Delete(w.ctx(), f.DeepCopy()))
-			wl := w.workload("a", "q", "1")
-			w.admits(wl)
-			if read(w, f).DeletionTimestamp == nil {
-				w.t.Error("it is not terminating")
-			}
-			edit(w, q, func(q *kueue.ClusterQueue) {
-				q.Spec.ResourceGroups = nil
-				quota(w.own("other") + "=4")(q)
-			})
-			wait.Until(w.t, "it is gone", func() error {
-				return errStill(w.c.Get(w.ctx(), client.ObjectKeyFromObject(f), &kueue.ResourceFlavor{}))
-			})
-		},
 	})
+}
+
+// stop sets the policy of a ClusterQueue.
+func stop(p kueue.StopPolicy) queueSetting {
+	return func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = p }
 }

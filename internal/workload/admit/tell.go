@@ -85,8 +85,8 @@ func (t *Teller) round(ctx context.Context) error {
 	}
 	for _, wl := range t.Workloads.In("", waits) {
 		reason, inLine := t.reasons[wl.UID]
-		if !inLine && !lifecycle.IsRequeueBlocked(wl) {
-			reason, _ = model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))
+		if !inLine {
+			reason, _ = outOfLine(model, wl)
 		}
 		if !t.isNews(wl, reason) {
 			continue
@@ -171,9 +171,23 @@ func (t *Teller) tell(ctx context.Context, model *state.Model, due []types.UID) 
 	return nil
 }
 
+// outOfLine returns why a Workload that waits is in no line, or "". Of one that may not return to its queue yet, it returns no more than that
+// the queue is back: its status had another reason (spec: 10 §4.10).
+func outOfLine(model *state.Model, wl *kueue.Workload) (trace.Reason, string) {
+	reason, note := model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))
+	if !lifecycle.IsRequeueBlocked(wl) {
+		return reason, note
+	}
+	queue, _ := model.PointsTo(wl.Namespace, string(wl.Spec.QueueName))
+	if view, ok := model.Queue(queue); reason == "" && ok && !view.Closed {
+		return trace.PendingEvaluation, "it may not return to its queue yet"
+	}
+	return "", ""
+}
+
 // published returns why a Workload waits as the model has it, with the trace; nil if that is not kept.
 func (t *Teller) published(model *state.Model, wl *kueue.Workload) *trace.Attempt {
-	if reason, note := model.Unqueued(wl.Namespace, string(wl.Spec.QueueName)); reason != "" {
+	if reason, note := outOfLine(model, wl); reason != "" {
 		return &trace.Attempt{Workload: wl.Namespace + "/" + wl.Name, UID: string(wl.UID), Verdict: trace.Waits, Reason: reason, Note: note}
 	}
 	queue, _ := model.PointsTo(wl.Namespace, string(wl.Spec.QueueName))

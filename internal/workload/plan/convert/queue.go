@@ -61,9 +61,10 @@ func weight(f *kueue.FairSharing) *quota.Weight {
 
 // LocalQueue converts a LocalQueue.
 func LocalQueue(lq *kueue.LocalQueue) state.LocalQueue {
+	stopped, deleted := lifecycle.IsStopped(lq.Spec.StopPolicy), lq.DeletionTimestamp != nil
 	return state.LocalQueue{
 		Namespace: lq.Namespace, Name: lq.Name, Queue: string(lq.Spec.ClusterQueue),
-		Stopped: lq.DeletionTimestamp != nil || lifecycle.IsStopped(lq.Spec.StopPolicy), Weight: usageWeight(lq.Spec.FairSharing),
+		Stopped: stopped || deleted, Deleted: deleted && !stopped, Weight: usageWeight(lq.Spec.FairSharing),
 	}
 }
 
