@@ -144,7 +144,9 @@ type Topology struct {
 }
 
 // LacksSlice reports whether so few pods are no whole slice, so that none of them would get a place.
-func (t *Topology) LacksSlice(pods int32) bool { return t != nil && len(t.Slices) > 0 && pods < t.Slices[0].Size }
+func (t *Topology) LacksSlice(pods int32) bool {
+	return t != nil && len(t.Slices) > 0 && pods < t.Slices[0].Size
+}
 
 // SliceLayer cuts the pods into groups of a size, each in one domain of a level.
 type SliceLayer struct {
