@@ -115,7 +115,7 @@ type TLS struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 	Curves       []tls.CurveID
-	// NextProtos are the offered application protocols; nil is http/1.1 alone.
+	// NextProtos are the offered application protocols; nil is HTTP/2 and HTTP/1.1.
 	NextProtos []string
 }
 

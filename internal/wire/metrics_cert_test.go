@@ -73,7 +73,7 @@ func TestMetricsCertificate(t *testing.T) {
 			}
 			defer func(c net.Conn) { _ = c.Close() }(connection)
 			state := connection.(*tls.Conn).ConnectionState()
-			if state.NegotiatedProtocol != "http/1.1" {
+			if state.NegotiatedProtocol != "h2" {
 				t.Errorf("the metrics are served by %q", state.NegotiatedProtocol)
 			}
 			if got := state.PeerCertificates[0]; !got.Equal(want) {
@@ -89,14 +89,14 @@ func TestMetricsCertificate(t *testing.T) {
 // offered are the protocols that clients offer.
 var offered = []string{"h2", "http/1.1"}
 
-// TestProtocols: the listeners speak HTTP/1.1 alone unless the configuration names more. spec: 50 §4.11, 60 §2.2.
+// TestProtocols: the listeners speak the protocols that the configuration names, and HTTP/2 if it names none. spec: 70 §2.1.3.
 func TestProtocols(t *testing.T) {
 	cert, key, err := certutil.GenerateSelfSignedCertKey("localhost", nil, nil)
 	dir := t.TempDir()
 	must(t, err, os.WriteFile(filepath.Join(dir, "tls.crt"), cert, 0o600), os.WriteFile(filepath.Join(dir, "tls.key"), key, 0o600))
 	pair, err := tls.X509KeyPair(cert, key)
 	must(t, err)
-	for want, protocols := range map[string][]string{"http/1.1": nil, "h2": {"h2", "http/1.1"}} {
+	for want, protocols := range map[string][]string{"h2": nil, "http/1.1": {"http/1.1"}} {
 		for name, serve := range map[string]func(cfg *Config, address string) (func(context.Context) error, error){
 			"webhooks": func(cfg *Config, _ string) (func(context.Context) error, error) {
 				return newWebhookServer(cfg).Start, nil
