@@ -43,14 +43,11 @@ func (l *Listener) Start(ctx context.Context) error {
 		return fmt.Errorf("%s cannot be served: %w: choose another %s", l.What, err, l.Setting)
 	}
 	l.Server.TLSConfig, l.Server.ErrorLog = l.TLS, stdlog.New(quiet{l.Log}, "", 0)
+	if l.TLS != nil {
+		at = tls.NewListener(at, l.TLS) // ServeTLS would offer HTTP/2 whatever NextProtos is
+	}
 	ended := make(chan error, 1)
-	go func() {
-		if l.TLS == nil {
-			ended <- l.Server.Serve(at)
-			return
-		}
-		ended <- l.Server.ServeTLS(at, "", "")
-	}()
+	go func() { ended <- l.Server.Serve(at) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serving %s: %w", l.What, err)

@@ -42,7 +42,7 @@ func SharedWebhooks(o ctrlwebhook.Options, log logr.Logger) ctrlwebhook.Server {
 
 // Start serves until ctx ends.
 func (w *sharedWebhooks) Start(ctx context.Context) error {
-	config := &tls.Config{NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	for _, set := range w.o.TLSOpts {
 		set(config)
 	}

@@ -110,12 +110,12 @@ func validateTrackedValues(label configv1beta2.CustomMetricLabel, path *field.Pa
 	return errs
 }
 
-// TLS is what the listeners may negotiate. Nil lists are the library's defaults.
+// TLS is what the listeners may negotiate. Nil lists of cipher suites and curves are the library's defaults.
 type TLS struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 	Curves       []tls.CurveID
-	// NextProtos are the offered application protocols; nil is each listener's default.
+	// NextProtos are the offered application protocols; nil is HTTP/2 and HTTP/1.1.
 	NextProtos []string
 }
 

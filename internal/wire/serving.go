@@ -183,13 +183,15 @@ func webhookCallers(cfg *Config) (*listen.Callers, error) {
 	return c, nil
 }
 
-// limitTLS applies the section tls of the configuration to a listener. spec: 70 §2.1.3.
+// limitTLS applies the section tls of the configuration to a listener. The list of protocols in the configuration is
+// what is offered; without one, HTTP/2 and HTTP/1.1 are. spec: 70 §2.1.3.
 func (cfg *Config) limitTLS(c *tls.Config) {
 	o := &cfg.Options.TLS
 	c.MinVersion = max(o.MinVersion, tls.VersionTLS12)
 	c.CipherSuites, c.CurvePreferences = o.CipherSuites, o.Curves
-	if o.NextProtos != nil {
-		c.NextProtos = o.NextProtos
+	c.NextProtos = o.NextProtos
+	if c.NextProtos == nil {
+		c.NextProtos = []string{"h2", "http/1.1"}
 	}
 }
 

@@ -53,7 +53,7 @@ const (
 	NamespacedJobLabel = "alpha.jobset.sigs.k8s.io/namespaced-job"
 	// NoScheduleTaint is the node taint tolerated by the node selector strategy.
 	NoScheduleTaint = "alpha.jobset.sigs.k8s.io/no-schedule"
-	// PriorityLabel is the pod's priority in decimal. On pods only, set by the pod webhook.
+	// PriorityLabel is the pod's priority in decimal, n10 for -10. On pods only.
 	PriorityLabel = "jobset.sigs.k8s.io/priority"
 	// InPlaceRestartAttemptAnnotation is the attempt a pod is in. On pods only, set by the agent.
 	InPlaceRestartAttemptAnnotation = "jobset.sigs.k8s.io/in-place-restart-attempt"

@@ -41,11 +41,11 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 			return reconcile.Retry(err)
 		}
 	}
-	if p.DeleteJobSet {
-		err := r.client.Delete(ctx, o.JobSet.DeepCopy(), client.Preconditions{UID: &o.JobSet.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
-		return reconcile.Retry(client.IgnoreNotFound(err))
-	}
 	waits, err := r.change(ctx, o.JobSet, p)
+	if p.DeleteJobSet {
+		gone := r.client.Delete(ctx, o.JobSet.DeepCopy(), client.Preconditions{UID: &o.JobSet.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+		return reconcile.Retry(errors.Join(err, client.IgnoreNotFound(gone)))
+	}
 	failures := []error{p.Err, err}
 	more := false
 	if err := r.prepare(ctx, o.JobSet, p); err != nil {

@@ -70,7 +70,7 @@ func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if err := r.pods.Get(ctx, req.NamespacedName, &leader); err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 	}
-	if !plan.IsExclusive(&leader) || !plan.IsLeader(&leader) || leader.DeletionTimestamp != nil || leader.Spec.NodeName == "" {
+	if !plan.IsPlacedLeader(&leader) {
 		return ctrlreconcile.Result{}, nil
 	}
 	node, err := r.node(ctx, leader.Spec.NodeName)

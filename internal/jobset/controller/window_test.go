@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,4 +147,46 @@ func TestManyChangesAreRefused(t *testing.T) {
 		now = now.Add(reconcile.Patience)
 	}
 	event("Warning JobCreationFailed changing Job")
+}
+
+// TestExpiredBesideActiveJobs: the active Jobs of a finished JobSet are deleted before the JobSet, also if its time to live is over at once. A
+// failure of one deletion does not stop the others. spec: 60 §4.12.
+func TestExpiredBesideActiveJobs(t *testing.T) {
+	for name, refused := range map[string]string{"all deletions succeed": "", "one is refused": "ring-oar-0"} {
+		js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "ring", UID: "u"}}
+		js.Spec.TTLSecondsAfterFinished = new(int32(0))
+		js.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{{Name: "oar", Replicas: new(int32(2))}}
+		js.Status.Conditions = []metav1.Condition{{Type: string(jobsetv1alpha2.ConditionFailed), Status: metav1.ConditionTrue}}
+		plan.Default(js)
+		o := &plan.Observed{JobSet: js, Now: time.Unix(1000, 0)}
+		for i := range 2 {
+			o.Jobs = append(o.Jobs, plan.NewJob(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "lab", Name: plan.JobName("ring", "oar", i), UID: types.UID(fmt.Sprint(i)),
+				Labels: map[string]string{
+					jobsetv1alpha2.ReplicatedJobNameKey: "oar", jobsetv1alpha2.JobIndexKey: fmt.Sprint(i), jobsetv1alpha2.RestartAttemptKey: "0",
+				},
+			}}))
+		}
+		var mu sync.Mutex
+		var deleted []string
+		c := fake.NewClientBuilder().WithScheme(schemeOfJobSets(t)).WithInterceptorFuncs(interceptor.Funcs{
+			Delete: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.DeleteOption) error {
+				mu.Lock()
+				defer mu.Unlock()
+				deleted = append(deleted, object.GetName())
+				if object.GetName() == refused {
+					return apierrors.NewForbidden(batchv1.Resource("jobs"), refused, nil)
+				}
+				return nil
+			},
+		}).Build()
+		r := &reconciler{client: c, recorder: events.NewFakeRecorder(10), written: newWritten(time.Now), turns: newTurns(), now: time.Now}
+		p := r.plan.Decide(o)
+		p.Status = nil // this is about the deletions
+		err := r.carryOut(t.Context(), o, &p).Err()
+		slices.Sort(deleted[:max(0, len(deleted)-1)]) // Jobs are deleted at once
+		if want := []string{"ring-oar-0", "ring-oar-1", "ring"}; !slices.Equal(deleted, want) || (err != nil) != (refused != "") {
+			t.Errorf("%s: %v, deleted %v, want %v", name, err, deleted, want)
+		}
+	}
 }

@@ -103,7 +103,7 @@ func (p *pass) build(r *replicated, index int) *batchv1.Job {
 		put(&pod.Spec.NodeSelector, jobsetv1alpha2.NamespacedJobLabel, namespacedJob(j))
 		pod.Spec.Tolerations = withToleration(pod.Spec.Tolerations)
 	} else if priority, ok := priorityOf(p.priorities, pod.Spec.PriorityClassName); ok {
-		put(&pod.Labels, jobsetv1alpha2.PriorityLabel, strconv.Itoa(int(priority)))
+		put(&pod.Labels, jobsetv1alpha2.PriorityLabel, priorityLabel(priority))
 	}
 	return j
 }

@@ -89,12 +89,12 @@ type Plan struct {
 	// ReadySince is set if all Jobs have become ready or succeeded with this plan: the time at which they were started. Otherwise
 	// it is zero.
 	ReadySince time.Time
-	// DeleteJobSet: delete the JobSet itself, in the foreground.
-	DeleteJobSet bool
 	// Delete are Jobs to delete, in the foreground.
 	Delete []*batchv1.Job
 	// Patches suspend, resume and resize Jobs.
 	Patches []Patch
+	// DeleteJobSet: delete the JobSet itself, in the foreground, and do nothing else afterwards.
+	DeleteJobSet bool
 	// Service is to be created, or nil.
 	Service *corev1.Service
 	// Claims are to be created, by policy: the first failure of a policy ends that policy. If one fails, or the

@@ -32,12 +32,27 @@ func IsLeader(pod *corev1.Pod) bool {
 	return pod.Annotations[batchv1.JobCompletionIndexAnnotation] == "0"
 }
 
+// IsPlacedLeader reports whether a pod is a live leader that has a node. A Job keeps a failed leader beside its replacement: the followers
+// need not be in its domain.
+func IsPlacedLeader(pod *corev1.Pod) bool {
+	return IsExclusive(pod) && IsLeader(pod) && isLive(pod) && pod.Spec.NodeName != ""
+}
+
+// priorityLabel returns the label value of a priority. A label value cannot begin with a minus sign: n10 stands for -10.
+func priorityLabel(priority int32) string {
+	text := strconv.Itoa(int(priority))
+	if digits, negative := strings.CutPrefix(text, "-"); negative {
+		return "n" + digits
+	}
+	return text
+}
+
 // LabelPriority copies the priority of a pod of a JobSet into its label, where affinity can see it.
 func LabelPriority(pod *corev1.Pod) {
 	_, ours := pod.Annotations[jobsetv1alpha2.JobSetNameKey]
 	_, strategy := pod.Annotations[jobsetv1alpha2.NodeSelectorStrategyAnnotation]
 	if ours && !strategy && pod.Spec.Priority != nil {
-		put(&pod.Labels, jobsetv1alpha2.PriorityLabel, strconv.Itoa(int(*pod.Spec.Priority)))
+		put(&pod.Labels, jobsetv1alpha2.PriorityLabel, priorityLabel(*pod.Spec.Priority))
 	}
 }
 

@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"math"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -83,7 +85,7 @@ podAntiAffinity:
       - key: jobset.sigs.k8s.io/priority
         operator: In
         values:
-        - "-5"
+        - n5
     namespaceSelector: {}
     topologyKey: rack
 `
@@ -97,6 +99,24 @@ podAntiAffinity:
 	LabelPriority(left)
 	if _, ok := left.Labels[jobsetv1alpha2.PriorityLabel]; ok {
 		t.Error("a pod of the node selector strategy is changed")
+	}
+}
+
+// Every priority has a label value of its own, valid and the same on the template of a Job and on a pod.
+func TestPriorityLabel(t *testing.T) {
+	for priority, want := range map[int32]string{0: "0", 1000: "1000", -10: "n10", math.MinInt32: "n2147483648", math.MaxInt32: "2147483647"} {
+		w := running(t, 1)
+		w.jobs = nil
+		o := w.observed()
+		o.Priorities.Default = priority
+		p := w.c.Decide(o)
+		pod := exclusive("l", "0", func(p *corev1.Pod) { p.Spec.Priority = &priority })
+		LabelPriority(pod)
+		for _, labels := range []map[string]string{built(&p)[0].Spec.Template.Labels, pod.Labels} {
+			if got := labels[jobsetv1alpha2.PriorityLabel]; got != want || len(validation.IsValidLabelValue(got)) > 0 {
+				t.Errorf("%d: label value %q, want %q", priority, got, want)
+			}
+		}
 	}
 }
 

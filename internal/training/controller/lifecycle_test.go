@@ -343,6 +343,52 @@ func TestDeadline(t *testing.T) {
 	w.has("owl", isResumed, isOverdue)
 }
 
+// TestLostDeadline: a JobSet that was deleted after the deadline is not created again, nor is its deletion the user's, if the status cannot be
+// written.
+func TestLostDeadline(t *testing.T) {
+	t.Parallel()
+	for _, keepDeleted := range []bool{false, true} {
+		var ahead atomic.Int64
+		w := newWorld(t, func(o *controller.Options) {
+			o.KeepDeleted, o.Now = keepDeleted, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		})
+		w.create(w.newJob("lark", "activeDeadlineSeconds: 3600"))
+		first := w.jobset("lark", suspendIs(false))
+		w.waitQuiet()
+		var held atomic.Bool
+		var refused atomic.Int32
+		held.Store(true)
+		w.traffic.failing(func(r *http.Request) bool {
+			is := held.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/trainjobs/lark/status")
+			if is {
+				refused.Add(1)
+			}
+			return is
+		})
+		ahead.Store(int64(2 * time.Hour))
+		w.report("lark", active(1))
+		wait.Until(t, "the JobSet is deleted", func() error {
+			if j := w.findJobSet("lark"); j != nil && j.UID == first.UID {
+				return errors.New("it exists")
+			}
+			return nil
+		})
+		before := refused.Load()
+		wait.Until(t, "the status is written again after the deletion", func() error {
+			if refused.Load() < before+2 {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		held.Store(false)
+		w.has("lark", isOverdue)
+		created := slices.DeleteFunc(w.traffic.in(w.namespace), func(line string) bool { return line != "PATCH jobsets/lark 201" })
+		if len(created) != 1 {
+			t.Errorf("keepDeleted %v: the JobSet was created %d times", keepDeleted, len(created))
+		}
+	}
+}
+
 // TestDeletedJobSet is 50 §7, 29 and 30.
 func TestDeletedJobSet(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,9 @@ type observation struct {
 	jobset  *jobsetv1alpha2.JobSet // of the TrainJob, nil if there is none
 	foreign *jobsetv1alpha2.JobSet // of the TrainJob's name, which the TrainJob does not control
 	deleted *deletedJobSet         // the last JobSet, if it was deleted
+	// overdue reports that the deadline has passed, although the stored status does not have it: no object is applied any more, and this
+	// controller may have deleted the JobSet.
+	overdue bool
 	// runtime is the runtime of the snapshot, or the live one. snapshot is the metadata of the ConfigMap, nil if it does not exist.
 	runtime  *plan.Runtime
 	snapshot *metav1.PartialObjectMetadata

@@ -41,10 +41,13 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	if !plan.IsSupported(&obs.job.Spec.RuntimeRef) {
 		return reconcile.Retry(r.writeStatus(ctx, obs, plan.Unsupported(obs.job, r.o.Now())))
 	}
+	base := r.withPendingStatus(obs.job)
+	deadline, limited := plan.Deadline(base, &base.Status)
+	obs.overdue = limited && !deadline.After(r.o.Now())
 	var built *provenance
 	var failure, suspension error
 	switch {
-	case !obs.isFinished() && !r.failsByDeletion(obs):
+	case !obs.isFinished() && !obs.overdue && !r.failsByDeletion(obs):
 		built, failure = r.applyObjects(ctx, obs)
 		r.recordFailure(obs, failure)
 		suspension = r.suspendJobSet(ctx, obs, failure)
@@ -52,7 +55,6 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 		built, failure = r.recordEnded(ctx, obs)
 	}
 	absent, again, unread := r.isJobSetAbsent(ctx, obs)
-	base := r.withPendingStatus(obs.job)
 	tooLarge, failure := tooLarge(failure)
 	refused, failure := r.finalRefusal(obs, failure)
 	status := plan.Status(plan.Observed{
@@ -143,7 +145,7 @@ func ignoreWait(err error) error {
 
 // failsByDeletion reports whether the TrainJob fails because its unfinished JobSet was deleted.
 func (r *reconciler) failsByDeletion(obs *observation) bool {
-	return r.o.KeepDeleted && obs.jobset == nil && !plan.IsFinished(obs.job) && obs.deleted != nil && obs.deleted.end == nil
+	return r.o.KeepDeleted && obs.jobset == nil && !plan.IsFinished(obs.job) && !obs.overdue && obs.deleted != nil && obs.deleted.end == nil
 }
 
 func (obs *observation) endOfDeleted() *metav1.Condition {

@@ -514,6 +514,8 @@ func TestDeadline(t *testing.T) {
 	job.Spec.Suspend = new(true)
 	check(time.Time{}, false)
 	job.Spec.Suspend = nil
+	job.Status.Conditions = []metav1.Condition{{Type: "Suspended", Status: "True", LastTransitionTime: metav1.NewTime(epoch)}} // the resume is not written yet
+	check(time.Time{}, false)
 	job.Status.Conditions = []metav1.Condition{{Type: "Suspended", Status: "False", LastTransitionTime: metav1.NewTime(epoch.Add(50 * time.Second))}}
 	check(epoch.Add(110*time.Second), true)
 	plan.Overdue(&job.Status, epoch)

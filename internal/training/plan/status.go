@@ -239,10 +239,10 @@ func Overdue(s *trainerv1alpha1.TrainJobStatus, now time.Time) {
 }
 
 // Deadline returns when a TrainJob has been active for too long since its creation or last resume; false without a deadline, and while it is
-// suspended or finished (spec: 50 §4.2). No deadline is longer than 68 years.
+// suspended or finished, and until its resume is in the status (spec: 50 §4.2). No deadline is longer than 68 years.
 func Deadline(trainJob *trainerv1alpha1.TrainJob, s *trainerv1alpha1.TrainJobStatus) (time.Time, bool) {
 	limit := trainJob.Spec.ActiveDeadlineSeconds
-	if limit == nil || HasFinished(s) || IsSuspended(trainJob) {
+	if limit == nil || HasFinished(s) || IsSuspended(trainJob) || isTrue(s.Conditions, string(trainerv1alpha1.ConditionSuspended)) {
 		return time.Time{}, false
 	}
 	start := trainJob.CreationTimestamp.Time

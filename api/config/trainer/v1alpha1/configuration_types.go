@@ -115,7 +115,7 @@ type TLS struct {
 	// +optional
 	CipherSuites []string `json:"cipherSuites,omitempty"`
 
-	// NextProtos are the application protocols offered. Default: http/1.1.
+	// NextProtos are the application protocols offered. Default: h2 and http/1.1.
 	// +optional
 	NextProtos []string `json:"nextProtos,omitempty"`
 }
