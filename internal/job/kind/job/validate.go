@@ -28,7 +28,11 @@ func validate(o, oldObject plan.Object, in *plan.Setting) field.ErrorList {
 	}
 	errs = append(errs, validateCompletions(job)...)
 	templatePath := specPath.Child("template", "metadata")
-	errs = append(errs, in.ValidateTopology(&job.Spec.Template.ObjectMeta, templatePath, podCount(job))...)
+	count := podCount(job)
+	if _, ok := minParallelism(job); ok && update && suspended(old) && !suspended(job) {
+		count = max(count, podCount(old)) // partial admission may start fewer pods than a slice has
+	}
+	errs = append(errs, in.ValidateTopology(&job.Spec.Template.ObjectMeta, templatePath, count)...)
 	errs = append(errs, validateElastic(job, in.Config)...)
 	if update {
 		errs = append(errs, validateChange(job, old)...)
