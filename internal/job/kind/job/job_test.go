@@ -322,6 +322,12 @@ func TestValidate(t *testing.T) {
 		"our own restore":                 {with(newJob(8, 8), minimum, "3"), with(newJob(3, 8), minimum, "3", kueue.JobStoppingAnnotation, "true"), nil},
 		"size without minimum":            {runs(newJob(4, 8)), runs(newJob(3, 8)), nil},
 		"follow turned on while it runs":  {runs(with(index(newJob(8, 8)), equal, "true")), runs(index(newJob(8, 8))), []string{equalField}},
+		"minimum changed while it runs":   {runs(with(newJob(8, 8), minimum, "4")), runs(with(newJob(8, 8), minimum, "3")), []string{minField}},
+		"minimum added while it runs":     {runs(with(newJob(8, 8), minimum, "4")), runs(newJob(8, 8)), []string{minField}},
+		"minimum removed while it runs":   {runs(newJob(8, 8)), runs(with(newJob(8, 8), minimum, "3")), []string{minField}},
+		"minimum removed during a stop":   {with(newJob(3, 8), kueue.JobStoppingAnnotation, "true"), runs(with(newJob(3, 8), minimum, "3")), []string{minField}},
+		"minimum changed at a start":      {runs(with(newJob(8, 8), minimum, "4")), with(newJob(8, 8), minimum, "3"), nil},
+		"minimum removed at a stop":       {newJob(8, 8), runs(with(newJob(8, 8), minimum, "3")), nil},
 		"minimum changed":                 {with(newJob(8, 8), minimum, "9"), with(newJob(8, 8), minimum, "3"), []string{minField}},
 	}
 	for name, tc := range tests {

@@ -95,14 +95,20 @@ func validateElastic(job *batchv1.Job, cfg *plan.Config) field.ErrorList {
 	return errs
 }
 
-// validateChange refuses to resize a partially admitted Job while it runs.
+// validateChange refuses to resize a partially admitted Job while it runs, and to change the annotations for partial admission.
 func validateChange(job, old *batchv1.Job) field.ErrorList {
 	var errs field.ErrorList
 	if _, ok := old.Annotations[kueue.JobMinParallelismAnnotation]; ok && !suspended(old) && parallelism(job) != parallelism(old) {
 		errs = append(errs, field.Forbidden(specPath.Child("parallelism"), "cannot change while the job runs and has "+kueue.JobMinParallelismAnnotation))
 	}
-	if !isSuspended(job) && !isSuspended(old) && completionsFollow(job) != completionsFollow(old) {
+	if isSuspended(job) || isSuspended(old) {
+		return errs
+	}
+	if completionsFollow(job) != completionsFollow(old) {
 		errs = append(errs, field.Forbidden(equalPath, "cannot change while the job runs"))
+	}
+	if job.Annotations[kueue.JobMinParallelismAnnotation] != old.Annotations[kueue.JobMinParallelismAnnotation] {
+		errs = append(errs, field.Forbidden(minPath, "cannot change while the job runs"))
 	}
 	return errs
 }
