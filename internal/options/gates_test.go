@@ -40,8 +40,8 @@ func TestGates(t *testing.T) {
 			warnings: []string{"feature gate TopologyAwareScheduling is off, and so are the gates that need it: " + allTAS},
 		},
 		"children of children follow": {
-			flag: "TASFailedNodeReplacement=false", on: []feature.Gate{feature.TASProfileMixed}, off: []feature.Gate{feature.TASFailedNodeReplacementFailFast, feature.TASReplaceNodeOnPodTermination},
-			warnings: []string{"feature gate TASFailedNodeReplacement is off, and so are the gates that need it: TASFailedNodeReplacementFailFast, TASReplaceNodeOnPodTermination"},
+			flag: "TASFailedNodeReplacement=false", on: []feature.Gate{feature.TASProfileMixed}, off: []feature.Gate{feature.TASFailedNodeReplacementFailFast, feature.TASReplaceNodeOnPodTermination, feature.TASReplaceNodeOnNodeTaints},
+			warnings: []string{"feature gate TASFailedNodeReplacement is off, and so are the gates that need it: TASFailedNodeReplacementFailFast, TASReplaceNodeOnPodTermination, TASReplaceNodeOnNodeTaints"},
 		},
 		"a child may be off by name too": {
 			flag: "FlavorFungibility=false,FlavorFungibilityPreserveScanProgress=false", off: []feature.Gate{feature.FlavorFungibility, feature.FlavorFungibilityPreserveScanProgress},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
@@ -166,7 +167,7 @@ func TestReservation(t *testing.T) {
 			}
 		},
 		"10 §7.65 gates of admission": func(w *world) {
-			w.queue("q", "4")
+			q := w.queue("q", "4")
 			gated := func(value string) workloadSetting {
 				return func(wl *kueue.Workload) {
 					wl.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: value}
@@ -175,6 +176,17 @@ func TestReservation(t *testing.T) {
 			wl := w.workload("a", "q", "1", gated("x.io/a, x.io/b"))
 			w.waits(kueue.ReasonAdmissionGated, wl)
 			w.tells(wl, "Normal AdmissionGated")
+			lost := w.workload("lost", "none", "1", gated("x.io/a"))
+			w.waits(kueue.ReasonMisconfigured, lost)
+			w.queue("broken", "", quota(w.own("later")+"=4"))
+			broken := w.workload("broken", "broken", "1", gated("x.io/a"))
+			w.waits(kueue.ReasonSuspended, broken)
+			w.must(w.c.Create(w.ctx(), &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.own("later")}}))
+			w.waits(kueue.ReasonAdmissionGated, broken)
+			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+			w.waits(kueue.ReasonSuspended, wl)
+			edit(w, q, func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyNone })
+			w.waits(kueue.ReasonAdmissionGated, wl)
 			set := func(value string) error { return tryEdit(w, wl, gated(value)) }
 			w.denied(set("x.io/b,x.io/c"), 403, kueue.AdmissionGatedByAnnotation)
 			w.must(set("x.io/b"))

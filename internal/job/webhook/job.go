@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -249,11 +251,37 @@ func (s *server) validateJob(d *job.Descriptor) review.Validator {
 	}
 }
 
-// checkJob refuses a job in a managed namespace.
+// checkJob refuses a job in a managed namespace. A stored job may break a rule already, if a setting has changed since: that rule does not
+// refuse its changes, so that it can be stopped and deleted, unless it enters its queue.
 func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace string, object, old client.Object) error {
 	if s.isFree(d, object, old) {
 		return nil
 	}
+	errs, err := s.applyRules(ctx, d, namespace, object, old)
+	if err != nil {
+		return err
+	}
+	if len(errs) > 0 && old != nil && (s.isQueued(old) || !s.isQueued(object)) {
+		before, err := s.applyRules(ctx, d, namespace, old, old)
+		if err != nil {
+			return err
+		}
+		errs = slices.DeleteFunc(errs, func(e *field.Error) bool {
+			return slices.ContainsFunc(before, func(b *field.Error) bool { return ruleOf(e) == ruleOf(b) })
+		})
+	}
+	return review.Refuse(errs)
+}
+
+// ruleOf identifies a rule with the value that breaks it. An error with an origin has a message that depends on other fields.
+func ruleOf(e *field.Error) string {
+	rule := *e
+	rule.Detail = cmp.Or(e.Origin, e.Detail)
+	return rule.Error()
+}
+
+// applyRules returns the errors of a new job, or a changed one.
+func (s *server) applyRules(ctx context.Context, d *job.Descriptor, namespace string, object, old client.Object) (field.ErrorList, error) {
 	rules := jobRules{cfg: s.o.Jobs, d: d, job: object, old: old}
 	var errs field.ErrorList
 	if old == nil {
@@ -262,16 +290,16 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 		}
 	} else {
 		if err := s.defaultQueue(ctx, namespace, &rules); err != nil {
-			return err
+			return nil, err
 		}
 		errs = rules.update()
 	}
 	if d.Validate == nil && d.Sizes == nil {
-		return review.Refuse(errs)
+		return errs, nil
 	}
 	in, err := s.setting(ctx, d, object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var before job.Object // nil, and not an interface around nil, for a new job
 	if old != nil {
@@ -287,7 +315,7 @@ func (s *server) checkJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if old == nil && len(errs) == 0 && s.o.Jobs.IsQueued(object) {
 		review.Advise(ctx, in.Warnings...)
 	}
-	return review.Refuse(errs)
+	return errs, nil
 }
 
 // isFree reports whether no rule applies to an object, though its namespace is managed.

@@ -58,7 +58,7 @@ var (
 	TASFailedNodeReplacement                    = gate("TASFailedNodeReplacement", Beta, on|acted, TopologyAwareScheduling)                                              // replace a failed node in an assignment
 	TASFailedNodeReplacementFailFast            = gate("TASFailedNodeReplacementFailFast", Beta, on|acted, TopologyAwareScheduling, TASFailedNodeReplacement)            // evict at once when there is no replacement
 	TASReplaceNodeOnPodTermination              = gate("TASReplaceNodeOnPodTermination", Beta, on|acted, TopologyAwareScheduling, TASFailedNodeReplacement)              // replace as soon as the pods are gone
-	TASReplaceNodeOnNodeTaints                  = gate("TASReplaceNodeOnNodeTaints", Beta, on|acted, TopologyAwareScheduling)                                            // replace nodes with untolerated taints, once no live pod of the Workload is left there
+	TASReplaceNodeOnNodeTaints                  = gate("TASReplaceNodeOnNodeTaints", Beta, on|acted, TopologyAwareScheduling, TASFailedNodeReplacement)                  // replace nodes with untolerated taints, once no live pod of the Workload is left there
 	TASReplaceNodeDueToNotReadyOverFixedTime    = gate("TASReplaceNodeDueToNotReadyOverFixedTime", Deprecated, acted, TopologyAwareScheduling, TASFailedNodeReplacement) // replace after a fixed time
 	TASAssignmentsEncodingByHostnamePrefix      = gate("TASAssignmentsEncodingByHostnamePrefix", Beta, on|acted, TopologyAwareScheduling)                                // compact assignments
 	TASMultiLayerTopology                       = gate("TASMultiLayerTopology", Beta, on|acted, TopologyAwareScheduling)                                                 // slices within slices

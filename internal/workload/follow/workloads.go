@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -68,6 +70,7 @@ func (f *Follower) Setup(mgr ctrl.Manager, workers int) error {
 	return b.
 		WatchesRawSource(source.Channel(again, handler.EnqueueRequestsFromMapFunc(f.all))).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(f.under), ofQueues).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(f.gatedUnder), builder.WithPredicates(activated)).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(f.inside), ofQueues).
 		WithOptions(reconcile.ControllerOptions(workers)).
 		Complete(f)
@@ -258,6 +261,25 @@ func (f *Follower) under(ctx context.Context, cq client.Object) []ctrlreconcile.
 	return f.workloads(ctx, "", func(wl *kueue.Workload) bool {
 		a := wl.Status.Admission
 		return entrance[entranceOf(wl)] || (a != nil && string(a.ClusterQueue) == cq.GetName())
+	})
+}
+
+// activated passes ClusterQueues that become active or inactive.
+var activated = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		is := func(o client.Object) bool {
+			return apimeta.IsStatusConditionFalse(o.(*kueue.ClusterQueue).Status.Conditions, kueue.ClusterQueueActive)
+		}
+		return is(e.ObjectOld) != is(e.ObjectNew)
+	},
+}
+
+// gatedUnder maps a ClusterQueue to the gated Workloads in it: the engine does not evaluate them, and so does not report that it is inactive.
+func (f *Follower) gatedUnder(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
+	entrance := entrances(ctx, f.Client, cq)
+	return f.workloads(ctx, "", func(wl *kueue.Workload) bool {
+		return wl.Annotations[kueue.AdmissionGatedByAnnotation] != "" && entrance[entranceOf(wl)]
 	})
 }
 

@@ -374,7 +374,9 @@ func TestRequeuedByQueues(t *testing.T) {
 	w.must(w.c.Create(t.Context(), w.localQueue("second", "other")))
 	w.create("here")
 	w.reserve(w.create("moved"), "other")
-	w.create("there", func(wl *kueue.Workload) { wl.Spec.QueueName = "second" })
+	w.create("there", func(wl *kueue.Workload) {
+		wl.Spec.QueueName, wl.Annotations = "second", map[string]string{kueue.AdmissionGatedByAnnotation: "example.com/a"}
+	})
 	names := func(list []ctrl.Request) (out []string) {
 		for _, r := range list {
 			if r.Namespace == w.namespace {
@@ -393,6 +395,8 @@ func TestRequeuedByQueues(t *testing.T) {
 	}{
 		"ClusterQueue":         {w.f.under(t.Context(), named("cq")), []string{"here", "moved"}},
 		"the other":            {w.f.under(t.Context(), named("other")), []string{"moved", "there"}},
+		"activated":            {w.f.gatedUnder(t.Context(), named("other")), []string{"there"}},
+		"activated, no gates":  {w.f.gatedUnder(t.Context(), named("cq")), nil},
 		"LocalQueue":           {w.f.inside(t.Context(), w.localQueue("second", "other")), []string{"there"}},
 		"of another namespace": {w.f.inside(t.Context(), &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lq"}}), nil},
 		"the rules":            {w.f.all(t.Context(), nil), []string{"here", "moved", "there"}},
@@ -400,6 +404,33 @@ func TestRequeuedByQueues(t *testing.T) {
 		if diff := cmp.Diff(tc.want, names(tc.got)); diff != "" {
 			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
+	}
+}
+
+func TestActivated(t *testing.T) {
+	of := func(status metav1.ConditionStatus) *kueue.ClusterQueue {
+		cq := &kueue.ClusterQueue{}
+		if status != "" {
+			cq.Status.Conditions = []metav1.Condition{{Type: kueue.ClusterQueueActive, Status: status}}
+		}
+		return cq
+	}
+	for _, tc := range []struct {
+		old, changed metav1.ConditionStatus
+		want         bool
+	}{
+		{"", metav1.ConditionTrue, false},
+		{"", metav1.ConditionFalse, true},
+		{metav1.ConditionTrue, metav1.ConditionFalse, true},
+		{metav1.ConditionFalse, metav1.ConditionTrue, true},
+		{metav1.ConditionFalse, metav1.ConditionFalse, false},
+	} {
+		if got := activated.Update(event.UpdateEvent{ObjectOld: of(tc.old), ObjectNew: of(tc.changed)}); got != tc.want {
+			t.Errorf("from %q to %q: %t", tc.old, tc.changed, got)
+		}
+	}
+	if activated.Create(event.CreateEvent{Object: of(metav1.ConditionFalse)}) || activated.Delete(event.DeleteEvent{Object: of(metav1.ConditionFalse)}) {
+		t.Error("more than updates")
 	}
 }
 

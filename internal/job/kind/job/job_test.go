@@ -286,6 +286,7 @@ func TestValidate(t *testing.T) {
 	const (
 		minField   = "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]"
 		equalField = "metadata.annotations[kueue.x-k8s.io/job-completions-equal-parallelism]"
+		sizeField  = "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]"
 	)
 	with := func(j *batchv1.Job, keyValues ...string) *batchv1.Job {
 		for i := 0; i < len(keyValues); i += 2 {
@@ -294,6 +295,10 @@ func TestValidate(t *testing.T) {
 		return j
 	}
 	runs := func(j *batchv1.Job) *batchv1.Job { j.Spec.Suspend = new(false); return j }
+	slicesOf4 := func(j *batchv1.Job) *batchv1.Job {
+		j.Spec.Template.Annotations = map[string]string{kueue.PodSetSliceRequiredTopologyAnnotation: "rack", kueue.PodSetSliceSizeAnnotation: "4"}
+		return j
+	}
 	index := func(j *batchv1.Job) *batchv1.Job { j.Spec.CompletionMode = new(batchv1.IndexedCompletion); return j }
 	tests := map[string]struct {
 		job, old *batchv1.Job
@@ -310,10 +315,19 @@ func TestValidate(t *testing.T) {
 		"completions follow, differ":      {with(index(newJob(8, 6)), equal, "true"), nil, []string{"spec.completions"}},
 		"no bool":                         {with(newJob(8, 8), equal, "maybe"), nil, []string{equalField}},
 		"our own start":                   {runs(with(newJob(3, 8), minimum, "3")), with(newJob(8, 8), minimum, "3"), nil},
+		"our own start, below a slice":    {slicesOf4(runs(with(newJob(3, 8), minimum, "3"))), slicesOf4(with(newJob(8, 8), minimum, "3")), nil},
+		"a start below a slice":           {slicesOf4(runs(newJob(3, 8))), slicesOf4(newJob(8, 8)), []string{sizeField}},
+		"resized below a slice":           {slicesOf4(with(newJob(3, 8), minimum, "2")), slicesOf4(with(newJob(8, 8), minimum, "2")), []string{sizeField}},
 		"size fixed while it runs":        {runs(with(newJob(4, 8), minimum, "3")), runs(with(newJob(3, 8), minimum, "3")), []string{"spec.parallelism"}},
 		"our own restore":                 {with(newJob(8, 8), minimum, "3"), with(newJob(3, 8), minimum, "3", kueue.JobStoppingAnnotation, "true"), nil},
 		"size without minimum":            {runs(newJob(4, 8)), runs(newJob(3, 8)), nil},
 		"follow turned on while it runs":  {runs(with(index(newJob(8, 8)), equal, "true")), runs(index(newJob(8, 8))), []string{equalField}},
+		"minimum changed while it runs":   {runs(with(newJob(8, 8), minimum, "4")), runs(with(newJob(8, 8), minimum, "3")), []string{minField}},
+		"minimum added while it runs":     {runs(with(newJob(8, 8), minimum, "4")), runs(newJob(8, 8)), []string{minField}},
+		"minimum removed while it runs":   {runs(newJob(8, 8)), runs(with(newJob(8, 8), minimum, "3")), []string{minField}},
+		"minimum removed during a stop":   {with(newJob(3, 8), kueue.JobStoppingAnnotation, "true"), runs(with(newJob(3, 8), minimum, "3")), []string{minField}},
+		"minimum changed at a start":      {runs(with(newJob(8, 8), minimum, "4")), with(newJob(8, 8), minimum, "3"), nil},
+		"minimum removed at a stop":       {newJob(8, 8), runs(with(newJob(8, 8), minimum, "3")), nil},
 		"minimum changed":                 {with(newJob(8, 8), minimum, "9"), with(newJob(8, 8), minimum, "3"), []string{minField}},
 	}
 	for name, tc := range tests {

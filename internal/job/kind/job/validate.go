@@ -28,7 +28,11 @@ func validate(o, oldObject plan.Object, in *plan.Setting) field.ErrorList {
 	}
 	errs = append(errs, validateCompletions(job)...)
 	templatePath := specPath.Child("template", "metadata")
-	errs = append(errs, in.ValidateTopology(&job.Spec.Template.ObjectMeta, templatePath, podCount(job))...)
+	count := podCount(job)
+	if _, ok := minParallelism(job); ok && update && suspended(old) && !suspended(job) {
+		count = max(count, podCount(old)) // partial admission may start fewer pods than a slice has
+	}
+	errs = append(errs, in.ValidateTopology(&job.Spec.Template.ObjectMeta, templatePath, count)...)
 	errs = append(errs, validateElastic(job, in.Config)...)
 	if update {
 		errs = append(errs, validateChange(job, old)...)
@@ -91,14 +95,20 @@ func validateElastic(job *batchv1.Job, cfg *plan.Config) field.ErrorList {
 	return errs
 }
 
-// validateChange refuses to resize a partially admitted Job while it runs.
+// validateChange refuses to resize a partially admitted Job while it runs, and to change the annotations for partial admission.
 func validateChange(job, old *batchv1.Job) field.ErrorList {
 	var errs field.ErrorList
 	if _, ok := old.Annotations[kueue.JobMinParallelismAnnotation]; ok && !suspended(old) && parallelism(job) != parallelism(old) {
 		errs = append(errs, field.Forbidden(specPath.Child("parallelism"), "cannot change while the job runs and has "+kueue.JobMinParallelismAnnotation))
 	}
-	if !isSuspended(job) && !isSuspended(old) && completionsFollow(job) != completionsFollow(old) {
+	if isSuspended(job) || isSuspended(old) {
+		return errs
+	}
+	if completionsFollow(job) != completionsFollow(old) {
 		errs = append(errs, field.Forbidden(equalPath, "cannot change while the job runs"))
+	}
+	if job.Annotations[kueue.JobMinParallelismAnnotation] != old.Annotations[kueue.JobMinParallelismAnnotation] {
+		errs = append(errs, field.Forbidden(minPath, "cannot change while the job runs"))
 	}
 	return errs
 }

@@ -23,6 +23,9 @@ type Gates struct {
 // maxSliceLayers is how many layers podset-slice-required-topology-constraints may have.
 const maxSliceLayers = 3
 
+// ofCount is the origin of an error about the number of pods, which is in the message.
+const ofCount = "pods"
+
 // Ranks are the labels that number the pods of a pod set. Empty ones do not exist.
 type Ranks struct {
 	// PodIndex is the label with the number of a pod, in its group if there are groups.
@@ -184,7 +187,7 @@ func validateSlice(a map[string]string, path *field.Path, count int32) field.Err
 		return field.ErrorList{field.Invalid(path, text, "must be a whole number of at least 1")}
 	}
 	if count >= 0 && size > int64(count) {
-		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf("must not exceed the number of pods, %d", count))}
+		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf("must not exceed the number of pods, %d", count)).WithOrigin(ofCount)}
 	}
 	return nil
 }
@@ -196,7 +199,7 @@ func (g Gates) validateLayers(a map[string]string, path *field.Path, count int32
 	}
 	path = path.Key(kueue.PodSetSliceRequiredTopologyConstraintsAnnotation)
 	if !g.Layers {
-		return field.ErrorList{field.Forbidden(path, "needs the feature gate TASMultiLayerTopology")}
+		return field.ErrorList{field.Invalid(path, text, "needs the feature gate TASMultiLayerTopology")}
 	}
 	var errs field.ErrorList
 	for _, key := range []string{kueue.PodSetSliceRequiredTopologyAnnotation, kueue.PodSetSliceSizeAnnotation, kueue.PodSetGroupNameAnnotation} {
@@ -225,7 +228,7 @@ func validateLayerList(layers []kueue.PodSetSliceTopologyConstraint, path *field
 		case l.Size < 1:
 			errs = append(errs, field.Invalid(at.Child("size"), l.Size, "must be at least 1"))
 		case i == 0 && count >= 0 && l.Size > count:
-			errs = append(errs, field.Invalid(at.Child("size"), l.Size, fmt.Sprintf("must not exceed the number of pods, %d", count)))
+			errs = append(errs, field.Invalid(at.Child("size"), l.Size, fmt.Sprintf("must not exceed the number of pods, %d", count)).WithOrigin(ofCount))
 		case i > 0 && layers[i-1].Size%l.Size != 0:
 			errs = append(errs, field.Invalid(at.Child("size"), l.Size, fmt.Sprintf("must divide the size of the layer before it, %d", layers[i-1].Size)))
 		}

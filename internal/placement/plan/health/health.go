@@ -26,6 +26,9 @@ import (
 // grace is how long a node may be not ready under the rules with a fixed time.
 const grace = 30 * time.Second
 
+// maxRecorded is the maximum length of a name in status.unhealthyNodes. Names of nodes may be longer.
+const maxRecorded = 63
+
 // Gates are the feature gates of node failures.
 type Gates struct {
 	OnPodTermination bool // TASReplaceNodeOnPodTermination
@@ -170,8 +173,8 @@ func (v *view) readAssignments(places func(*kueue.PodSetAssignment) ([]assignmen
 	slices.Sort(v.hosts)
 }
 
-// judgeNodes compares the failed nodes with the recorded one. A second one evicts (spec: 20 §7 #36); a node that is not unhealthy is
-// removed from the list.
+// judgeNodes compares the failed nodes with the recorded one. A second one evicts (spec: 20 §7 #36), and so does one whose name is too long
+// for the list; a node that is not unhealthy is removed from the list.
 func (v *view) judgeNodes(d *Decision) {
 	var failed []string
 	for _, host := range v.hosts {
@@ -195,6 +198,10 @@ func (v *view) judgeNodes(d *Decision) {
 		failed = nil // its only pod is bound to the node, and ends with it
 	}
 	for _, name := range failed {
+		if len(name) > maxRecorded {
+			d.Evict = fmt.Sprintf("The node %s failed, and the placement cannot be repaired: its name has more than %d characters", name, maxRecorded)
+			return
+		}
 		d.Unhealthy = append(d.Unhealthy, kueue.UnhealthyNode{Name: name})
 	}
 	d.Changed = !slices.Equal(d.Unhealthy, v.Workload.Status.UnhealthyNodes)

@@ -252,28 +252,32 @@ func TestUnhealthy(t *testing.T) {
 }
 
 func TestRecord(t *testing.T) {
+	long := strings.Repeat("n", 64)
 	cases := map[string]struct {
 		world world
 		want  string
 	}{
-		"two at once":                        {world{main: "n1 n2"}, "evict"},
-		"a second one":                       {world{main: "n1 n2", nodes: []string{"n2 notready"}, recorded: []string{"n1"}}, "evict"},
-		"another one in place of the first":  {world{main: "n1 n2", nodes: []string{"n1"}, recorded: []string{"n1"}}, "n2"},
-		"of another pod set":                 {world{main: "n1", side: "n2"}, "evict"},
-		"both pod sets on one":               {world{main: "n1", side: "n1"}, "n1"},
-		"the taint concerns one pod set":     {world{main: "n1", side: "n1", nodes: []string{"n1 taint=mine:NoSchedule"}}, "n1"},
-		"a pod set that is not there":        {world{main: "n1", side: "n2", nodes: []string{"n1 taint=mine:NoSchedule", "n2"}}, ""},
-		"one that was replaced":              {world{main: "n2", nodes: []string{"n2"}, recorded: []string{"n1"}}, ""},
-		"name and hostname differ":           {world{main: "h1", nodes: []string{"n1 host=h1 notready"}}, "n1"},
-		"only reserved":                      {world{main: "n1", state: "reserved"}, ""},
-		"evicted":                            {world{main: "n1", state: "evicted", recorded: []string{"n1"}}, "n1"},
-		"finished":                           {world{main: "n1", state: "finished"}, ""},
-		"domains that are no nodes":          {world{main: "r1 r2", levels: []string{"rack"}}, ""},
-		"a single pod keeps its node":        {world{main: "n1", owners: 1}, ""},
-		"and an old entry goes":              {world{main: "n1", owners: 1, recorded: []string{"n1"}}, ""},
-		"two pods are a group":               {world{main: "n1", owners: 2}, "n1"},
-		"a group of one":                     {world{main: "n1", owners: 1, group: true}, "n1"},
-		"a pod on a node outside is no help": {world{main: "n1", nodes: []string{"n1 notready", "n2"}, pods: []string{"a on=n2"}}, "n1"},
+		"two at once":                          {world{main: "n1 n2"}, "evict"},
+		"a second one":                         {world{main: "n1 n2", nodes: []string{"n2 notready"}, recorded: []string{"n1"}}, "evict"},
+		"another one in place of the first":    {world{main: "n1 n2", nodes: []string{"n1"}, recorded: []string{"n1"}}, "n2"},
+		"of another pod set":                   {world{main: "n1", side: "n2"}, "evict"},
+		"both pod sets on one":                 {world{main: "n1", side: "n1"}, "n1"},
+		"the taint concerns one pod set":       {world{main: "n1", side: "n1", nodes: []string{"n1 taint=mine:NoSchedule"}}, "n1"},
+		"a pod set that is not there":          {world{main: "n1", side: "n2", nodes: []string{"n1 taint=mine:NoSchedule", "n2"}}, ""},
+		"one that was replaced":                {world{main: "n2", nodes: []string{"n2"}, recorded: []string{"n1"}}, ""},
+		"the longest name that is recorded":    {world{main: "h1", nodes: []string{long[:63] + " host=h1 notready"}}, long[:63]},
+		"a longer name":                        {world{main: "h1", nodes: []string{long + " host=h1 notready"}}, "evict"},
+		"a longer name, a single pod keeps it": {world{main: "h1", owners: 1, nodes: []string{long + " host=h1 notready"}}, ""},
+		"name and hostname differ":             {world{main: "h1", nodes: []string{"n1 host=h1 notready"}}, "n1"},
+		"only reserved":                        {world{main: "n1", state: "reserved"}, ""},
+		"evicted":                              {world{main: "n1", state: "evicted", recorded: []string{"n1"}}, "n1"},
+		"finished":                             {world{main: "n1", state: "finished"}, ""},
+		"domains that are no nodes":            {world{main: "r1 r2", levels: []string{"rack"}}, ""},
+		"a single pod keeps its node":          {world{main: "n1", owners: 1}, ""},
+		"and an old entry goes":                {world{main: "n1", owners: 1, recorded: []string{"n1"}}, ""},
+		"two pods are a group":                 {world{main: "n1", owners: 2}, "n1"},
+		"a group of one":                       {world{main: "n1", owners: 1, group: true}, "n1"},
+		"a pod on a node outside is no help":   {world{main: "n1", nodes: []string{"n1 notready", "n2"}, pods: []string{"a on=n2"}}, "n1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -289,6 +293,10 @@ func TestRecord(t *testing.T) {
 	}
 	o = (&world{main: "n1 n2"}).observed(t)
 	if got, want := usual.Decide(o).Evict, "The nodes n1 and n2 failed, and the placement can be repaired for one node at a time"; got != want {
+		t.Errorf("message %q", got)
+	}
+	o = (&world{main: "h1", nodes: []string{long + " host=h1 notready"}}).observed(t)
+	if got, want := usual.Decide(o).Evict, "The node "+long+" failed, and the placement cannot be repaired: its name has more than 63 characters"; got != want {
 		t.Errorf("message %q", got)
 	}
 }

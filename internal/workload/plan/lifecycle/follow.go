@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -278,20 +279,29 @@ func (f *follower) restart() {
 // IsStopped reports whether the policy of a LocalQueue or ClusterQueue admits nothing: Hold and HoldAndDrain (spec: 10 §4.12).
 func IsStopped(p kueue.StopPolicy) bool { return p != "" && p != kueue.StopPolicyNone }
 
-// gate (step 7) keeps a Workload out of its queue as long as its annotation names gates.
+// gate (step 7) keeps a Workload out of its queue as long as its annotation names gates. A problem of its queues is the reason before them
+// (spec: 10 §4.10).
 func (f *follower) gate() {
 	gates := strings.TrimSpace(f.w.Annotations[kueue.AdmissionGatedByAnnotation])
 	c := Condition(f.w, kueue.WorkloadQuotaReserved)
 	shown := c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonAdmissionGated
 	switch {
 	case !f.Gated || IsAdmitted(f.w):
-	case gates != "" && !shown:
+	case gates != "":
+		f.showGates(gates, shown)
+	case shown:
+		f.changed(f.Pending(f.w, kueue.ReasonPendingEvaluation, "All admission gates are gone", f.now))
+		f.tell(false, "AdmissionGateCleared", "All admission gates are gone")
+	}
+}
+
+func (f *follower) showGates(gates string, shown bool) {
+	if p := cmp.Or(f.localQueue(), f.clusterQueue(), f.inactiveQueue()); p != nil {
+		f.changed(f.Pending(f.w, p.reason, p.message, f.now))
+	} else if !shown {
 		note := "Not queued before these gates are gone from the annotation " + kueue.AdmissionGatedByAnnotation + ": " + gates
 		f.changed(f.Pending(f.w, kueue.ReasonAdmissionGated, note, f.now))
 		f.tell(false, "AdmissionGated", note)
-	case gates == "" && shown:
-		f.changed(f.Pending(f.w, kueue.ReasonPendingEvaluation, "All admission gates are gone", f.now))
-		f.tell(false, "AdmissionGateCleared", "All admission gates are gone")
 	}
 }
 

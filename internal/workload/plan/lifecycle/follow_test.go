@@ -146,6 +146,12 @@ func TestFollow(t *testing.T) {
 	retry := func(seconds int32) func(*follows) {
 		return func(f *follows) { f.w.Status.AdmissionChecks[0].RequeueAfterSeconds = &seconds }
 	}
+	gated := func(f *follows) { f.w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "x.io/a"} }
+	gates := func(f *follows) { f.rules.Pending(f.w, kueue.ReasonAdmissionGated, "", at(0)) }
+	suspends := func(f *follows) { f.rules.Pending(f.w, kueue.ReasonSuspended, "", at(0)) }
+	inactive := func(f *follows) {
+		f.world.ClusterQueue.Status.Conditions = []metav1.Condition{{Type: kueue.ClusterQueueActive, Status: metav1.ConditionFalse}}
+	}
 	unlimited := func(f *follows) { remove(f.w, kueue.WorkloadPodsReady) } // waitForPodsReady was off
 	notReady := func(f *follows) { f.rules.PodsReady(f.w, false, at(0)) }
 	lostPods := func(f *follows) {
@@ -178,9 +184,19 @@ func TestFollow(t *testing.T) {
 			f.rules.KeepFinished, f.w.OwnerReferences, f.w.Finalizers = new(time.Duration(0)), nil, nil
 			f.w.Labels = map[string]string{kueue.JobUIDLabel: "j"}
 		}), "delete, event Deleted"},
-		"a gate gets its position":   {scene(func(f *follows) { f.w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "g"}} }), "gate g Closed"},
-		"an admission gate":          {scene(func(f *follows) { f.w.Annotations = map[string]string{kueue.AdmissionGatedByAnnotation: "x.io/a"} }), "event AdmissionGated, QuotaReserved=False/AdmissionGated, Admitted=False/NoReservation"},
-		"the admission gate is gone": {scene(func(f *follows) { f.rules.Pending(f.w, kueue.ReasonAdmissionGated, "", at(0)) }), "event AdmissionGateCleared, QuotaReserved=False/PendingEvaluation"},
+		"a gate gets its position":                         {scene(func(f *follows) { f.w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "g"}} }), "gate g Closed"},
+		"an admission gate":                                {scene(gated), "event AdmissionGated, QuotaReserved=False/AdmissionGated, Admitted=False/NoReservation"},
+		"an admission gate, no LocalQueue":                 {scene(gated, func(f *follows) { f.world = World{} }), "QuotaReserved=False/Misconfigured, Admitted=False/NoReservation"},
+		"an admission gate, no ClusterQueue":               {scene(gated, func(f *follows) { f.world.ClusterQueue = nil }), "QuotaReserved=False/Misconfigured, Admitted=False/NoReservation"},
+		"an admission gate, a stopped LocalQueue":          {scene(gated, stops(hold, none), func(f *follows) { f.world.ClusterQueue = nil }), "QuotaReserved=False/Suspended, Admitted=False/NoReservation"},
+		"an admission gate, a stopped ClusterQueue":        {scene(gated, stops(none, drain)), "QuotaReserved=False/Suspended, Admitted=False/NoReservation"},
+		"an admission gate, an inactive ClusterQueue":      {scene(gated, inactive), "QuotaReserved=False/Suspended, Admitted=False/NoReservation"},
+		"an admission gate in a queue that runs again":     {scene(gated, suspends), "event AdmissionGated, QuotaReserved=False/AdmissionGated"},
+		"an admission gate, the queue is stopped later":    {scene(gated, gates, stops(hold, none)), "QuotaReserved=False/Suspended"},
+		"an admission gate is shown":                       {scene(gated, gates), ""},
+		"the admission gate of a stopped queue is gone":    {scene(suspends, stops(hold, none)), ""},
+		"the admission gate is gone, the queue is stopped": {scene(gates, stops(hold, none)), "event AdmissionGateCleared, QuotaReserved=False/PendingEvaluation"},
+		"the admission gate is gone":                       {scene(gates), "event AdmissionGateCleared, QuotaReserved=False/PendingEvaluation"},
 
 		"deactivated while it runs":      {scene(runs, isInactive), "event EvictedDueToDeactivated, QuotaReserved=True/QuotaReserved, Evicted=True/Deactivated"},
 		"deactivated while it waits":     {scene(isInactive), "Evicted=True/Deactivated, QuotaReserved=False/Deactivated, Admitted=False/NoReservation"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -62,56 +63,82 @@ func (f *follower) failedChecks() bool {
 // queues follows the stop policies and the deletion of the queues, and reports whether one of them affected the Workload.
 // The LocalQueue comes first; a LocalQueue that keeps running Workloads does not prevent the ClusterQueue from draining them
 // (spec: 10 §4.12).
-func (f *follower) queues() bool { return f.localQueue() || f.clusterQueue() }
+func (f *follower) queues() bool { return f.leave(f.localQueue()) || f.leave(f.clusterQueue()) }
 
-func (f *follower) localQueue() bool {
-	switch lq := f.LocalQueue; {
-	case lq == nil:
-		return f.queueGone("LocalQueue", string(f.w.Spec.QueueName), "doesn't exist")
-	case IsStopped(lq.Spec.StopPolicy):
-		return f.queueStopped("LocalQueue", lq.Name, lq.Spec.StopPolicy, kueue.ReasonLocalQueueStopped)
-	case lq.DeletionTimestamp != nil:
-		return f.queueGone("LocalQueue", lq.Name, "is being deleted")
-	}
-	return false
+// queueProblem is why a queue admits no Workloads.
+type queueProblem struct {
+	reason, message string // of QuotaReserved
+	drains          string // the reason of the eviction of admitted Workloads, empty if they keep running
 }
 
-func (f *follower) clusterQueue() bool {
+func (f *follower) localQueue() *queueProblem {
+	switch lq := f.LocalQueue; {
+	case lq == nil && f.w.Spec.QueueName == "":
+		return &queueProblem{reason: kueue.ReasonMisconfigured, message: "The workload names no LocalQueue"}
+	case lq == nil:
+		return queueGone("LocalQueue", string(f.w.Spec.QueueName), "doesn't exist")
+	case IsStopped(lq.Spec.StopPolicy):
+		return queueStopped("LocalQueue", lq.Name, lq.Spec.StopPolicy, kueue.ReasonLocalQueueStopped)
+	case lq.DeletionTimestamp != nil:
+		return queueGone("LocalQueue", lq.Name, "is being deleted")
+	}
+	return nil
+}
+
+func (f *follower) clusterQueue() *queueProblem {
 	switch cq := f.ClusterQueue; {
 	case cq == nil:
 		name := kueue.ClusterQueueReference("")
 		if f.w.Status.Admission != nil {
 			name = f.w.Status.Admission.ClusterQueue
+		} else if f.LocalQueue != nil {
+			name = f.LocalQueue.Spec.ClusterQueue
 		}
-		return f.queueGone("ClusterQueue", string(name), "doesn't exist")
+		return queueGone("ClusterQueue", string(name), "doesn't exist")
 	case IsStopped(cq.Spec.StopPolicy):
-		return f.queueStopped("ClusterQueue", cq.Name, cq.Spec.StopPolicy, kueue.ReasonClusterQueueStopped)
+		return queueStopped("ClusterQueue", cq.Name, cq.Spec.StopPolicy, kueue.ReasonClusterQueueStopped)
 	case cq.DeletionTimestamp != nil:
-		return f.queueGone("ClusterQueue", cq.Name, "is being deleted")
+		return queueGone("ClusterQueue", cq.Name, "is being deleted")
 	}
-	return false
+	return nil
 }
 
-// queueStopped drops a reservation without admission, which is no eviction, and drains admitted Workloads if the policy says so.
-func (f *follower) queueStopped(kind, name string, policy kueue.StopPolicy, reason string) bool {
-	message := fmt.Sprintf("%s %s is stopped (stopPolicy %s)", kind, name, policy)
+// inactiveQueue is the problem of a ClusterQueue that exists and is not stopped, as its status has it.
+func (f *follower) inactiveQueue() *queueProblem {
+	if f.ClusterQueue == nil {
+		return nil
+	}
+	c := apimeta.FindStatusCondition(f.ClusterQueue.Status.Conditions, kueue.ClusterQueueActive)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return &queueProblem{reason: kueue.ReasonSuspended, message: fmt.Sprintf("ClusterQueue %s is inactive: %s", f.ClusterQueue.Name, c.Message)}
+}
+
+func queueStopped(kind, name string, policy kueue.StopPolicy, drains string) *queueProblem {
+	p := &queueProblem{reason: kueue.ReasonSuspended, message: fmt.Sprintf("%s %s is stopped (stopPolicy %s)", kind, name, policy)}
+	if policy == kueue.StopPolicyHoldAndDrain {
+		p.drains = drains
+	}
+	return p
+}
+
+func queueGone(kind, name, what string) *queueProblem {
+	return &queueProblem{reason: kueue.ReasonMisconfigured, message: fmt.Sprintf("%s %s %s", kind, name, what)}
+}
+
+// leave drops a reservation without admission, which is no eviction, and evicts an admitted Workload from a queue that drains.
+func (f *follower) leave(p *queueProblem) bool {
 	switch {
+	case p == nil:
+		return false
 	case !IsAdmitted(f.w) && !IsEvicted(f.w):
-		f.changed(f.Pending(f.w, kueue.ReasonSuspended, message, f.now))
-	case IsAdmitted(f.w) && policy == kueue.StopPolicyHoldAndDrain:
-		f.evict(reason, "", message)
+		f.changed(f.Pending(f.w, p.reason, p.message, f.now))
+	case IsAdmitted(f.w) && p.drains != "":
+		f.evict(p.drains, "", p.message)
 	default:
 		return false
 	}
-	return true
-}
-
-// queueGone drops a reservation without admission; admitted Workloads keep running.
-func (f *follower) queueGone(kind, name, what string) bool {
-	if IsAdmitted(f.w) || IsEvicted(f.w) {
-		return false
-	}
-	f.changed(f.Pending(f.w, kueue.ReasonMisconfigured, fmt.Sprintf("%s %s %s", kind, name, what), f.now))
 	return true
 }
 
