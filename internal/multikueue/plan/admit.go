@@ -134,7 +134,7 @@ func (d *decider) ready(c *Cluster) {
 	}
 	changed = copyPlacement(next, c.Copy) || changed
 	if d.o.Job.Silent {
-		changed = d.Lifecycle.RunOn(next, c.Name, d.o.Now) || changed
+		changed = d.followSilent(next, c) || changed
 	}
 	if !changed {
 		return
@@ -148,6 +148,17 @@ func (d *decider) ready(c *Cluster) {
 		step.Events = append(step.Events, lifecycle.AdmittedNow(next, d.o.Now))
 	}
 	d.do(step)
+}
+
+// followSilent records where pods run whose status is not mirrored, and takes PodsReady from the copy: the local pods stay gated, and are never
+// ready. A worker without waitForPodsReady does not report it.
+func (d *decider) followSilent(w *kueue.Workload, c *Cluster) bool {
+	changed := d.Lifecycle.RunOn(w, c.Name, d.o.Now)
+	there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady)
+	if d.Lifecycle.WaitForPodsReady && there != nil {
+		changed = d.Lifecycle.PodsReady(w, there.Status == metav1.ConditionTrue, d.o.Now) || changed
+	}
+	return changed
 }
 
 // evictCopy asks the worker cluster to evict its copy, which stops the job there in an orderly way.
