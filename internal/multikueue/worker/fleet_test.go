@@ -36,6 +36,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/plan/external"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -487,6 +488,44 @@ func TestAccessOfLateKinds(t *testing.T) {
 		is("later", "", 4)
 		c.cancel(nil)
 	})
+}
+
+// TestDeniedChanges: a kind whose changes are forwarded is sent to a cluster that denies nothing but that, and the condition tells it.
+func TestDeniedChanges(t *testing.T) {
+	kind := schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayService"}
+	follows := &job.Remote{Follow: func(job.Object, job.Object, *kueue.Workload, *job.Setting) (bool, bool, error) {
+		return false, false, nil
+	}}
+	for _, tc := range []struct {
+		remote     *job.Remote
+		paths      [][]string
+		denied     []string
+		lack, text string
+	}{
+		{follows, nil, nil, "", "Every kind of jobs can be sent there"},
+		{follows, nil, []string{"patch"}, "", "Changes of these kinds of jobs cannot be forwarded there: RayService (no permission to patch)"},
+		{follows, nil, []string{"create", "patch"}, kueue.ReasonForbidden, "These kinds of jobs cannot be sent there: RayService (no permission to create or patch)"},
+		{&job.Remote{}, [][]string{{"spec", "status"}}, []string{"patch"}, kueue.ReasonForbidden, "These kinds of jobs cannot be sent there: RayService (no permission to patch)"},
+		{&job.Remote{}, nil, []string{"patch"}, "", "Every kind of jobs can be sent there"},
+	} {
+		c := idle(t, nil)
+		c.fleet.Plan = &plan.Config{External: map[schema.GroupVersionKind]*external.Framework{kind: {SpecPaths: tc.paths}}}
+		c.fleet.Kinds = map[schema.GroupVersionKind]*job.Descriptor{kind: {GVK: kind, Resource: "rayservices", Remote: tc.remote}}
+		c.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				review.Status.Allowed = !slices.Contains(tc.denied, review.Spec.ResourceAttributes.Verb)
+				return nil
+			},
+		})
+		c.denied = map[schema.GroupVersionKind][]string{kind: c.denies(kind)}
+		if got := c.Lack(kind); got != tc.lack {
+			t.Errorf("%v denied: lack %q, want %q", tc.denied, got, tc.lack)
+		}
+		if got := c.frameworks(); got.Message != tc.text || (got.Reason == kueue.ReasonForbidden) != (got.Status == metav1.ConditionFalse) {
+			t.Errorf("%v denied: %+v", tc.denied, got)
+		}
+	}
 }
 
 // TestWatchIsReleased: the context of a watch ends with it. A connection opens some kinds any number of times.
