@@ -205,11 +205,14 @@ const (
 	tellAfter = 30 * time.Second
 )
 
-// reasons returns why the Workload waits, and whether one of them is urgent. Reasons of clusters are reported after some time, by the
+// reasons returns why the Workload waits, and the faults among the reasons. Other reasons of clusters are reported after some time, by the
 // manager's clock.
-func (d *decider) reasons() (parts []string, urgent bool) {
+func (d *decider) reasons() (parts []string, faults []Warning) {
+	fault := func(code, text string) {
+		parts, faults = append(parts, text), append(faults, Warning{code, text})
+	}
 	if message := externalMessage(d.w); message != "" {
-		parts, urgent = append(parts, message), true
+		fault(external.Controller, message)
 	}
 	left := tellAfter
 	if q := lifecycle.Condition(d.w, kueue.WorkloadQuotaReserved); q != nil {
@@ -220,16 +223,35 @@ func (d *decider) reasons() (parts []string, urgent bool) {
 		switch {
 		case !c.Listed:
 		case c.Untried:
-			return nil, false // the message of before the start stays until all clusters are known
+			return nil, nil // the message of before the start stays until all clusters are known
 		case c.Fault != nil:
-			parts, urgent = append(parts, c.Fault.on(c.Name)), true
+			fault(c.Fault.Code, c.Fault.on(c.Name))
 		case left > 0:
 			d.requeueAfter(left)
 		default:
 			parts = append(parts, c.Name+": "+d.waitsFor(c))
 		}
 	}
-	return parts, urgent
+	return parts, faults
+}
+
+// separator is between the reasons in the message of a waiting check.
+const separator = "; "
+
+// unreported returns the faults that the message of the check does not have yet, joined by their codes.
+func (d *decider) unreported(faults []Warning) (out []Warning) {
+	message := separator + d.check.Message + separator
+	for _, f := range faults {
+		at := slices.IndexFunc(out, func(w Warning) bool { return w.Code == f.Code })
+		switch {
+		case strings.Contains(message, separator+f.Text+separator):
+		case at >= 0:
+			out[at].Text += separator + f.Text
+		default:
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 func (d *decider) waitsFor(c *Cluster) string {
@@ -257,24 +279,20 @@ func (d *decider) waitsFor(c *Cluster) string {
 	}
 }
 
-// report writes to the check why the Workload waits: faults, and the reasons of clusters that have not admitted it for a while.
+// report writes to the check why the Workload waits: new faults at once, and the reasons of clusters that have not admitted it for a while.
 func (d *decider) report() {
-	parts, urgent := d.reasons()
+	parts, faults := d.reasons()
 	if len(parts) == 0 {
 		return
 	}
-	if wait := tellEvery - d.o.Now.Sub(d.o.ReportedAt); !urgent && !d.o.ReportedAt.IsZero() && wait > 0 {
+	warnings := d.unreported(faults)
+	if wait := tellEvery - d.o.Now.Sub(d.o.ReportedAt); len(warnings) == 0 && !d.o.ReportedAt.IsZero() && wait > 0 {
 		d.requeueAfter(wait)
 		return
 	}
 	next := d.w.DeepCopy()
-	message := strings.Join(parts, "; ")
-	if !setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
-		return
+	message := strings.Join(parts, separator)
+	if setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
+		d.do(Step{Do: WriteStatus, Workload: next, Reported: true, Warnings: warnings})
 	}
-	step := Step{Do: WriteStatus, Workload: next, Reported: true}
-	if urgent && d.o.Now.Sub(d.o.ReportedAt) >= time.Minute {
-		step.Events = []lifecycle.Event{{Warning: true, Reason: EventReason, Note: message}}
-	}
-	d.do(step)
 }
