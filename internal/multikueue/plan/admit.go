@@ -49,7 +49,7 @@ func (d *decider) writeCheck(state kueue.CheckState, message string, events ...l
 	if state == kueue.CheckStateRetry && c.RetryCount != nil && *c.RetryCount > 0 {
 		c.RequeueAfterSeconds = new(int32(backoff(*c.RetryCount, string(d.w.UID)) / time.Second))
 	}
-	d.do(Step{Do: WriteStatus, Workload: next, Events: events})
+	d.do(Step{Do: WriteStatus, Workload: next, OnlyCheck: true, Events: events})
 }
 
 // retry sets the check to Retry: the Workload is evicted and dispatched again.

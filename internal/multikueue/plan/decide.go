@@ -451,6 +451,7 @@ func (d *decider) evicted() bool {
 		return true
 	case d.check.State == kueue.CheckStateReady:
 		d.retry(fmt.Sprintf("Workload evicted on worker cluster: %q, reason: %s", c.Name, lifecycle.Condition(c.Copy, kueue.WorkloadEvicted).Message), false)
+		d.plan.Steps[len(d.plan.Steps)-1].OnlyCheck = false // spec: 40 §4.4
 		return true
 	}
 	return false

@@ -183,6 +183,39 @@ func state(o *plan.Observed, w *kueue.Workload) string {
 	return out
 }
 
+// TestOnlyCheck: a write that changes nothing but the state of the check touches nothing else; the retry after an eviction on the worker is
+// written like an admission (spec: 40 §4.4).
+func TestOnlyCheck(t *testing.T) {
+	gone := reserved(ready("w1"))
+	for name, tc := range map[string]struct {
+		local    *kueue.Workload
+		cluster  plan.Cluster
+		facts    plan.JobFacts
+		want     kueue.CheckState
+		onlyThat bool
+	}{
+		"rejected":             {reserved(), up("w1", nil), plan.JobFacts{}, kueue.CheckStateRejected, true},
+		"lost":                 {gone, down("w1", time.Hour), plan.JobFacts{Adapter: true, Managed: true}, kueue.CheckStateRetry, true},
+		"evicted there":        {gone, up("w1", copyOf(reserved(), condition(kueue.WorkloadEvicted, 0, "x"))), plan.JobFacts{Adapter: true, Managed: true}, kueue.CheckStateRetry, false},
+		"admitted by a worker": {reserved(nominated("w1")), up("w1", copyOf(reserved(), admittedAt(0))), plan.JobFacts{Adapter: true, Managed: true}, kueue.CheckStateReady, false},
+	} {
+		tc.facts.Kind = "Job"
+		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: tc.facts}
+		steps := plan.Decide(config(), o).Steps
+		last := steps[len(steps)-1]
+		if got := last.Workload.Status.AdmissionChecks[0].State; got != tc.want || last.OnlyCheck != tc.onlyThat {
+			t.Errorf("%s: %s, only that %v", name, got, last.OnlyCheck)
+		}
+		if last.OnlyCheck {
+			same := last.Workload.DeepCopy()
+			same.Status.AdmissionChecks = tc.local.Status.AdmissionChecks
+			if diff := cmp.Diff(tc.local, same); diff != "" {
+				t.Errorf("%s: -want +got\n%s", name, diff)
+			}
+		}
+	}
+}
+
 func others(o *plan.Observed) { o.Job.Others = true }
 
 func on(cluster string) func(*kueue.Workload) {
