@@ -57,6 +57,17 @@ func (d *decider) retry(message string, warning bool) {
 	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message})
 }
 
+// Messages of the check for a retry after the loss of the copy. They are the same for all clusters (spec: 40 §4.4).
+const (
+	remoteLost = "Admitting remote lost"
+	remoteGone = "Admitting remote no longer exists"
+)
+
+// retryLost is retry with one of these messages. The event has the details.
+func (d *decider) retryLost(message, details string, warning bool) {
+	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message + ": " + details})
+}
+
 // backoff returns the pause before the n-th retry, randomized by a fifth so that Workloads that were lost together do not return
 // together.
 func backoff(n int32, uid string) time.Duration {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -557,7 +558,7 @@ func (d *decider) lost() bool {
 			d.requeueAfter(left)
 			return true
 		}
-		d.retry(fmt.Sprintf("Admitting remote lost: %q", name), false)
+		d.retryLost(remoteLost, strconv.Quote(name), false)
 		d.plan.Steps[len(d.plan.Steps)-1].Lost = true
 	default:
 		return d.copyGone(c)

@@ -712,7 +712,7 @@ func TestMessages(t *testing.T) {
 			decide(reserved(ready("east-1")), faulty(up("east-1", copyOf(reserved(), admittedAt(0))), plan.StatusSync)).Message,
 			`The workload was admitted on "east-1". [StatusSyncFailed] no`,
 		},
-		"lost":    {decide(reserved(ready("w1")), up("w1", copyOf(reserved()))).Message, `Admitting remote no longer exists: "w1", Previously: "Ready"`},
+		"lost":    {decide(reserved(ready("w1")), up("w1", copyOf(reserved()))).Message, `Admitting remote no longer exists, Previously: "Ready"`},
 		"waiting": {decide(reserved(nominated("w1")), up("w1", waiting)).Message, "w1: no room for 2 GPUs"},
 		"failing": {
 			decide(reserved(nominated("w1")), plan.Cluster{Name: "w1", Listed: true, Connected: true, Fault: &plan.Fault{Code: plan.CreateFailed, Text: "no namespace"}}).Message,
