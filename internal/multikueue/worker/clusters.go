@@ -49,12 +49,12 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		return c.end(ctx, r, gone)
 	}
 	c.restoreLoss(r, &cluster)
+	if c.AnyPath && isFile(&cluster) {
+		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
+	}
 	cfg, credentials, refused := c.load(ctx, &cluster)
 	if refused != nil {
 		return c.refuse(ctx, r, &cluster, refused)
-	}
-	if c.AnyPath && isFile(&cluster) {
-		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
 	}
 	if !r.same(credentials) {
 		if r.disconnect(c.Now()) {

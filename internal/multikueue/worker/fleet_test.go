@@ -356,28 +356,39 @@ func (o one) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ..
 	return nil
 }
 
-// TestDeprecatedPath: a kubeconfig in any file is warned of (spec: 40 §5.2).
+// TestDeprecatedPath: a kubeconfig in any file is warned of, usable or not (spec: 40 §5.2).
 func TestDeprecatedPath(t *testing.T) {
 	text := kubeconfig("server: 'https://w1.example:6443'", "token: t")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, anyPath := range map[string]bool{"any path": true, "the usual one": false} {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for name, anyPath := range map[string]bool{"any path": true, "any path, without a file": true, "the usual one": false} {
+		path := path
+		if strings.HasSuffix(name, "without a file") {
+			path += ".none"
+		}
 		recorder := events.NewFakeRecorder(9)
 		f := &Fleet{
 			Options: Options{Now: time.Now, AnyPath: anyPath, Events: reconcile.NewEvents(recorder, nil), ClusterChanged: func(context.Context, string, bool) {}},
-			workers: map[string]*workerCluster{}, cache: one{cluster: &kueue.MultiKueueCluster{
-				ObjectMeta: metav1.ObjectMeta{Name: "w1"},
-				Spec: kueue.MultiKueueClusterSpec{ClusterSource: kueue.ClusterSource{
-					KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path},
-				}},
-			}},
+			workers: map[string]*workerCluster{},
 		}
+		cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}, Spec: kueue.MultiKueueClusterSpec{
+			ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path}},
+		}}
+		f.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).WithStatusSubresource(cluster).Build()
+		if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+			t.Fatal(err)
+		}
+		f.cache = one{cluster: cluster}
 		// The last attempt has just failed, so that no other is due.
 		f.workers["w1"] = &workerCluster{name: "w1", credentials: text, attempts: 1, next: time.Now().Add(time.Hour)}
 		if !anyPath {
-			if _, _, refused := f.load(t.Context(), f.cache.(one).cluster); refused == nil {
+			if _, _, refused := f.load(t.Context(), cluster); refused == nil {
 				t.Errorf("%s: a file elsewhere is read", name)
 			}
 			continue
