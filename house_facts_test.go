@@ -35,9 +35,9 @@ var transitions = map[string][]string{
 	"FollowPlaces":               {"internal/workload/plan/variants"},
 	"OpenGate":                   {"internal/workload/plan/variants", "internal/multikueue/plan"}, // each its own gate
 	"FollowGates":                {"internal/workload/plan/variants"},
-	"BlockOnPreemptionGates":     {"internal/workload/admit", "internal/workload/plan/variants"}, // of parents, which are not queued
-	"Pending":                    {"internal/workload/admit", "internal/job/plan/decide"},        // of a job: it is on hold
-	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide"},        // while admission is paused
+	"BlockOnPreemptionGates":     {"internal/workload/admit", "internal/workload/plan/variants"},                      // of parents, which are not queued
+	"Pending":                    {"internal/workload/admit", "internal/job/plan/decide"},                             // of a job: it is on hold
+	"PodsReady":                  {"internal/workload/admit", "internal/job/plan/decide", "internal/multikueue/plan"}, // while admission is paused; of a job; while RunsRemotely is True
 	"Preempt":                    {"internal/workload/evict"},
 	"Evict":                      {"internal/placement/health", "internal/workload/admit", "internal/workload/evict", "internal/workload/plan/variants"}, // of failed nodes, the latter once the engine finds no replacement; of migrations; for everything else lifecycle.Rules.Follow
 	"Reject":                     nil,

@@ -85,6 +85,7 @@ func Parse(source string, data []byte, featureGates string) (Options, error) {
 	setDefaults(c, podNamespace(), resolved.Gates)
 	for _, err := range validate(c, resolved.Gates) {
 		p := where(err.Field)
+		p.Field = withoutIndex(p.Field)
 		p.Detail = err.ErrorBody()
 		problems = append(problems, p)
 	}

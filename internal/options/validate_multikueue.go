@@ -2,6 +2,7 @@ package options
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -102,6 +103,17 @@ func validateAdapters(list []configv1beta2.MultiKueueExternalFramework, enabled 
 
 var interactiveModes = []configv1beta2.ExecInteractiveMode{
 	configv1beta2.NeverInteractive, configv1beta2.IfAvailableInteractive, configv1beta2.AlwaysInteractive,
+}
+
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// withoutIndex returns the path of a field as it is shown: that of a plugin of ClusterProfiles has no list index (spec: 40 §3). The line
+// identifies the entry.
+func withoutIndex(path string) string {
+	if strings.HasPrefix(path, "multiKueue.clusterProfile.") {
+		return listIndex.ReplaceAllString(path, "")
+	}
+	return path
 }
 
 // validateProviders applies the rules for credential plugins of a kubeconfig to the plugins of ClusterProfiles.

@@ -354,16 +354,20 @@ func TestValidateMultiKueue(t *testing.T) {
 		"provider without anything": {
 			body: "multiKueue:\n  clusterProfile:\n    accessProviders:\n    - execConfig:\n        env:\n        - value: x",
 			want: []string{
-				"c.yaml:6: multiKueue.clusterProfile.accessProviders[0].name: Required value",
-				"c.yaml:6: multiKueue.clusterProfile.accessProviders[0].execConfig.command: Required value",
-				"c.yaml:6: multiKueue.clusterProfile.accessProviders[0].execConfig.apiVersion: Required value",
-				"c.yaml:8: multiKueue.clusterProfile.accessProviders[0].execConfig.env[0].name: Required value",
-				"c.yaml:6: multiKueue.clusterProfile.accessProviders[0].execConfig.interactiveMode: Required value: one of Never, IfAvailable, Always",
+				"c.yaml:6: multiKueue.clusterProfile.accessProviders.name: Required value",
+				"c.yaml:6: multiKueue.clusterProfile.accessProviders.execConfig.command: Required value",
+				"c.yaml:6: multiKueue.clusterProfile.accessProviders.execConfig.apiVersion: Required value",
+				"c.yaml:8: multiKueue.clusterProfile.accessProviders.execConfig.env.name: Required value",
+				"c.yaml:6: multiKueue.clusterProfile.accessProviders.execConfig.interactiveMode: Required value: one of Never, IfAvailable, Always",
 			},
+		},
+		"the second of two providers": {
+			body: "multiKueue:\n  clusterProfile:\n    accessProviders:\n    - {" + provider + "}\n    - {" + strings.TrimPrefix(provider, "name: p, ") + "}",
+			want: []string{"c.yaml:7: multiKueue.clusterProfile.accessProviders.name: Required value"},
 		},
 		"provider by its old name": {
 			body: "multiKueue: {clusterProfile: {credentialsProviders: [{name: p, execConfig: {command: c, apiVersion: v, interactiveMode: Maybe}}]}}",
-			want: []string{`c.yaml:3: multiKueue.clusterProfile.credentialsProviders[0].execConfig.interactiveMode: Unsupported value: "Maybe": supported values: "Never", "IfAvailable", "Always"`},
+			want: []string{`c.yaml:3: multiKueue.clusterProfile.credentialsProviders.execConfig.interactiveMode: Unsupported value: "Maybe": supported values: "Never", "IfAvailable", "Always"`},
 		},
 		"providers by both names": {
 			body: "multiKueue: {clusterProfile: {accessProviders: [{" + provider + "}], credentialsProviders: [{}]}}",

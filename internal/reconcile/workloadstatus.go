@@ -138,6 +138,12 @@ func (s *WorkloadStatus) Checks(ctx context.Context, w, next *kueue.Workload, ma
 	return stored, nil
 }
 
+// Check applies one admission check of w, and nothing else, in the name of the given field manager. Another write since w fails with a
+// conflict. It returns the Workload as stored.
+func (s *WorkloadStatus) Check(ctx context.Context, w *kueue.Workload, check kueue.AdmissionCheckState, manager string) (*kueue.Workload, error) {
+	return s.apply(ctx, manager, w, kueue.WorkloadStatus{AdmissionChecks: []kueue.AdmissionCheckState{check}})
+}
+
 // sameJSON compares as the API server does: times in whole seconds, nil and empty alike.
 func sameJSON(a, b kueue.WorkloadStatus) (bool, error) {
 	x, err := json.Marshal(a)

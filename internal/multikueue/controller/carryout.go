@@ -156,7 +156,13 @@ func (w *workloads) annotate(ctx context.Context, s *observation, step *plan.Ste
 func (w *workloads) writeStatus(ctx context.Context, s *observation, step *plan.Step) error {
 	next := step.Workload.DeepCopy()
 	next.ResourceVersion = s.observed.Local.ResourceVersion
-	stored, err := w.Status.Strict(ctx, next)
+	var stored *kueue.Workload
+	var err error
+	if step.OnlyCheck {
+		stored, err = w.Status.Check(ctx, next, checkIn(next, s.observed.Check), kueue.MultiKueueControllerName)
+	} else {
+		stored, err = w.Status.Strict(ctx, next)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -76,6 +78,59 @@ func TestPauseAfterErrors(t *testing.T) {
 		result, err := w.result(t.Context(), types.NamespacedName{}, tc.after, tc.err)
 		if requeued != tc.requeued || result.RequeueAfter != tc.result || !errors.Is(err, tc.err) {
 			t.Errorf("%+v: requeued after %s, %+v, %v", tc, requeued, result, err)
+		}
+	}
+}
+
+// TestNoteForwarded: a worker cluster that does not permit to change a job keeps it, and is asked again after a while.
+func TestNoteForwarded(t *testing.T) {
+	plain, forbidden := errors.New("plain"), apierrors.NewForbidden(schema.GroupResource{Resource: "rayservices"}, "a", nil)
+	for _, tc := range []struct {
+		err, want error
+		after     time.Duration
+		writes    int
+	}{
+		{nil, nil, 0, 1},
+		{plain, plain, 0, 0},
+		{fmt.Errorf("as said: %w", forbidden), nil, againAfterRefusal, 0},
+	} {
+		var requeued time.Duration
+		w := &workloads{shared: &shared{records: newRecords(time.Now), requeue: func(_ types.NamespacedName, after time.Duration) { requeued = after }}}
+		s := &observation{key: client.ObjectKeyFromObject(u)}
+		s.observed.Local = u
+		err := w.noteForwarded(s, "w1", specInput{generation: 1}, tc.err)
+		if writes := w.records.specsWritten(u, "w1", specInput{generation: 1}); !errors.Is(err, tc.want) || requeued != tc.after || writes != tc.writes {
+			t.Errorf("%v: %v, after %s, %d writes", tc.err, err, requeued, writes)
+		}
+	}
+}
+
+// TestFollowsChildren: only services whose clusters are gated need the clusters of their copy.
+func TestFollowsChildren(t *testing.T) {
+	plain, elastic := u.DeepCopy(), u.DeepCopy()
+	elastic.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true"}
+	follow := func(job.Object, job.Object, *kueue.Workload, *job.Setting) (bool, bool, error) {
+		return false, false, nil
+	}
+	service := &job.Descriptor{Remote: &job.Remote{Follow: follow}, ManagedChildren: &job.ManagedChildren{
+		Upgrades: &job.Upgrades{GatesChildren: func(c *job.Config) bool { return c.ElasticJobs }},
+	}}
+	for name, tc := range map[string]struct {
+		kind *job.Descriptor
+		wl   *kueue.Workload
+		on   bool
+		want bool
+	}{
+		"gated":              {service, elastic, true, true},
+		"not elastic":        {service, plain, true, false},
+		"gating is off":      {service, elastic, false, false},
+		"nothing to forward": {&job.Descriptor{Remote: &job.Remote{}}, elastic, true, false},
+	} {
+		w := &workloads{shared: &shared{Options: Options{Jobs: &job.Config{ElasticJobs: tc.on}}}}
+		s := &observation{kind: tc.kind}
+		s.observed.Local = tc.wl
+		if got := w.followsChildren(s); got != tc.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -47,6 +47,11 @@ func (w *workloads) observeSlices(ctx context.Context, s *observation) error {
 	return nil
 }
 
+// followsChildren reports whether following the job needs the children of its copy. Only gated services do.
+func (w *workloads) followsChildren(s *observation) bool {
+	return s.kind.Remote.Follow != nil && job.IsElastic(s.observed.Local) && s.kind.ManagedChildren.Upgrades.GatesChildren(w.Jobs)
+}
+
 // syncElastic synchronizes an elastic job and its copy. The copy comes first: what the job learns from it may bring the next slice.
 func (w *workloads) syncElastic(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, create bool) error {
 	remote, ok := there.(job.Object)
@@ -76,12 +81,23 @@ func (w *workloads) forwardTo(ctx context.Context, s *observation, conn *worker.
 			"%s on %q is changed back after each write", s.kind.GVK.Kind, conn.Name())})
 		return nil
 	}
-	err := w.resize(ctx, s, conn, there, next)
-	if err == nil {
-		w.records.wroteSpec(local, conn.Name(), input)
+	return w.noteForwarded(s, conn.Name(), input, w.resize(ctx, s, conn, there, next))
+}
+
+// noteForwarded notes the result of forwarding a change. For want of the permission the job continues, and the check reports it.
+func (w *workloads) noteForwarded(s *observation, cluster string, input specInput, err error) error {
+	switch {
+	case err == nil:
+		w.records.wroteSpec(s.observed.Local, cluster, input)
+	case apierrors.IsForbidden(err):
+		w.requeue(s.key, againAfterRefusal)
+		return nil
 	}
 	return err
 }
+
+// againAfterRefusal is when a change is forwarded again that the worker cluster refused.
+const againAfterRefusal = time.Minute
 
 // maxFollows bounds the writes of a copy for one generation of its job and one slice: one without quota, one with it, and repeats after
 // writes of others.
@@ -107,7 +123,7 @@ func childrenOf(conn *worker.Connection, kind schema.GroupVersionKind, of client
 func (w *workloads) scale(ctx context.Context, s *observation, conn *worker.Connection, there client.Object, next *unstructured.Unstructured) (again time.Duration, err error) {
 	err = w.resize(ctx, s, conn, there, next)
 	if err != nil && s.kind.Remote.Silent && !apierrors.IsConflict(err) {
-		return time.Minute, nil
+		return againAfterRefusal, nil
 	}
 	return 0, err
 }

@@ -1,9 +1,11 @@
 package controller_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ import (
 	"github.com/berth-project/berth/internal/multikueue/controller"
 	"github.com/berth-project/berth/internal/multikueue/frameworks"
 	"github.com/berth-project/berth/internal/options/transform"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -238,6 +241,45 @@ func (r *run) says(state kueue.CheckState, text string) {
 	})
 }
 
+// ownsCheck tests that MultiKueue's own field manager has applied the check, and nothing else (spec: 40 §4.4).
+func (r *run) ownsCheck() {
+	r.t.Helper()
+	var wl kueue.Workload
+	r.hub.must(r.hub.Get(r.t.Context(), r.key, &wl))
+	at := slices.IndexFunc(wl.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == "kueue.x-k8s.io/multikueue" && f.Subresource == "status"
+	})
+	if at < 0 || wl.ManagedFields[at].Operation != metav1.ManagedFieldsOperationApply {
+		r.t.Fatalf("the managers are %+v", wl.ManagedFields)
+	}
+	var fields map[string]map[string]any
+	r.hub.must(json.Unmarshal(wl.ManagedFields[at].FieldsV1.GetRawBytes(), &fields))
+	checks, _ := fields["f:status"]["f:admissionChecks"].(map[string]any)
+	if len(fields) != 1 || len(fields["f:status"]) != 1 || len(checks) != 1 || checks[`k:{"name":"mk"}`] == nil {
+		r.t.Errorf("it owns %s", wl.ManagedFields[at].FieldsV1.GetRawString())
+	}
+}
+
+// resetCheck resets the check as an eviction does, which leaves nothing of a pause.
+func (r *run) resetCheck() {
+	r.t.Helper()
+	wait.Until(r.t, "the check is reset", func() error {
+		var wl kueue.Workload
+		if err := r.hub.Get(r.t.Context(), r.key, &wl); err != nil {
+			return err
+		}
+		pause := wl.Status.AdmissionChecks[0].RequeueAfterSeconds
+		stored, _, err := reconcile.NewWorkloadStatus(r.hub.Client).Transition(r.t.Context(), &wl, func(wl *kueue.Workload) bool {
+			wl.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "mk", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now(), RetryCount: new(int32(2))}
+			return true
+		})
+		if err == nil && (pause == nil || stored.Status.AdmissionChecks[0].RequeueAfterSeconds != nil) {
+			r.t.Errorf("a pause of %v, then the check is %+v", pause, stored.Status.AdmissionChecks[0])
+		}
+		return err
+	})
+}
+
 // warned waits for an event of the Workload.
 func (r *run) warned(text string) {
 	r.t.Helper()
@@ -355,8 +397,10 @@ func TestRunsThatAreFollowed(t *testing.T) {
 		end := p.w1.refuse("no-run", "runs", admissionregistrationv1.Create, "object.metadata.name != 'unwelcome'")
 		p.w1.probe("unwelcome", "")
 		r := p.start(t, "unwelcome")
+		r.edit(r.hub, func(wl *kueue.Workload) { wl.Status.AdmissionChecks[0].RetryCount = new(int32(1)) })
 		r.there(kueue.WorkloadAdmitted, "Admitted")
 		r.says(kueue.CheckStateRetry, `\[RemoteCreateRejected\] w1: .*the test says no`)
+		r.ownsCheck()
 		end()
 		wait.Until(r.w1.t, "it is taken", func() error {
 			o := &unstructured.Unstructured{Object: map[string]any{}}
@@ -365,9 +409,7 @@ func TestRunsThatAreFollowed(t *testing.T) {
 			o.SetName("unwelcome")
 			return r.w1.Create(t.Context(), o, client.DryRunAll)
 		})
-		r.edit(r.hub, func(wl *kueue.Workload) { // like an eviction
-			wl.Status.AdmissionChecks[0] = kueue.AdmissionCheckState{Name: "mk", State: kueue.CheckStatePending, LastTransitionTime: metav1.Now(), RetryCount: new(int32(1))}
-		})
+		r.resetCheck()
 		r.admit()
 	})
 	t.Run("a worker refuses a change for a while", func(t *testing.T) {

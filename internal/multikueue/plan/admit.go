@@ -49,12 +49,23 @@ func (d *decider) writeCheck(state kueue.CheckState, message string, events ...l
 	if state == kueue.CheckStateRetry && c.RetryCount != nil && *c.RetryCount > 0 {
 		c.RequeueAfterSeconds = new(int32(backoff(*c.RetryCount, string(d.w.UID)) / time.Second))
 	}
-	d.do(Step{Do: WriteStatus, Workload: next, Events: events})
+	d.do(Step{Do: WriteStatus, Workload: next, OnlyCheck: true, Events: events})
 }
 
 // retry sets the check to Retry: the Workload is evicted and dispatched again.
 func (d *decider) retry(message string, warning bool) {
 	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message})
+}
+
+// Messages of the check for a retry after the loss of the copy. They are the same for all clusters (spec: 40 §4.4).
+const (
+	remoteLost = "Admitting remote lost"
+	remoteGone = "Admitting remote no longer exists"
+)
+
+// retryLost is retry with one of these messages. The event has the details.
+func (d *decider) retryLost(message, details string, warning bool) {
+	d.writeCheck(kueue.CheckStateRetry, message, lifecycle.Event{Warning: warning, Reason: EventReason, Note: message + ": " + details})
 }
 
 // backoff returns the pause before the n-th retry, randomized by a fifth so that Workloads that were lost together do not return
@@ -134,7 +145,7 @@ func (d *decider) ready(c *Cluster) {
 	}
 	changed = copyPlacement(next, c.Copy) || changed
 	if d.o.Job.Silent {
-		changed = d.Lifecycle.RunOn(next, c.Name, d.o.Now) || changed
+		changed = d.followSilent(next, c) || changed
 	}
 	if !changed {
 		return
@@ -148,6 +159,17 @@ func (d *decider) ready(c *Cluster) {
 		step.Events = append(step.Events, lifecycle.AdmittedNow(next, d.o.Now))
 	}
 	d.do(step)
+}
+
+// followSilent records where pods run whose status is not mirrored, and takes PodsReady from the copy: the local pods stay gated, and are never
+// ready. A worker without waitForPodsReady does not report it.
+func (d *decider) followSilent(w *kueue.Workload, c *Cluster) bool {
+	changed := d.Lifecycle.RunOn(w, c.Name, d.o.Now)
+	there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady)
+	if d.Lifecycle.WaitForPodsReady && there != nil {
+		changed = d.Lifecycle.PodsReady(w, there.Status == metav1.ConditionTrue, d.o.Now) || changed
+	}
+	return changed
 }
 
 // evictCopy asks the worker cluster to evict its copy, which stops the job there in an orderly way.
@@ -194,11 +216,14 @@ const (
 	tellAfter = 30 * time.Second
 )
 
-// reasons returns why the Workload waits, and whether one of them is urgent. Reasons of clusters are reported after some time, by the
+// reasons returns why the Workload waits, and the faults among the reasons. Other reasons of clusters are reported after some time, by the
 // manager's clock.
-func (d *decider) reasons() (parts []string, urgent bool) {
+func (d *decider) reasons() (parts []string, faults []Warning) {
+	fault := func(code, text string) {
+		parts, faults = append(parts, text), append(faults, Warning{code, text})
+	}
 	if message := externalMessage(d.w); message != "" {
-		parts, urgent = append(parts, message), true
+		fault(external.Controller, message)
 	}
 	left := tellAfter
 	if q := lifecycle.Condition(d.w, kueue.WorkloadQuotaReserved); q != nil {
@@ -209,16 +234,35 @@ func (d *decider) reasons() (parts []string, urgent bool) {
 		switch {
 		case !c.Listed:
 		case c.Untried:
-			return nil, false // the message of before the start stays until all clusters are known
+			return nil, nil // the message of before the start stays until all clusters are known
 		case c.Fault != nil:
-			parts, urgent = append(parts, c.Fault.on(c.Name)), true
+			fault(c.Fault.Code, c.Fault.on(c.Name))
 		case left > 0:
 			d.requeueAfter(left)
 		default:
 			parts = append(parts, c.Name+": "+d.waitsFor(c))
 		}
 	}
-	return parts, urgent
+	return parts, faults
+}
+
+// separator is between the reasons in the message of a waiting check.
+const separator = "; "
+
+// unreported returns the faults that the message of the check does not have yet, joined by their codes.
+func (d *decider) unreported(faults []Warning) (out []Warning) {
+	message := separator + d.check.Message + separator
+	for _, f := range faults {
+		at := slices.IndexFunc(out, func(w Warning) bool { return w.Code == f.Code })
+		switch {
+		case strings.Contains(message, separator+f.Text+separator):
+		case at >= 0:
+			out[at].Text += separator + f.Text
+		default:
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 func (d *decider) waitsFor(c *Cluster) string {
@@ -246,24 +290,20 @@ func (d *decider) waitsFor(c *Cluster) string {
 	}
 }
 
-// report writes to the check why the Workload waits: faults, and the reasons of clusters that have not admitted it for a while.
+// report writes to the check why the Workload waits: new faults at once, and the reasons of clusters that have not admitted it for a while.
 func (d *decider) report() {
-	parts, urgent := d.reasons()
+	parts, faults := d.reasons()
 	if len(parts) == 0 {
 		return
 	}
-	if wait := tellEvery - d.o.Now.Sub(d.o.ReportedAt); !urgent && !d.o.ReportedAt.IsZero() && wait > 0 {
+	warnings := d.unreported(faults)
+	if wait := tellEvery - d.o.Now.Sub(d.o.ReportedAt); len(warnings) == 0 && !d.o.ReportedAt.IsZero() && wait > 0 {
 		d.requeueAfter(wait)
 		return
 	}
 	next := d.w.DeepCopy()
-	message := strings.Join(parts, "; ")
-	if !setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
-		return
+	message := strings.Join(parts, separator)
+	if setCheck(next, d.o.Check, kueue.CheckStatePending, message, d.o.Now) {
+		d.do(Step{Do: WriteStatus, Workload: next, Reported: true, Warnings: warnings})
 	}
-	step := Step{Do: WriteStatus, Workload: next, Reported: true}
-	if urgent && d.o.Now.Sub(d.o.ReportedAt) >= time.Minute {
-		step.Events = []lifecycle.Event{{Warning: true, Reason: EventReason, Note: message}}
-	}
-	d.do(step)
 }

@@ -177,20 +177,19 @@ func TestCorners(t *testing.T) {
 		"its placement was made":                  {reserved(ready("w1"), placed("Ready")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), placement("main", true)))}, nil, "6b: sync w1, after 1m0s"},
 		"told why it waits just now":              {longAgo(reserved(nominated("w1"))), []plan.Cluster{up("w1", copyOf(plain))}, toldBefore(10 * time.Second), "9: after 20s"},
 		"told why it waits before":                {longAgo(reserved(nominated("w1"))), []plan.Cluster{up("w1", copyOf(plain))}, toldBefore(30 * time.Second), "9: status"},
-		"a failure is told at once":               {reserved(nominated("w1")), []plan.Cluster{faulty(up("w1", nil), plan.StatusSync)}, toldBefore(59 * time.Second), "9: create w1, status"},
-		"a failure is an event once a minute":     {reserved(nominated("w1")), []plan.Cluster{faulty(up("w1", nil), plan.StatusSync)}, toldBefore(time.Minute), "9: create w1, status !"},
+		"a failure is told at once":               {reserved(nominated("w1")), []plan.Cluster{faulty(up("w1", nil), plan.StatusSync)}, toldBefore(59 * time.Second), "9: create w1, status !StatusSyncFailed"},
 		"a copy that was taken back for good":     {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, deactivated, tookBack))}, nil, "9: remove w1, create w1, after 30s"},
 		"a copy that its worker deactivated": {
 			reserved(nominated("w1", "w2")),
 			[]plan.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy)), up("w2", copyOf(plain))},
 			nil,
-			"9: remove w1 (says the worker), status [w2], status [w2] !, after 30s",
+			"9: remove w1 (says the worker), status [w2], status [w2] !RemoteDeactivated, after 30s",
 		},
 		"a copy that its worker deactivated before": {
 			reserved(nominated("w1", "w2")),
 			[]plan.Cluster{outFor(up("w1", nil), 7*time.Second), up("w2", copyOf(plain))},
 			toldBefore(20 * time.Second),
-			"9: status [w2], status [w2], after 7s",
+			"9: status [w2], status [w2] !RemoteDeactivated, after 7s",
 		},
 		"evicted before its start was noted, where nothing else gives its quota back": {
 			reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, evictedCopy, quota))}, alone, "9: remove w1, create w1, after 30s",
@@ -202,7 +201,7 @@ func TestCorners(t *testing.T) {
 			reserved(nominated("w1")),
 			[]plan.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, quota))},
 			alone,
-			"9: remove w1 (says the worker), status [], status [] !",
+			"9: remove w1 (says the worker), status [], status [] !RemoteDeactivated",
 		},
 		"a copy that is being taken back":         {reserved(nominated("w1")), []plan.Cluster{up("w1", copyOf(plain, deactivated, evictedCopy, quota))}, nil, "9: after 30s"},
 		"a boost is gone":                         {reserved(nominated("w1")), []plan.Cluster{up("w1", boosted)}, nil, "9: update w1, after 30s"},
@@ -341,7 +340,7 @@ func TestBusyIsReachable(t *testing.T) {
 		"busy":                     {func(c *plan.Cluster) { c.Busy = true }, "9: after 30s"},
 		"slow":                     {func(c *plan.Cluster) { c.Slow = true }, "9: after 30s"},
 		"lost":                     {func(*plan.Cluster) {}, "9: annotate, status [c a], create a, after 30s"},
-		"slow, and refused before": {func(c *plan.Cluster) { *c = faulty(*c, plan.CreateRejected); c.Slow = true }, "9: annotate, status [c a], create a, status [c a] !, after 30s"},
+		"slow, and refused before": {func(c *plan.Cluster) { *c = faulty(*c, plan.CreateRejected); c.Slow = true }, "9: annotate, status [c a], create a, status [c a] !RemoteCreateRejected, after 30s"},
 	} {
 		c := down("c", 0)
 		tc.change(&c)

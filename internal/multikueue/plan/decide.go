@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -451,6 +452,7 @@ func (d *decider) evicted() bool {
 		return true
 	case d.check.State == kueue.CheckStateReady:
 		d.retry(fmt.Sprintf("Workload evicted on worker cluster: %q, reason: %s", c.Name, lifecycle.Condition(c.Copy, kueue.WorkloadEvicted).Message), false)
+		d.plan.Steps[len(d.plan.Steps)-1].OnlyCheck = false // spec: 40 §4.4
 		return true
 	}
 	return false
@@ -556,7 +558,7 @@ func (d *decider) lost() bool {
 			d.requeueAfter(left)
 			return true
 		}
-		d.retry(fmt.Sprintf("Admitting remote lost: %q", name), false)
+		d.retryLost(remoteLost, strconv.Quote(name), false)
 		d.plan.Steps[len(d.plan.Steps)-1].Lost = true
 	default:
 		return d.copyGone(c)

@@ -183,6 +183,39 @@ func state(o *plan.Observed, w *kueue.Workload) string {
 	return out
 }
 
+// TestOnlyCheck: a write that changes nothing but the state of the check touches nothing else; the retry after an eviction on the worker is
+// written like an admission (spec: 40 §4.4).
+func TestOnlyCheck(t *testing.T) {
+	gone := reserved(ready("w1"))
+	for name, tc := range map[string]struct {
+		local    *kueue.Workload
+		cluster  plan.Cluster
+		facts    plan.JobFacts
+		want     kueue.CheckState
+		onlyThat bool
+	}{
+		"rejected":             {reserved(), up("w1", nil), plan.JobFacts{}, kueue.CheckStateRejected, true},
+		"lost":                 {gone, down("w1", time.Hour), plan.JobFacts{Adapter: true, Managed: true}, kueue.CheckStateRetry, true},
+		"evicted there":        {gone, up("w1", copyOf(reserved(), condition(kueue.WorkloadEvicted, 0, "x"))), plan.JobFacts{Adapter: true, Managed: true}, kueue.CheckStateRetry, false},
+		"admitted by a worker": {reserved(nominated("w1")), up("w1", copyOf(reserved(), admittedAt(0))), plan.JobFacts{Adapter: true, Managed: true}, kueue.CheckStateReady, false},
+	} {
+		tc.facts.Kind = "Job"
+		o := &plan.Observed{Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.cluster}, Now: t0, Job: tc.facts}
+		steps := plan.Decide(config(), o).Steps
+		last := steps[len(steps)-1]
+		if got := last.Workload.Status.AdmissionChecks[0].State; got != tc.want || last.OnlyCheck != tc.onlyThat {
+			t.Errorf("%s: %s, only that %v", name, got, last.OnlyCheck)
+		}
+		if last.OnlyCheck {
+			same := last.Workload.DeepCopy()
+			same.Status.AdmissionChecks = tc.local.Status.AdmissionChecks
+			if diff := cmp.Diff(tc.local, same); diff != "" {
+				t.Errorf("%s: -want +got\n%s", name, diff)
+			}
+		}
+	}
+}
+
 func others(o *plan.Observed) { o.Job.Others = true }
 
 func on(cluster string) func(*kueue.Workload) {
@@ -286,11 +319,11 @@ func TestRules(t *testing.T) {
 			func(o *plan.Observed) { o.SyncFailures = 6 }, "3: mirror w1 as it is, status finished Failed !",
 		},
 		"out of sync":           {reserved(ready("w1")), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0), outOfSync))}, nil, "3: status Retry !"},
-		"out of sync, not ours": {plain, []plan.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "9: remove w1 (says the worker), status !"},
+		"out of sync, not ours": {plain, []plan.Cluster{up("w1", copyOf(plain, outOfSync))}, nil, "9: remove w1 (says the worker), status !RemoteDeactivated"},
 		"out of sync before it was ready": {
 			reserved(nominated("w1", "w2")),
 			[]plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0), outOfSync))), up("w2", copyOf(plain))},
-			nil, "9: remove w1 (says the worker), status [w2], status [w2] !, after 30s",
+			nil, "9: remove w1 (says the worker), status [w2], status [w2] !RemoteDeactivated, after 30s",
 		},
 		"out of sync before it was ready, and another is admitted": {
 			reserved(nominated("w1", "w2")),
@@ -385,7 +418,7 @@ func TestRules(t *testing.T) {
 		"evicted on the manager":    {reserved(ready("w1"), localEvicted), []plan.Cluster{withJob(up("w1", copyOf(plain, admittedAt(0))))}, nil, "6b: copy status w1"},
 		"a sync that fails":         {reserved(ready("w1")), []plan.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), plan.StatusSync)}, nil, "6b: sync w1, status !StatusSyncFailed, after 1m0s"},
 		"a retry is under way":      {reserved(ready("w1"), check(kueue.CheckStateRetry)), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, nil, "6b: sync w1"},
-		"a job refused where it is": {reserved(nominated("w1", "w2")), []plan.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), plan.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status [w2] !, after 30s"},
+		"a job refused where it is": {reserved(nominated("w1", "w2")), []plan.Cluster{faulty(up("w1", copyOf(plain, admittedAt(0))), plan.CreateRejected), up("w2", copyOf(plain))}, nil, "9: remove w1, status [w2], status [w2] !RemoteCreateRejected, after 30s"},
 		// Rules 8 and 9.
 		"not pending":         {reserved(check(kueue.CheckStateRetry)), []plan.Cluster{up("w1", nil)}, nil, "8:"},
 		"still being evicted": {reserved(localEvicted), []plan.Cluster{up("w1", nil)}, nil, "8:"},
@@ -402,9 +435,9 @@ func TestRules(t *testing.T) {
 			[]plan.Cluster{faulty(up("w1", nil), plan.CreateRejected)},
 			nil, "9: status Rejected !",
 		},
-		"one refuses, another is lost":       {plain, []plan.Cluster{faulty(up("w1", nil), plan.CreateRejected), down("w2", time.Hour)}, nil, "9: status !, after 30s"},
+		"one refuses, another is lost":       {plain, []plan.Cluster{faulty(up("w1", nil), plan.CreateRejected), down("w2", time.Hour)}, nil, "9: status !RemoteCreateRejected, after 30s"},
 		"all refuse, one of them lost since": {plain, []plan.Cluster{faulty(up("w1", nil), plan.CreateRejected), faulty(down("w2", 0), plan.CreateRejected)}, nil, "9: status Retry !"},
-		"a name is taken":                    {plain, []plan.Cluster{faulty(up("w1", nil), plan.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
+		"a name is taken":                    {plain, []plan.Cluster{faulty(up("w1", nil), plan.NameConflict), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !RemoteNameConflict, after 30s"},
 		"an elastic slice with its cluster": {
 			reserved(elastic, func(w *kueue.Workload) { w.Status.ClusterName = "w2" }), []plan.Cluster{up("w1", nil), up("w2", nil)}, nil, "9: create w2, after 30s",
 		},
@@ -413,22 +446,22 @@ func TestRules(t *testing.T) {
 		"a precondition is not true, with a copy": {plain, []plan.Cluster{up("w1", copyOf(plain))}, refuse(external.Precondition, true), "external: remove w1, status Rejected !PreconditionFailed"},
 		"a precondition costs too much":           {plain, []plan.Cluster{up("w1", nil)}, refuse(external.CostExceeded, false), "external: status Rejected !TransformCostExceeded"},
 		"a precondition costs too much, retried":  {plain, []plan.Cluster{up("w1", nil)}, refuse(external.CostExceeded, true), "external: status Retry !"},
-		"no copy can be made for one":             {plain, []plan.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s"},
+		"no copy can be made for one":             {plain, []plan.Cluster{faulty(up("w1", nil), external.Forbidden), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !TransformForbiddenPath, after 30s"},
 		"no copy can be made":                     {plain, []plan.Cluster{faulty(up("w1", nil), external.Forbidden)}, nil, "9: status Rejected !"},
 		"no copy can be made for one, another is busy": {
-			reserved(nominated("w2")), []plan.Cluster{faulty(up("w1", nil), external.Forbidden), {Name: "w2", Listed: true, Busy: true}}, nil, "9: status !, after 30s",
+			reserved(nominated("w2")), []plan.Cluster{faulty(up("w1", nil), external.Forbidden), {Name: "w2", Listed: true, Busy: true}}, nil, "9: status !TransformForbiddenPath, after 30s",
 		},
 		"no copy can be made, retried": {
 			plain, []plan.Cluster{faulty(up("w1", nil), external.Forbidden)}, func(o *plan.Observed) { o.Job.RetryRefused = true }, "9: status Retry !",
 		},
 		"it is not known yet whether a copy can be made": {
-			plain, []plan.Cluster{suspended(up("w1", nil))}, nil, "9: status !, after 30s",
+			plain, []plan.Cluster{suspended(up("w1", nil))}, nil, "9: status !TransformCostExceeded, after 30s",
 		},
 		"it is not known yet whether a copy can be made for one": {
-			plain, []plan.Cluster{suspended(up("w1", nil)), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !, after 30s",
+			plain, []plan.Cluster{suspended(up("w1", nil)), up("w2", nil)}, nil, "9: status [w2], create w2, status [w2] !TransformCostExceeded, after 30s",
 		},
 		"it is not known yet whether a copy can be made for one, and none can for the other": {
-			plain, []plan.Cluster{suspended(up("w1", nil)), faulty(up("w2", nil), external.Forbidden)}, nil, "9: status !, after 30s",
+			plain, []plan.Cluster{suspended(up("w1", nil)), faulty(up("w2", nil), external.Forbidden)}, nil, "9: status !TransformCostExceeded !TransformForbiddenPath, after 30s",
 		},
 		"a controller gives up": {reserved(tells("Rejected", 5)), []plan.Cluster{up("w1", nil)}, carried, "external: status Rejected !ExternalController"},
 		"a controller asks":     {reserved(tells("RetryRequested", 5)), []plan.Cluster{up("w1", nil)}, carried, "external: status Retry !"},
@@ -436,7 +469,7 @@ func TestRules(t *testing.T) {
 			reserved(ready("w1"), tells("RetryRequested", 0)), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "external: status Retry !",
 		},
 		"a controller has asked in the same second": {
-			reserved(tells("RetryRequested", 0)), []plan.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !, after 30s",
+			reserved(tells("RetryRequested", 0)), []plan.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !ExternalController, after 30s",
 		},
 		"a controller complains of a job that runs": {
 			reserved(ready("w1"), tells("Slow", 5)), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "6b: sync w1, status !ExternalController, after 1m0s",
@@ -446,9 +479,9 @@ func TestRules(t *testing.T) {
 				w.Status.AdmissionChecks[0].Message += ". [ExternalController] Slow: m"
 			}), []plan.Cluster{up("w1", copyOf(plain, admittedAt(0)))}, carried, "6b: sync w1, after 1m0s",
 		},
-		"a controller has asked": {reserved(tells("RetryRequested", -5)), []plan.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !, after 30s"},
+		"a controller has asked": {reserved(tells("RetryRequested", -5)), []plan.Cluster{up("w1", nil)}, carried, "9: status [w1], create w1, status [w1] !ExternalController, after 30s"},
 		"nobody asked the controller of a job that we carry": {
-			reserved(tells("Rejected", 5)), []plan.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !, after 30s",
+			reserved(tells("Rejected", 5)), []plan.Cluster{up("w1", nil)}, nil, "9: status [w1], create w1, status [w1] !ExternalController, after 30s",
 		},
 		"a copy of a carried job on its way out elsewhere": {
 			reserved(nominated("w1", "w2")),
@@ -679,7 +712,7 @@ func TestMessages(t *testing.T) {
 			decide(reserved(ready("east-1")), faulty(up("east-1", copyOf(reserved(), admittedAt(0))), plan.StatusSync)).Message,
 			`The workload was admitted on "east-1". [StatusSyncFailed] no`,
 		},
-		"lost":    {decide(reserved(ready("w1")), up("w1", copyOf(reserved()))).Message, `Admitting remote no longer exists: "w1", Previously: "Ready"`},
+		"lost":    {decide(reserved(ready("w1")), up("w1", copyOf(reserved()))).Message, `Admitting remote no longer exists, Previously: "Ready"`},
 		"waiting": {decide(reserved(nominated("w1")), up("w1", waiting)).Message, "w1: no room for 2 GPUs"},
 		"failing": {
 			decide(reserved(nominated("w1")), plan.Cluster{Name: "w1", Listed: true, Connected: true, Fault: &plan.Fault{Code: plan.CreateFailed, Text: "no namespace"}}).Message,

@@ -246,8 +246,9 @@ type Step struct {
 	Do      Verb
 	Cluster string
 	Blocks  bool
-	// Workload is the desired local one or copy.
-	Workload *kueue.Workload
+	// Workload is the desired local one or copy. OnlyCheck is true if it differs in the check only, which is written under its own field manager.
+	Workload  *kueue.Workload
+	OnlyCheck bool
 	// Events are emitted after the step, and Warnings at most once a minute for each code.
 	Events   []lifecycle.Event
 	Warnings []Warning

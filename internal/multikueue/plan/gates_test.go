@@ -117,9 +117,9 @@ func TestWhereNot(t *testing.T) {
 		want     string
 	}{
 		"nominated, and not in the list":         {others, reserved(nominated("w9")), []plan.Cluster{up("w1", nil), unlisted(up("w9", copyOf(reserved())))}, nil, "9: remove w9, after 30s"},
-		"the name is taken everywhere":           {config(), reserved(), []plan.Cluster{faulty(up("w1", nil), plan.NameConflict)}, nil, "9: status !"},
+		"the name is taken everywhere":           {config(), reserved(), []plan.Cluster{faulty(up("w1", nil), plan.NameConflict)}, nil, "9: status !RemoteNameConflict"},
 		"refused by transforms, however often":   {config(), reserved(tried), []plan.Cluster{faulty(up("w1", nil), external.Forbidden)}, func(o *plan.Observed) { o.Job.RetryRefused = true }, "9: status Retry later !"},
-		"it does not answer, and refused before": {config(), reserved(nominated("w1", "w2")), []plan.Cluster{up("w1", copyOf(reserved())), slow}, nil, "9: status [w1], status [w1] !, after 30s"},
+		"it does not answer, and refused before": {config(), reserved(nominated("w1", "w2")), []plan.Cluster{up("w1", copyOf(reserved())), slow}, nil, "9: status [w1], status [w1] !RemoteCreateRejected, after 30s"},
 		"one pod set shrinks, another grows": {
 			config(), reserved(twoSets(2, 2), ready("w1")), []plan.Cluster{up("w1", copyOf(reserved(twoSets(4, 1)), admittedAt(0)))}, nil, "6a: remove w1, status Retry",
 		},

@@ -77,9 +77,9 @@ func (d *decider) copyGone(c *Cluster) bool {
 	since := now.Sub(last.at)
 	switch {
 	case d.WorkerLostTimeout == 0, slices.Contains(d.removed, c.Name), d.o.Job.ReplacedBy, c.Copy != nil && last == recreation{}:
-		d.retry(fmt.Sprintf("Admitting remote no longer exists: %q", c.Name), false)
+		d.retryLost(remoteGone, strconv.Quote(c.Name), false)
 	case c.Copy != nil && since >= d.WorkerLostTimeout:
-		d.retry(fmt.Sprintf("Admitting remote no longer exists: its copy was deleted on %q, and not admitted there again within %s", c.Name, d.WorkerLostTimeout), true)
+		d.retryLost(remoteGone, fmt.Sprintf("its copy was deleted on %q, and not admitted there again within %s", c.Name, d.WorkerLostTimeout), true)
 	case c.Copy != nil:
 		d.requeueAfter(d.WorkerLostTimeout - since)
 		d.reportRecreation(c, "was deleted there, and waits there again: "+d.waitsFor(c))
@@ -93,7 +93,7 @@ func (d *decider) copyGone(c *Cluster) bool {
 	case c.HasJob, slices.Contains(d.leaving, c.Name): // the rest must not adopt the next copy
 		d.removeRest(c, last)
 	case last.count >= maxRecreations:
-		d.retry(fmt.Sprintf("Admitting remote no longer exists: its copy was deleted on %q again and again", c.Name), true)
+		d.retryLost(remoteGone, fmt.Sprintf("its copy was deleted on %q again and again", c.Name), true)
 	case last.wait(now) > 0:
 		d.requeueAfter(last.wait(now))
 		d.reportRecreation(c, "was deleted there again, and is created after a while")
@@ -106,7 +106,7 @@ func (d *decider) copyGone(c *Cluster) bool {
 // removeRest removes the rest of the copy and its job from the cluster. A finalizer of others may delay that.
 func (d *decider) removeRest(c *Cluster, last recreation) {
 	if last.removing && d.o.Now.Sub(last.at) >= d.WorkerLostTimeout {
-		d.retry(fmt.Sprintf("Admitting remote no longer exists: its copy was deleted on %q, and its job is not gone after %s", c.Name, d.WorkerLostTimeout), true)
+		d.retryLost(remoteGone, fmt.Sprintf("its copy was deleted on %q, and its job is not gone after %s", c.Name, d.WorkerLostTimeout), true)
 		return
 	}
 	if !last.removing {

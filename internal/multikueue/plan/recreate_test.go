@@ -96,6 +96,35 @@ func TestDeletedThere(t *testing.T) {
 	}
 }
 
+// TestTextsOfLoss: the check has the same text for all clusters, and the event has the details.
+func TestTextsOfLoss(t *testing.T) {
+	rest := func(w *kueue.Workload) { w.Annotations[plan.RecreatedAnnotation] += " removing" }
+	const lost, gone = `Admitting remote lost`, `Admitting remote no longer exists`
+	for _, tc := range []struct {
+		local       *kueue.Workload
+		there       plan.Cluster
+		check, note string
+	}{
+		{reserved(ready("w1")), down("w1", time.Hour), lost, `: "w1"`},
+		{reserved(ready("w1")), up("w1", copyOf(reserved())), gone, `: "w1"`},
+		{reserved(ready("w1"), again("w1", time.Minute, 1)), up("w1", copyOf(reserved())), gone, `: its copy was deleted on "w1", and not admitted there again within 1m0s`},
+		{reserved(ready("w1"), again("w1", 9*time.Minute, 6)), up("w1", nil), gone, `: its copy was deleted on "w1" again and again`},
+		{reserved(ready("w1"), again("w1", time.Minute, 0), rest), withJob(up("w1", nil)), gone, `: its copy was deleted on "w1", and its job is not gone after 1m0s`},
+	} {
+		o := &plan.Observed{
+			Local: tc.local, Check: "mk", Clusters: []plan.Cluster{tc.there}, Now: t0, Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+		}
+		steps := plan.Decide(config(), o).Steps
+		last := steps[len(steps)-1]
+		if got, want := last.Workload.Status.AdmissionChecks[0].Message, tc.check+`, Previously: "Ready"`; got != want {
+			t.Errorf("the check: %s, want %s", got, want)
+		}
+		if len(last.Events) != 1 || last.Events[0].Note != tc.check+tc.note {
+			t.Errorf("events %+v, want %s", last.Events, tc.check+tc.note)
+		}
+	}
+}
+
 // TestCreatedAgain: the recreated copy, with its message and its record.
 func TestCreatedAgain(t *testing.T) {
 	cfg := config()

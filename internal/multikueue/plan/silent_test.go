@@ -85,3 +85,52 @@ func TestHeld(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsReadyOfSilent: PodsReady of jobs whose status is not mirrored comes from the copy, if its worker cluster reports it.
+func TestPodsReadyOfSilent(t *testing.T) {
+	cfg := config()
+	cfg.Lifecycle.WaitForPodsReady = true
+	m := cfg.Lifecycle
+	is := func(ready ...bool) func(*kueue.Workload) {
+		return func(w *kueue.Workload) {
+			for _, r := range ready {
+				m.PodsReady(w, r, t0)
+			}
+		}
+	}
+	runs := func(w *kueue.Workload) {
+		m.RunOn(w, "w1", t0)
+		w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
+		m.SyncAdmitted(w, t0)
+	}
+	for name, tc := range map[string]struct {
+		local, there func(*kueue.Workload)
+		loud         bool
+		want         string
+	}{
+		"not ready yet":            {is(false), is(false), false, ""},
+		"ready":                    {is(false), is(true), false, kueue.ReasonStarted},
+		"known to be ready":        {is(true), is(true), false, ""},
+		"not ready any more":       {is(true), is(true, false), false, kueue.ReasonWaitForRecovery},
+		"ready again":              {is(true, false), is(true), false, kueue.ReasonRecovered},
+		"the worker does not tell": {is(false), is(), false, ""},
+		"its status is mirrored":   {is(false), is(true), true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local := reserved(ready("w1"), runs, tc.local)
+			o := &plan.Observed{
+				Local: local, Check: "mk", Clusters: []plan.Cluster{withJob(up("w1", copyOf(reserved(), admittedAt(0), tc.there)))}, Now: t0,
+				Job: plan.JobFacts{Kind: "StatefulSet", Adapter: true, Managed: true, Gated: true, Silent: !tc.loud, Active: true},
+			}
+			got := ""
+			for _, s := range plan.Decide(cfg, o).Steps {
+				if s.Do == plan.WriteStatus {
+					got = lifecycle.Condition(s.Workload, kueue.WorkloadPodsReady).Reason
+				}
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -133,6 +133,55 @@ func TestWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// TestReport: the message of a waiting check is written at most once in 30 seconds, but a new fault at once, and with an event of its code.
+func TestReport(t *testing.T) {
+	busy := plan.Cluster{Name: "w1", Listed: true, Connected: true, Busy: true}
+	fault := func(name, code, text string) plan.Cluster {
+		return plan.Cluster{Name: name, Listed: true, Connected: true, Fault: &plan.Fault{Code: code, Text: text, Skip: true}}
+	}
+	failed, taken := fault("w2", plan.CreateFailed, "no; never"), fault("w3", plan.NameConflict, "taken")
+	too := fault("w3", plan.CreateFailed, "no")
+	const waits, failure = "w1: its copy is being made or removed", "[RemoteCreateFailed] w2: no; never"
+	for name, tc := range map[string]struct {
+		message  string
+		ago      time.Duration
+		clusters []plan.Cluster
+		want     string
+		warnings []plan.Warning
+	}{
+		"a reason":                   {"", time.Minute, []plan.Cluster{busy}, waits, nil},
+		"a reason, too soon":         {"", time.Second, []plan.Cluster{busy}, "", nil},
+		"a fault after a reason":     {waits, time.Second, []plan.Cluster{busy, failed}, waits + "; " + failure, []plan.Warning{{Code: plan.CreateFailed, Text: failure}}},
+		"another reason, too soon":   {failure, time.Second, []plan.Cluster{busy, failed}, "", nil},
+		"another reason":             {failure, time.Minute, []plan.Cluster{busy, failed}, waits + "; " + failure, nil},
+		"another fault":              {failure, time.Second, []plan.Cluster{failed, taken}, failure + "; [RemoteNameConflict] w3: taken", []plan.Warning{{Code: plan.NameConflict, Text: "[RemoteNameConflict] w3: taken"}}},
+		"one fault less, too soon":   {failure + "; [RemoteNameConflict] w3: taken", time.Second, []plan.Cluster{failed}, "", nil},
+		"a fault of an earlier turn": {"Reset to Pending after eviction, previously Retry: " + failure, time.Second, []plan.Cluster{failed}, failure, []plan.Warning{{Code: plan.CreateFailed, Text: failure}}},
+		"the same on two clusters":   {"", time.Second, []plan.Cluster{failed, too}, failure + "; [RemoteCreateFailed] w3: no", []plan.Warning{{Code: plan.CreateFailed, Text: failure + "; [RemoteCreateFailed] w3: no"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local := longAgo(reserved(nominated("w1"), func(w *kueue.Workload) { w.Status.AdmissionChecks[0].Message = tc.message }))
+			cfg := config()
+			cfg.Mode = plan.External
+			got, warnings := "", []plan.Warning(nil)
+			for _, s := range plan.Decide(cfg, &plan.Observed{
+				Local: local, Check: "mk", Clusters: tc.clusters, Now: t0, ReportedAt: t0.Add(-tc.ago),
+				Job: plan.JobFacts{Kind: "Job", Adapter: true, Managed: true},
+			}).Steps {
+				if s.Reported {
+					got, warnings = s.Workload.Status.AdmissionChecks[0].Message, s.Warnings
+				}
+				if len(s.Events) > 0 {
+					t.Errorf("not limited: %+v", s.Events)
+				}
+			}
+			if got != tc.want || !slices.Equal(warnings, tc.warnings) {
+				t.Errorf("got  %q, %v\nwant %q, %v", got, warnings, tc.want, tc.warnings)
+			}
+		})
+	}
+}
+
 // TestNoCopyWithoutKind: no copy is created on a cluster that does not serve the kind, whatever nominates it.
 func TestNoCopyWithoutKind(t *testing.T) {
 	lacks := up("w1", nil)

@@ -2,18 +2,24 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
 const reviewAgain = time.Minute
 
+const patchVerb = "patch"
+
 // reviewAccess asks the worker cluster whether the credentials may create and delete jobs of every kind, which watches do not show, until
-// they may, and again when a kind becomes available. Denied kinds count as not served. A cluster that does not answer reviews counts as
+// they may, and again when a kind becomes available. Denied kinds count as not served, see keepAway. A cluster that does not answer reviews counts as
 // allowing everything (spec: 40 §4.2, §4.12).
 func (c *Connection) reviewAccess() {
 	for {
@@ -44,7 +50,7 @@ func (c *Connection) denies(gvk schema.GroupVersionKind) []string {
 	}
 	verbs := []string{"create", "delete"}
 	if f := c.fleet.Plan.External[gvk]; f != nil && len(f.SpecPaths) > 0 || d.Remote.Follow != nil {
-		verbs = append(verbs, "patch")
+		verbs = append(verbs, patchVerb)
 	}
 	var out []string
 	for _, verb := range verbs {
@@ -80,6 +86,53 @@ func (c *Connection) setDenied(gvk schema.GroupVersionKind, verbs []string) {
 
 var reviewKind = authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")
 
-func forbiddenText(kind string, verbs []string) string {
-	return kind + " (no permission to " + strings.Join(verbs, " or ") + ")"
+// keepAway reports whether denied verbs keep jobs of a kind from the cluster. A job whose changes cannot be forwarded runs all the same: the
+// documented credential of a worker may not patch RayServices (spec: 40 §4.2, §4.12).
+func (f *Fleet) keepAway(gvk schema.GroupVersionKind, verbs []string) bool {
+	d := f.Kinds[gvk]
+	follows := d != nil && d.Remote != nil && d.Remote.Follow != nil
+	return slices.ContainsFunc(verbs, func(verb string) bool { return verb != patchVerb || !follows })
+}
+
+const reasonAvailable = "Available"
+
+// frameworks is the condition FrameworksAvailable.
+func (c *Connection) frameworks() metav1.Condition {
+	c.mu.Lock()
+	lacks, denied := maps.Clone(c.lacks), maps.Clone(c.denied)
+	c.mu.Unlock()
+	var away, frozen []string
+	for gvk, verbs := range denied {
+		switch text := gvk.Kind + " (no permission to " + strings.Join(verbs, " or ") + ")"; {
+		case len(verbs) == 0 || lacks[gvk] != "":
+		case c.fleet.keepAway(gvk, verbs):
+			away = append(away, text)
+		default:
+			frozen = append(frozen, text)
+		}
+	}
+	out := metav1.Condition{Type: kueue.MultiKueueClusterFrameworksAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable, Message: "Every kind of jobs can be sent there"}
+	reason := kueue.ReasonForbidden
+	for gvk, why := range lacks {
+		if c.stores[gvk].queues {
+			continue // no jobs
+		}
+		away = append(away, gvk.Kind)
+		if why == kueue.ReasonMissingCRD {
+			reason = why
+		}
+	}
+	var texts []string
+	for _, list := range []struct {
+		text  string
+		kinds []string
+	}{{"These kinds of jobs cannot be sent there: ", away}, {"Changes of these kinds of jobs cannot be forwarded there: ", frozen}} {
+		if slices.Sort(list.kinds); len(list.kinds) > 0 {
+			texts = append(texts, list.text+strings.Join(list.kinds, ", "))
+		}
+	}
+	if len(texts) > 0 {
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, reason, strings.Join(texts, "; ")
+	}
+	return out
 }

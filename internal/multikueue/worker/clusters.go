@@ -3,9 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -51,12 +49,12 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		return c.end(ctx, r, gone)
 	}
 	c.restoreLoss(r, &cluster)
+	if c.AnyPath && isFile(&cluster) {
+		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
+	}
 	cfg, credentials, refused := c.load(ctx, &cluster)
 	if refused != nil {
 		return c.refuse(ctx, r, &cluster, refused)
-	}
-	if c.AnyPath && isFile(&cluster) {
-		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
 	}
 	if !r.same(credentials) {
 		if r.disconnect(c.Now()) {
@@ -246,39 +244,12 @@ func (r *workerCluster) use(made *Connection) error {
 const reasonSelf = "SelfReference"
 
 const (
-	reasonAvailable = "Available"
-	reasonNone      = "NoConflict"
-	reasonForeign   = "ForeignManager"
+	reasonNone    = "NoConflict"
+	reasonForeign = "ForeignManager"
 )
 
 func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster, made *Connection) (ctrlreconcile.Result, error) {
-	conditions := []metav1.Condition{active(metav1.ConditionTrue, kueue.ReasonActive, "Connected")}
-	made.mu.Lock()
-	lacks, denied := maps.Clone(made.lacks), maps.Clone(made.denied)
-	made.mu.Unlock()
-	var kinds []string
-	for gvk, verbs := range denied {
-		if len(verbs) > 0 && lacks[gvk] == "" {
-			kinds = append(kinds, forbiddenText(gvk.Kind, verbs))
-		}
-	}
-	reason := kueue.ReasonForbidden
-	for gvk, why := range lacks {
-		if made.stores[gvk].queues {
-			continue // no jobs
-		}
-		kinds = append(kinds, gvk.Kind)
-		if why == kueue.ReasonMissingCRD {
-			reason = why
-		}
-	}
-	slices.Sort(kinds)
-	available := metav1.Condition{Type: kueue.MultiKueueClusterFrameworksAvailable, Status: metav1.ConditionTrue, Reason: reasonAvailable, Message: "Every kind of jobs can be sent there"}
-	if len(kinds) > 0 {
-		available.Status, available.Reason = metav1.ConditionFalse, reason
-		available.Message = "These kinds of jobs cannot be sent there: " + strings.Join(kinds, ", ")
-	}
-	conditions = append(conditions, available)
+	conditions := []metav1.Condition{active(metav1.ConditionTrue, kueue.ReasonActive, "Connected"), made.frameworks()}
 	conflict := metav1.Condition{Type: kueue.MultiKueueClusterOriginConflict, Status: metav1.ConditionTrue, Reason: reasonForeign, Message: fmt.Sprintf(
 		"Another manager uses this worker with the same origin %q: give each manager a multiKueue.origin of its own", c.Plan.Origin)}
 	if !made.foreign.Load() {

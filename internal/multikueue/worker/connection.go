@@ -411,7 +411,7 @@ func (c *Connection) setLack(gvk schema.GroupVersionKind, reason string) {
 func (c *Connection) Lack(gvk schema.GroupVersionKind) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.denied[gvk]) > 0 && c.lacks[gvk] == "" {
+	if c.lacks[gvk] == "" && c.fleet.keepAway(gvk, c.denied[gvk]) {
 		return kueue.ReasonForbidden
 	}
 	return c.lacks[gvk]

@@ -84,25 +84,34 @@ func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	if err != nil {
 		return insecure(fmt.Errorf("the kubeconfig cannot be parsed: %w", err))
 	}
+	cfg, err := safeConfig(file, http)
+	if err == nil && cfg.ExecProvider != nil {
+		err = errors.New("an exec plugin cannot be used")
+	}
+	if err != nil {
+		return insecure(fmt.Errorf("the kubeconfig is refused: %w", err))
+	}
+	return cfg, text, nil
+}
+
+// safeConfig returns the connection of a kubeconfig. It refuses everything unsafe but an exec plugin.
+func safeConfig(file *clientcmdapi.Config, http bool) (*rest.Config, error) {
 	if err := checkFile(file); err != nil {
-		return insecure(err)
+		return nil, err
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
 	if err != nil {
-		return insecure(fmt.Errorf("the kubeconfig cannot be used: %w", err))
-	}
-	if cfg.ExecProvider != nil {
-		return insecure(errors.New("the kubeconfig must not have an exec plugin"))
+		return nil, fmt.Errorf("it cannot be used: %w", err)
 	}
 	if err := checkConfig(cfg); err != nil {
-		return insecure(err)
+		return nil, err
 	}
 	if !http {
 		if err := checkTLS(file, cfg); err != nil {
-			return insecure(err)
+			return nil, err
 		}
 	}
-	return cfg, text, nil
+	return cfg, nil
 }
 
 // checkFile always returns the same error for the same file.
@@ -110,19 +119,19 @@ func checkFile(file *clientcmdapi.Config) error {
 	for _, name := range slices.Sorted(maps.Keys(file.AuthInfos)) {
 		switch user := file.AuthInfos[name]; {
 		case user.TokenFile != "":
-			return fmt.Errorf("user %q of the kubeconfig must not have tokenFile: use token", name)
+			return fmt.Errorf("user %q must not have tokenFile: use token", name)
 		case user.ClientCertificate != "" || user.ClientKey != "":
-			return fmt.Errorf("user %q of the kubeconfig must not name files: use client-certificate-data and client-key-data", name)
+			return fmt.Errorf("user %q must not name files: use client-certificate-data and client-key-data", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(file.Clusters)) {
 		switch cluster := file.Clusters[name]; {
 		case cluster.InsecureSkipTLSVerify:
-			return fmt.Errorf("cluster %q of the kubeconfig must not have insecure-skip-tls-verify", name)
+			return fmt.Errorf("cluster %q must not have insecure-skip-tls-verify", name)
 		case cluster.CertificateAuthority != "":
-			return fmt.Errorf("cluster %q of the kubeconfig must not have certificate-authority: use certificate-authority-data", name)
+			return fmt.Errorf("cluster %q must not have certificate-authority: use certificate-authority-data", name)
 		case cluster.Server == "":
-			return fmt.Errorf("cluster %q of the kubeconfig has no server", name)
+			return fmt.Errorf("cluster %q has no server", name)
 		}
 	}
 	return nil
@@ -135,10 +144,10 @@ func checkTLS(file *clientcmdapi.Config, cfg *rest.Config) error {
 	for _, name := range slices.Sorted(maps.Keys(file.Clusters)) {
 		cluster := file.Clusters[name]
 		if u, err := url.Parse(cluster.Server); err == nil && strings.EqualFold(u.Scheme, "http") {
-			return fmt.Errorf("cluster %q of the kubeconfig must not have a server with http://: %s", name, allowHTTP)
+			return fmt.Errorf("cluster %q must not have a server with http://: %s", name, allowHTTP)
 		}
 		if u, err := url.Parse(cluster.ProxyURL); cluster.ProxyURL != "" && (err != nil || !strings.EqualFold(u.Scheme, "https")) {
-			return fmt.Errorf("cluster %q of the kubeconfig must not have a proxy-url without https://: %s", name, allowHTTP)
+			return fmt.Errorf("cluster %q must not have a proxy-url without https://: %s", name, allowHTTP)
 		}
 	}
 	return checkServer(cfg)
@@ -228,51 +237,34 @@ func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte,
 	return bad(fmt.Errorf("ClusterProfile %s has no access provider that multiKueue.clusterProfile.accessProviders names", key))
 }
 
+// provided makes a kubeconfig of the cluster in a ClusterProfile and the plugin in the configuration, so that both obey the same rules.
 func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any, http bool) (*rest.Config, []byte, *refusal) {
 	bad := func(err error) (*rest.Config, []byte, *refusal) {
 		return nil, nil, &refusal{kueue.ReasonBadRestConfig, err, false}
 	}
-	text, err := json.Marshal(map[string]any{"cluster": entry["cluster"], "exec": p.ExecConfig})
+	name := p.Name
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": name,
+		"contexts": []any{map[string]any{"name": name, "context": map[string]any{"cluster": name, "user": name}}},
+		"clusters": []any{map[string]any{"name": name, "cluster": entry["cluster"]}},
+		"users":    []any{map[string]any{"name": name, "user": map[string]any{"exec": p.ExecConfig}}},
+	})
 	if err != nil {
 		return bad(err)
 	}
-	var cluster struct {
-		Cluster struct {
-			Server        string `json:"server"`
-			TLSServerName string `json:"tls-server-name"`
-			Insecure      bool   `json:"insecure-skip-tls-verify"`
-			CAFile        string `json:"certificate-authority"`
-			CAData        []byte `json:"certificate-authority-data"`
-			ProxyURL      string `json:"proxy-url"`
-		} `json:"cluster"`
+	file, err := clientcmd.Load(text)
+	if err != nil {
+		return bad(fmt.Errorf("access provider %s: %w", name, err))
 	}
-	if err := json.Unmarshal(text, &cluster); err != nil {
-		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
+	cfg, err := safeConfig(file, http)
+	if err != nil {
+		return bad(fmt.Errorf("access provider %s: %w", name, err))
 	}
-	c := &cluster.Cluster
-	cfg := &rest.Config{Host: c.Server}
-	cfg.ServerName, cfg.Insecure, cfg.CAData = c.TLSServerName, c.Insecure, c.CAData
-	e := &p.ExecConfig
-	cfg.ExecProvider = &clientcmdapi.ExecConfig{
-		Command: e.Command, Args: e.Args, APIVersion: e.APIVersion, InstallHint: e.InstallHint,
-		ProvideClusterInfo: e.ProvideClusterInfo, InteractiveMode: clientcmdapi.ExecInteractiveMode(e.InteractiveMode),
-	}
-	for _, v := range e.Env {
-		cfg.ExecProvider.Env = append(cfg.ExecProvider.Env, clientcmdapi.ExecEnvVar{Name: v.Name, Value: v.Value})
-	}
-	switch {
-	case c.Server == "":
-		return bad(fmt.Errorf("access provider %s has no server", p.Name))
-	case c.CAFile != "":
-		return bad(fmt.Errorf("access provider %s must not name a file: use certificate-authority-data", p.Name))
-	case c.ProxyURL != "":
-		return bad(fmt.Errorf("access provider %s: proxy-url is not supported", p.Name))
-	}
-	if err := checkConfig(cfg); err != nil {
-		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
-	}
-	if err := checkServer(cfg); err != nil && !http {
-		return bad(fmt.Errorf("access provider %s: %w", p.Name, err))
-	}
+	// client-go leaves the plugin out for a server without TLS.
+	cfg.ExecProvider = file.AuthInfos[name].Exec
+	cfg.ExecProvider.Config = file.Clusters[name].Extensions[clusterExtension]
 	return cfg, text, nil
 }
+
+// clusterExtension is what a cluster passes to exec plugins, by the API of client-go.
+const clusterExtension = "client.authentication.k8s.io/exec"

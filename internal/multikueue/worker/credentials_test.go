@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -85,7 +87,7 @@ func TestFirstFault(t *testing.T) {
 		for _, err := range []error{
 			checkFile(&clientcmdapi.Config{AuthInfos: users}), checkFile(&clientcmdapi.Config{Clusters: servers}), checkTLS(&clientcmdapi.Config{Clusters: servers}, nil),
 		} {
-			if !strings.Contains(err.Error(), ` "a" of the kubeconfig`) {
+			if !strings.Contains(err.Error(), ` "a" must not`) {
 				t.Fatal(err)
 			}
 		}
@@ -148,12 +150,34 @@ func TestProvided(t *testing.T) {
 	if refused != nil || cfg.ExecProvider.Command != "/plugin" || cfg.ExecProvider.Env[0].Value != "b" || string(cfg.CAData) != "x" {
 		t.Errorf("got %+v, %v", cfg, refused)
 	}
+	cfg, _, refused = provided(provider, entry(map[string]any{
+		"server": "https://w1.example", "tls-server-name": "w1", "proxy-url": "https://p.example",
+		"extensions": []any{map[string]any{"name": clusterExtension, "extension": map[string]any{"audience": "w1"}}, map[string]any{"name": "other", "extension": 1}},
+	}), false)
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	proxy, err := cfg.Proxy(&http.Request{})
+	if err != nil || proxy.String() != "https://p.example" || cfg.ServerName != "w1" {
+		t.Errorf("proxy %v, %v; server name %q", proxy, err, cfg.ServerName)
+	}
+	if given, ok := cfg.ExecProvider.Config.(*runtime.Unknown); !ok || string(given.Raw) != `{"audience":"w1"}` || given.ContentType != runtime.ContentTypeJSON {
+		t.Errorf("the plugin gets %+v", cfg.ExecProvider.Config)
+	}
+	cfg, _, refused = provided(provider, entry(map[string]any{"server": "http://w1.example", "proxy-url": "http://p.example"}), true)
+	if refused != nil || cfg.ExecProvider.Command != "/plugin" || cfg.Proxy == nil {
+		t.Errorf("without TLS, which is allowed: %+v, %v", cfg, refused)
+	}
 	for name, cluster := range map[string]map[string]any{
 		"no server":    {},
 		"not verified": {"server": "https://w1.example", "insecure-skip-tls-verify": true},
 		"a CA file":    {"server": "https://w1.example", "certificate-authority": "/ca"},
 		"plain http":   {"server": "http://w1.example"},
+		"an odd host":  {"server": "https://under_score"},
 		"a proxy":      {"server": "https://w1.example", "proxy-url": "http://p"},
+		"no proxy":     {"server": "https://w1.example", "proxy-url": "https://%zz"},
+		"no cluster":   nil,
+		"no CA":        {"server": "https://w1.example", "certificate-authority-data": 1},
 	} {
 		if _, _, refused := provided(provider, entry(cluster), false); refused == nil || refused.reason != kueue.ReasonBadRestConfig {
 			t.Errorf("%s: %v", name, refused)

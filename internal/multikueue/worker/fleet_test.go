@@ -36,6 +36,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/multikueue/plan/external"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -355,28 +356,39 @@ func (o one) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ..
 	return nil
 }
 
-// TestDeprecatedPath: a kubeconfig in any file is warned of (spec: 40 §5.2).
+// TestDeprecatedPath: a kubeconfig in any file is warned of, usable or not (spec: 40 §5.2).
 func TestDeprecatedPath(t *testing.T) {
 	text := kubeconfig("server: 'https://w1.example:6443'", "token: t")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, anyPath := range map[string]bool{"any path": true, "the usual one": false} {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for name, anyPath := range map[string]bool{"any path": true, "any path, without a file": true, "the usual one": false} {
+		path := path
+		if strings.HasSuffix(name, "without a file") {
+			path += ".none"
+		}
 		recorder := events.NewFakeRecorder(9)
 		f := &Fleet{
 			Options: Options{Now: time.Now, AnyPath: anyPath, Events: reconcile.NewEvents(recorder, nil), ClusterChanged: func(context.Context, string, bool) {}},
-			workers: map[string]*workerCluster{}, cache: one{cluster: &kueue.MultiKueueCluster{
-				ObjectMeta: metav1.ObjectMeta{Name: "w1"},
-				Spec: kueue.MultiKueueClusterSpec{ClusterSource: kueue.ClusterSource{
-					KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path},
-				}},
-			}},
+			workers: map[string]*workerCluster{},
 		}
+		cluster := &kueue.MultiKueueCluster{ObjectMeta: metav1.ObjectMeta{Name: "w1"}, Spec: kueue.MultiKueueClusterSpec{
+			ClusterSource: kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypePath, Location: path}},
+		}}
+		f.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).WithStatusSubresource(cluster).Build()
+		if err := f.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
+			t.Fatal(err)
+		}
+		f.cache = one{cluster: cluster}
 		// The last attempt has just failed, so that no other is due.
 		f.workers["w1"] = &workerCluster{name: "w1", credentials: text, attempts: 1, next: time.Now().Add(time.Hour)}
 		if !anyPath {
-			if _, _, refused := f.load(t.Context(), f.cache.(one).cluster); refused == nil {
+			if _, _, refused := f.load(t.Context(), cluster); refused == nil {
 				t.Errorf("%s: a file elsewhere is read", name)
 			}
 			continue
@@ -487,6 +499,44 @@ func TestAccessOfLateKinds(t *testing.T) {
 		is("later", "", 4)
 		c.cancel(nil)
 	})
+}
+
+// TestDeniedChanges: a kind whose changes are forwarded is sent to a cluster that denies nothing but that, and the condition tells it.
+func TestDeniedChanges(t *testing.T) {
+	kind := schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayService"}
+	follows := &job.Remote{Follow: func(job.Object, job.Object, *kueue.Workload, *job.Setting) (bool, bool, error) {
+		return false, false, nil
+	}}
+	for _, tc := range []struct {
+		remote     *job.Remote
+		paths      [][]string
+		denied     []string
+		lack, text string
+	}{
+		{follows, nil, nil, "", "Every kind of jobs can be sent there"},
+		{follows, nil, []string{"patch"}, "", "Changes of these kinds of jobs cannot be forwarded there: RayService (no permission to patch)"},
+		{follows, nil, []string{"create", "patch"}, kueue.ReasonForbidden, "These kinds of jobs cannot be sent there: RayService (no permission to create or patch)"},
+		{&job.Remote{}, [][]string{{"spec", "status"}}, []string{"patch"}, kueue.ReasonForbidden, "These kinds of jobs cannot be sent there: RayService (no permission to patch)"},
+		{&job.Remote{}, nil, []string{"patch"}, "", "Every kind of jobs can be sent there"},
+	} {
+		c := idle(t, nil)
+		c.fleet.Plan = &plan.Config{External: map[schema.GroupVersionKind]*external.Framework{kind: {SpecPaths: tc.paths}}}
+		c.fleet.Kinds = map[schema.GroupVersionKind]*job.Descriptor{kind: {GVK: kind, Resource: "rayservices", Remote: tc.remote}}
+		c.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				review := o.(*authorizationv1.SelfSubjectAccessReview)
+				review.Status.Allowed = !slices.Contains(tc.denied, review.Spec.ResourceAttributes.Verb)
+				return nil
+			},
+		})
+		c.denied = map[schema.GroupVersionKind][]string{kind: c.denies(kind)}
+		if got := c.Lack(kind); got != tc.lack {
+			t.Errorf("%v denied: lack %q, want %q", tc.denied, got, tc.lack)
+		}
+		if got := c.frameworks(); got.Message != tc.text || (got.Reason == kueue.ReasonForbidden) != (got.Status == metav1.ConditionFalse) {
+			t.Errorf("%v denied: %+v", tc.denied, got)
+		}
+	}
 }
 
 // TestWatchIsReleased: the context of a watch ends with it. A connection opens some kinds any number of times.

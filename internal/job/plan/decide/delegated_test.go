@@ -186,6 +186,30 @@ func TestDelegatedSetsKeepTheirQuota(t *testing.T) {
 	}
 }
 
+// TestDelegatedSetsAreNotJudgedByTheirPods: while the pods of a set may run on a worker, its waiting pods here do not make it unready.
+func TestDelegatedSetsAreNotJudgedByTheirPods(t *testing.T) {
+	s := newScene()
+	s.running()
+	s.cfg.WaitForPodsReady = true
+	w := s.o.Workloads[0]
+	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "mk", State: kueue.CheckStateReady}}
+	s.o.Delegated = map[kueue.AdmissionCheckReference]bool{"mk": true}
+	var m lifecycle.Machine
+	m.PodsReady(w, true, at(1))
+	for _, tc := range []struct {
+		change func()
+		want   string
+	}{
+		{func() { m.RunOn(w, "w1", at(1)) }, "nothing"},
+		{func() { m.RunNowhere(w, at(2)) }, "pods ready: WaitForRecovery"},
+	} {
+		tc.change()
+		if got := describeAction(s.decide()); got != tc.want {
+			t.Errorf("got %s, want %s", got, tc.want)
+		}
+	}
+}
+
 // TestSetsOfAManager: a copy of an object on a worker creates no Workload and uses its manager's.
 func TestSetsOfAManager(t *testing.T) {
 	set := newStatefulSet(2)

@@ -80,13 +80,14 @@ func (s *decider) freed(w, like *kueue.Workload) []kueue.ReclaimablePod {
 	return out
 }
 
-// podsReady (step 13) maintains the PodsReady condition. Before the first reservation there is none: the reservation adds it.
+// podsReady (step 13) maintains the PodsReady condition. Before the first reservation there is none: the reservation adds it. While pods
+// that the local job does not show may run on a worker cluster, the dispatcher maintains it.
 func (s *decider) podsReady(w *kueue.Workload) *job.Action {
 	return s.readyIs(w, s.d.PodsReady(s.job, s.in))
 }
 
 func (s *decider) readyIs(w *kueue.Workload, ready bool) *job.Action {
-	if !s.cfg.WaitForPodsReady || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
+	if !s.cfg.WaitForPodsReady || s.runsOnWorker(w) || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
 		return nil
 	}
 	next := w.DeepCopy()
