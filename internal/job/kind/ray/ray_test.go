@@ -3,6 +3,7 @@ package ray_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -323,6 +324,31 @@ func TestCurrent(t *testing.T) {
 		goal, child := parse(t, "kind: X\nspec: {"+tc.goal+"}"), parse(t, "kind: X\nspec: {"+tc.child+"}")
 		if got := ray.IsCurrent(view.Map(child.Object, "spec"), view.Map(goal.Object, "spec")); got != tc.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestSuspendedService: spec.suspend alone suspends a service, unless this KubeRay has none.
+func TestSuspendedService(t *testing.T) {
+	tests := map[string]struct {
+		spec         string
+		want, legacy bool
+	}{
+		"both":                      {"{suspend: true, rayClusterConfig: {suspend: true}}", true, true},
+		"neither":                   {"{rayClusterConfig: {}}", false, false},
+		"its clusters alone":        {"{rayClusterConfig: {suspend: true}}", false, true},
+		"gated clusters of one":     {"{suspend: false, rayClusterConfig: {suspend: true}}", false, false},
+		"the service, not clusters": {"{suspend: true, rayClusterConfig: {suspend: false}}", true, true},
+	}
+	legacy := ray.Settings{Legacy: &atomic.Bool{}}
+	legacy.Legacy.Store(true)
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nspec: "+tc.spec)
+		if got := ray.Service(ray.Settings{}).IsSuspended(o); got != tc.want {
+			t.Errorf("%s: suspended %v", name, got)
+		}
+		if got := ray.Service(legacy).IsSuspended(o); got != tc.legacy {
+			t.Errorf("%s: without spec.suspend, suspended %v", name, got)
 		}
 	}
 }

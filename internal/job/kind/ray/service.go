@@ -71,7 +71,7 @@ func (r *Settings) service() *plan.Descriptor {
 		if top, has := view.Get(s, topSuspend...).(bool); has {
 			return top
 		}
-		return view.Bool(s, nestedSuspend...)
+		return r.isLegacy() && view.Bool(s, nestedSuspend...) // elsewhere KubeRay runs the service, with clusters that never start
 	}
 	d.Resume = func(o plan.Object) {
 		view.Set(view.Of(o).Object, false, topSuspend...)
