@@ -39,26 +39,32 @@ func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
 	}
 }
 
-// guardCluster keeps the gates of a gated service's cluster, and allows it to be unsuspended only if there is quota for it.
-func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
+// guardCluster keeps the gates of an elastic cluster, and allows that of a gated service to be unsuspended only if there is quota for it.
+func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting, restore func(plan.Object, []kueue.PodSet) bool) (errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil || !r.isOfService(in.Ancestor) || !r.isGated(in.Ancestor.Object, in) {
-		return nil, nil
+	switch {
+	case old == nil:
+		return nil
+	case !r.isOfService(in.Ancestor):
+		keepTemplates(o, view.Of(old), in, restore)
+		return nil
+	case !r.isGated(in.Ancestor.Object, in):
+		return nil
 	}
 	gateTemplates(view.Map(o.Object, "spec"))
 	if r.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
-		return nil, nil
+		return nil
 	}
 	service, ok := in.Ancestor.Object.(view.Object)
 	if !ok {
-		return nil, field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
+		return field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
 	}
 	s, err := r.observe(service, in)
 	if err != nil || !s.MayRelease(o.GetUID()) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+service.GetName()+
 			" waits for quota, and Berth lets it go when there is some: see kubectl berth explain"))
 	}
-	return nil, errs
+	return errs
 }
 
 var errNotRead = errors.New("the RayService of the cluster could not be read")

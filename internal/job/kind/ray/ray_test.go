@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/ray"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
@@ -208,6 +210,10 @@ func TestValidate(t *testing.T) {
 	}
 	elastic := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
 	scales := parse(t, "kind: X\nmetadata: {labels: {kueue.x-k8s.io/queue-name: lq}, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nspec: {enableInTreeAutoscaling: true, "+head+"}")
+	if errs := ray.Cluster(ray.Settings{}).Validate(scales, nil, elastic); len(errs) != 1 || errs[0].Field != "spec.headGroupSpec.template.spec.schedulingGates" {
+		t.Errorf("the pods of an elastic cluster have a gate: %v", errs)
+	}
+	ray.Cluster(ray.Settings{}).Default(scales, true, &plan.Setting{Config: elastic.Config, Mode: plan.Managed})
 	if errs := ray.Cluster(ray.Settings{}).Validate(scales, nil, elastic); len(errs) > 0 {
 		t.Errorf("an elastic cluster may scale by itself: %v", errs)
 	}
@@ -251,6 +257,65 @@ func TestGates(t *testing.T) {
 		}
 		if got := strings.Count(string(raw), `{"name":"`+kueue.ElasticJobSchedulingGate+`"}`); got != tc.want {
 			t.Errorf("%s: %d gates, want %d: %s", name, got, tc.want, raw)
+		}
+	}
+}
+
+// TestAppliedAgain: a client that applies the manifest of an elastic cluster with another number of workers writes its templates anew. They
+// keep the gate, and while the cluster runs the values of its start.
+func TestAppliedAgain(t *testing.T) {
+	const manifest = "kind: RayCluster\nmetadata: {name: c, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\n" +
+		"spec: {" + head + ", workerGroupSpecs: [{groupName: Big, replicas: 1, template: {metadata: {labels: {mine: a}}, spec: {containers: []}}}]}"
+	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Mode: plan.Managed}
+	d := ray.Cluster(ray.Settings{})
+	started := parse(t, manifest)
+	d.Default(started, true, in)
+	before, err := d.PodSets(started, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var infos []plan.PodSetInfo
+	for _, s := range before {
+		infos = append(infos, plan.PodSetInfo{
+			Name: s.Name, Labels: map[string]string{kueue.PodSetLabel: string(s.Name)}, Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: "w"},
+			NodeSelector: map[string]string{"pool": "h100"}, SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
+		})
+	}
+	podset.Annotate(started, plan.InjectedAnnotation, podset.Injected(before, infos))
+	if err := d.Start(started, infos, in); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		mode          plan.Mode
+		was, is       bool
+		gated, values bool
+	}{
+		"it runs":       {mode: plan.Managed, gated: true, values: true},
+		"it waits":      {mode: plan.Managed, was: true, is: true, gated: true},
+		"it is stopped": {mode: plan.Managed, is: true, gated: true},
+		"it starts":     {mode: plan.Managed, was: true, gated: true},
+		"not queued":    {mode: plan.Ignored},
+	} {
+		o, old, in := parse(t, strings.Replace(manifest, "replicas: 1", "replicas: 3", 1)), started.DeepCopy(), *in
+		in.Mode = tc.mode
+		view.Set(old.Object, tc.was, "spec", "suspend")
+		view.Set(o.Object, tc.is, "spec", "suspend")
+		want := started.DeepCopy()
+		if !tc.values {
+			want = o.DeepCopy()
+		}
+		if tc.gated && !tc.values {
+			d.Default(want, true, &in)
+		}
+		view.Set(want.Object, tc.is, "spec", "suspend")
+		view.Maps(want.Object, "spec", "workerGroupSpecs")[0]["replicas"] = int64(3)
+		for range 2 {
+			if _, errs := d.Guard.Check(o, old, &in); len(errs) > 0 {
+				t.Errorf("%s: %v", name, errs)
+			}
+		}
+		if diff := cmp.Diff(want.Object, o.Object); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 	}
 }
