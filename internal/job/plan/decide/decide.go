@@ -521,6 +521,9 @@ func (s *decider) waiting(w *kueue.Workload) job.Action {
 		if _, composite := s.job.(job.Composite); composite {
 			return job.Action{} // its owner has no replicas, and resumes it with them
 		}
+		if a := s.moveQueue(w); a != nil {
+			return *a // or the old queue could admit it
+		}
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job asks to run again", s.o.Now)
 		return job.Action{Verb: job.WriteStatus, Workload: next}

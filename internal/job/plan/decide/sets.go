@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -310,10 +311,11 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	if a := s.claim(p, w); a != nil {
 		return a
 	}
-	if a := s.resume(p, w); a != nil {
-		return a
+	synced := s.syncPart(w) // before it can be admitted again
+	if synced != nil && synced.Verb > job.Stall {
+		return synced
 	}
-	return s.syncPart(w)
+	return cmp.Or(s.resume(p, w), synced)
 }
 
 // hasMembers reports whether the group of a Workload has pods.
