@@ -125,7 +125,7 @@ func (r *jobRules) update() field.ErrorList {
 		return append(r.create(), r.serving()...)
 	}
 	var errs field.ErrorList
-	suspended := r.d.IsSuspended(r.job)
+	suspended := r.isSuspended(r.job)
 	mayRename := suspended || job.IsElastic(r.old)
 	if !r.d.LaxUpdates {
 		errs = r.create()
@@ -143,11 +143,15 @@ func (r *jobRules) update() field.ErrorList {
 		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change "+r.whileItRuns()))
 	}
 	maxTime, oldMaxTime := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]
-	if maxTime != oldMaxTime && (!suspended || !r.d.IsSuspended(r.old)) {
+	if maxTime != oldMaxTime && (!suspended || !r.isSuspended(r.old)) {
 		errs = append(errs, field.Forbidden(maxTimePath, "cannot change "+r.whileItRuns()))
 	}
 	errs = append(errs, r.priorityClass(suspended)...)
 	return append(errs, r.fixed()...)
+}
+
+func (r *jobRules) isSuspended(o client.Object) bool {
+	return r.d.IsSuspended(o) && (!r.d.ManagedChildren.CanGate() || r.d.ManagedChildren.Upgrades.HoldsChildren(o))
 }
 
 // fixed are the rules for fields that never change.

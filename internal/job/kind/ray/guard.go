@@ -126,11 +126,6 @@ func (r *Settings) validateService(o, old view.Object, roles []view.Role, in *pl
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(kueue.ElasticJobAnnotation),
 			"a RayService is elastic only with the feature gate RayServiceUpgradeGating"))
 	}
-	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
-	if old != nil && has && !nested && view.Bool(o.Object, topSuspend...) && plan.QueueName(o) != plan.QueueName(old) {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels").Key(kueue.QueueNameLabel),
-			"cannot change while spec.rayClusterConfig.suspend is false"))
-	}
 	return errs
 }
 
