@@ -101,8 +101,13 @@ func (r *jobRules) prebuilt() field.ErrorList {
 	return subdomain(r.prebuiltPath(), name)
 }
 
+// prebuiltPath is where the job names its Workload, or named it.
 func (r *jobRules) prebuiltPath() *field.Path {
-	if r.job.GetLabels()[kueue.PrebuiltWorkloadLabel] == r.cfg.PrebuiltName(r.job) && r.cfg.PrebuiltName(r.job) != "" {
+	at, name := r.job, r.cfg.PrebuiltName(r.job)
+	if name == "" && r.old != nil {
+		at, name = r.old, r.cfg.PrebuiltName(r.old)
+	}
+	if name != "" && at.GetLabels()[kueue.PrebuiltWorkloadLabel] == name {
 		return labelsPath.Key(kueue.PrebuiltWorkloadLabel)
 	}
 	return annotationsPath.Key(kueue.PrebuiltWorkloadLabel)

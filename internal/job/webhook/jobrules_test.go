@@ -68,6 +68,8 @@ func TestJobRules(t *testing.T) {
 		"queue is removed, default":      {old: func(*batchv1.Job) {}, change: set(kueue.QueueNameLabel, ""), defaultQueue: true, want: []string{label + "queue-name]"}},
 		"a stop under way is no suspend": {old: runs, change: both(func(j *batchv1.Job) { j.Spec.Suspend = new(true) }, both(annotate(kueue.JobStoppingAnnotation, "true"), set(kueue.QueueNameLabel, "b"))), want: []string{label + "queue-name]"}},
 		"workload named while suspended": {old: func(*batchv1.Job) {}, change: set(kueue.PrebuiltWorkloadLabel, "w")},
+		"workload not named any more":    {old: both(runs, set(kueue.PrebuiltWorkloadLabel, "w")), change: set(kueue.PrebuiltWorkloadLabel, ""), want: []string{label + "prebuilt-workload-name]"}},
+		"nor by annotation":              {old: both(runs, annotate(kueue.PrebuiltWorkloadLabel, "w")), change: annotate(kueue.PrebuiltWorkloadLabel, ""), want: []string{annotation + "prebuilt-workload-name]"}},
 		"workload named while it runs":   {old: runs, change: set(kueue.PrebuiltWorkloadLabel, "w"), want: []string{label + "prebuilt-workload-name]"}},
 		"workload moves to annotation": {
 			old:    both(runs, set(kueue.PrebuiltWorkloadLabel, "w")),
