@@ -72,14 +72,13 @@ var errNotRead = errors.New("the RayService of the cluster could not be read")
 // guardService keeps the gates and suspend fields of a gated service.
 func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil && in.Mode == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
-		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}, nil
-	}
-	if !r.isGated(o, in) || in.Mode != plan.Managed {
+	switch {
+	case in.Mode != plan.Managed:
 		return nil, nil
-	}
-	if old == nil {
-		return r.warnOfFields(o), nil
+	case old == nil:
+		return r.warnOfNew(o, in), nil
+	case !r.isGated(o, in):
+		return r.warnOfDowntime(o, view.Of(old), in), nil
 	}
 	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
 	if has && !nested && !r.GatedPods {
@@ -95,12 +94,29 @@ func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warn
 	return warnings, nil
 }
 
-// warnOfFields returns warnings about fields of a new service that are changed.
-func (r *Settings) warnOfFields(o view.Object) (warnings []string) {
-	if nested, has := view.Get(o.Object, nestedSuspend...).(bool); has && !nested && !r.GatedPods {
-		warnings = append(warnings, "spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some")
+// warnOfNew returns warnings about fields of a new service that are changed, and about a KubeRay whose upgrades do not wait for quota.
+func (r *Settings) warnOfNew(o view.Object, in *plan.Setting) []string {
+	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
+	switch {
+	case plan.IsElastic(o) && r.isLegacy():
+		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}
+	case r.isGated(o, in) && has && !nested && !r.GatedPods:
+		return []string{"spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some"}
 	}
-	return warnings
+	return nil
+}
+
+// warnOfDowntime returns a warning about a change that makes KubeRay replace the cluster of a service, or add groups to it: the service is
+// stopped as a whole, and queued again.
+func (r *Settings) warnOfDowntime(o, old view.Object, in *plan.Setting) []string {
+	runs := !view.Bool(o.Object, topSuspend...) && !view.Bool(old.Object, topSuspend...)
+	before, after := view.Map(old.Object, clusterConfig...), view.Map(o.Object, clusterConfig...)
+	if in.Config == nil || !r.gatesChildren(in.Config) || !runs || before == nil || after == nil || reflect.DeepEqual(before, after) ||
+		view.String(o.Object, "spec", "upgradeStrategy", "type") == "None" || reflect.DeepEqual(muted(before), muted(after)) {
+		return nil
+	}
+	return []string{"spec.rayClusterConfig: the service stops, and starts with this change once it is admitted again; a service that is created with the annotation " +
+		kueue.ElasticJobAnnotation + ": \"true\" serves during its upgrades"}
 }
 
 func isAdmitted(workloads []*kueue.Workload) bool {

@@ -418,6 +418,47 @@ func TestSuspendedService(t *testing.T) {
 	}
 }
 
+// TestWarnsOfDowntime: a change of the clusters of a running service that is not elastic stops it, which a warning says.
+func TestWarnsOfDowntime(t *testing.T) {
+	legacy := &atomic.Bool{}
+	legacy.Store(true)
+	gating := ray.Settings{Gating: true}
+	const config = "rayClusterConfig: {" + head + "}"
+	with := func(extra string) string { return strings.Replace(config, "{"+head, "{"+extra+", "+head, 1) }
+	tests := map[string]struct {
+		settings ray.Settings
+		old, job string
+		mode     plan.Mode
+		want     int
+	}{
+		"its clusters":              {settings: gating, old: config, job: with("rayVersion: '3'"), want: 1},
+		"another group":             {settings: gating, old: config, job: with("workerGroupSpecs: [{groupName: a, template: {spec: {}}}]"), want: 1},
+		"what needs no new cluster": {settings: gating, old: config, job: with("suspend: true")},
+		"its applications":          {settings: gating, old: config, job: config + ", serveConfigV2: x"},
+		"it starts":                 {settings: gating, old: config + ", suspend: true", job: with("rayVersion: '3'")},
+		"it is stopped":             {settings: gating, old: config, job: with("rayVersion: '3'") + ", suspend: true"},
+		"no upgrades":               {settings: gating, old: config, job: with("rayVersion: '3'") + ", upgradeStrategy: {type: None}"},
+		"not queued":                {settings: gating, old: config, job: with("rayVersion: '3'"), mode: plan.Ignored},
+		"new":                       {settings: gating, job: config},
+		"no elastic ones":           {old: config, job: with("rayVersion: '3'")},
+		"none with this KubeRay":    {settings: ray.Settings{Gating: true, Legacy: legacy}, old: config, job: with("rayVersion: '3'")},
+	}
+	for name, tc := range tests {
+		in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Mode: plan.Managed}
+		if tc.mode != plan.Undecided {
+			in.Mode = tc.mode
+		}
+		var old plan.Object
+		if tc.old != "" {
+			old = parse(t, "kind: X\nspec: {"+tc.old+"}")
+		}
+		warnings, errs := ray.Service(tc.settings).Guard.Check(parse(t, "kind: X\nspec: {"+tc.job+"}"), old, in)
+		if len(warnings) != tc.want || len(errs) > 0 {
+			t.Errorf("%s: warnings %q, errors %v", name, warnings, errs)
+		}
+	}
+}
+
 // TestCopiesOfJobsStay: KubeRay on a worker must not delete a RayJob before its manager has observed the end. Its cluster may go.
 func TestCopiesOfJobsStay(t *testing.T) {
 	for have, want := range map[string]string{
