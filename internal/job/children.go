@@ -45,6 +45,9 @@ type Upgrades struct {
 	MayRun func(job Object, pod *corev1.Pod, in *Setting) bool
 	// Waits returns events about the children that wait for a new slice.
 	Waits func(job Object, in *Setting) []Event
+	// HoldsChildren reports whether the job itself lets no new child run. A suspended job that does not counts as running when a change
+	// of it is checked.
+	HoldsChildren func(job Object) bool
 	// HoldsDeletion reports whether the controller of a deleted job still cleans up.
 	HoldsDeletion func(job Object, in *Setting) bool
 }

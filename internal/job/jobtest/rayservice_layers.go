@@ -223,10 +223,12 @@ func queuedLate(w *rayWorld) {
 	w.slice(1, "head:1 workers:2")
 }
 
-// downtime upgrades a service that is not elastic: it stops as a whole, and starts with its new spec.
+// downtime upgrades a service that is not elastic: it stops as a whole, and starts with its new spec. Its manifest is made for Kueue, which
+// suspends only the clusters.
 func downtime(w *rayWorld) {
 	w.serveWebhooks()
 	w.notElastic(2)
+	delete(view.Map(w.service.Object, "spec"), "suspend")
 	w.must(w.c.Create(w.ctx, w.service))
 	s := w.slice(1, "head:1 workers:2")
 	w.admit(s)

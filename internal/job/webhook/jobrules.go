@@ -101,8 +101,13 @@ func (r *jobRules) prebuilt() field.ErrorList {
 	return subdomain(r.prebuiltPath(), name)
 }
 
+// prebuiltPath is where the job names its Workload, or named it.
 func (r *jobRules) prebuiltPath() *field.Path {
-	if r.job.GetLabels()[kueue.PrebuiltWorkloadLabel] == r.cfg.PrebuiltName(r.job) && r.cfg.PrebuiltName(r.job) != "" {
+	at, name := r.job, r.cfg.PrebuiltName(r.job)
+	if name == "" && r.old != nil {
+		at, name = r.old, r.cfg.PrebuiltName(r.old)
+	}
+	if name != "" && at.GetLabels()[kueue.PrebuiltWorkloadLabel] == name {
 		return labelsPath.Key(kueue.PrebuiltWorkloadLabel)
 	}
 	return annotationsPath.Key(kueue.PrebuiltWorkloadLabel)
@@ -125,7 +130,7 @@ func (r *jobRules) update() field.ErrorList {
 		return append(r.create(), r.serving()...)
 	}
 	var errs field.ErrorList
-	suspended := r.d.IsSuspended(r.job)
+	suspended := r.isSuspended(r.job)
 	mayRename := suspended || job.IsElastic(r.old)
 	if !r.d.LaxUpdates {
 		errs = r.create()
@@ -143,11 +148,15 @@ func (r *jobRules) update() field.ErrorList {
 		errs = append(errs, field.Forbidden(r.prebuiltPath(), "cannot change "+r.whileItRuns()))
 	}
 	maxTime, oldMaxTime := r.job.GetLabels()[kueue.MaxExecTimeSecondsLabel], r.old.GetLabels()[kueue.MaxExecTimeSecondsLabel]
-	if maxTime != oldMaxTime && (!suspended || !r.d.IsSuspended(r.old)) {
+	if maxTime != oldMaxTime && (!suspended || !r.isSuspended(r.old)) {
 		errs = append(errs, field.Forbidden(maxTimePath, "cannot change "+r.whileItRuns()))
 	}
 	errs = append(errs, r.priorityClass(suspended)...)
 	return append(errs, r.fixed()...)
+}
+
+func (r *jobRules) isSuspended(o client.Object) bool {
+	return r.d.IsSuspended(o) && (!r.d.ManagedChildren.CanGate() || r.d.ManagedChildren.Upgrades.HoldsChildren(o))
 }
 
 // fixed are the rules for fields that never change.

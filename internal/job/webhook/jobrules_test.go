@@ -13,11 +13,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/all"
+	"github.com/berth-project/berth/internal/job/kind/ray"
 	"github.com/berth-project/berth/internal/review"
 	"github.com/berth-project/berth/internal/review/reviewtest"
 )
@@ -66,6 +68,8 @@ func TestJobRules(t *testing.T) {
 		"queue is removed, default":      {old: func(*batchv1.Job) {}, change: set(kueue.QueueNameLabel, ""), defaultQueue: true, want: []string{label + "queue-name]"}},
 		"a stop under way is no suspend": {old: runs, change: both(func(j *batchv1.Job) { j.Spec.Suspend = new(true) }, both(annotate(kueue.JobStoppingAnnotation, "true"), set(kueue.QueueNameLabel, "b"))), want: []string{label + "queue-name]"}},
 		"workload named while suspended": {old: func(*batchv1.Job) {}, change: set(kueue.PrebuiltWorkloadLabel, "w")},
+		"workload not named any more":    {old: both(runs, set(kueue.PrebuiltWorkloadLabel, "w")), change: set(kueue.PrebuiltWorkloadLabel, ""), want: []string{label + "prebuilt-workload-name]"}},
+		"nor by annotation":              {old: both(runs, annotate(kueue.PrebuiltWorkloadLabel, "w")), change: annotate(kueue.PrebuiltWorkloadLabel, ""), want: []string{annotation + "prebuilt-workload-name]"}},
 		"workload named while it runs":   {old: runs, change: set(kueue.PrebuiltWorkloadLabel, "w"), want: []string{label + "prebuilt-workload-name]"}},
 		"workload moves to annotation": {
 			old:    both(runs, set(kueue.PrebuiltWorkloadLabel, "w")),
@@ -285,6 +289,42 @@ func TestTooManyPodSets(t *testing.T) {
 		answer := s.ofKind(d)[1].Handler().Handle(t.Context(), req)
 		if answer.Allowed != allowed || (!allowed && !strings.Contains(answer.Result.Message, "spec.replicatedJobs[18]")) {
 			t.Errorf("%d pod sets: allowed %t, %v", n, answer.Allowed, answer.Result)
+		}
+	}
+}
+
+// TestRulesOfServices: a RayService whose clusters are not suspended counts as running, even if one change suspends the service itself.
+func TestRulesOfServices(t *testing.T) {
+	d := ray.Service(ray.Settings{})
+	service := func(nested, queue string) *unstructured.Unstructured {
+		o := d.New().(*unstructured.Unstructured)
+		o.SetLabels(map[string]string{kueue.MaxExecTimeSecondsLabel: "5"})
+		o.Object["spec"] = map[string]any{"suspend": true, "rayClusterConfig": map[string]any{}}
+		if nested != "" {
+			o.Object["spec"].(map[string]any)["rayClusterConfig"] = map[string]any{"suspend": nested == "true"}
+		}
+		if queue != "" {
+			o.SetLabels(map[string]string{kueue.QueueNameLabel: queue})
+		}
+		return o
+	}
+	const queueName, maxTime = "metadata.labels[kueue.x-k8s.io/queue-name]", "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]"
+	for name, tc := range map[string]struct {
+		nested, queue string
+		want          []string
+	}{
+		"suspended as a whole":           {nested: "true"},
+		"not said":                       {},
+		"its clusters are not":           {nested: "false", want: []string{queueName, maxTime}},
+		"its clusters are not, it stays": {nested: "false", queue: "lq"},
+	} {
+		rules := jobRules{cfg: testOptions().Jobs, d: d, job: service(tc.nested, tc.queue), old: service("true", "lq")}
+		var got []string
+		for _, e := range rules.update() {
+			got = append(got, e.Field)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 	}
 }

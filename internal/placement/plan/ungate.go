@@ -14,6 +14,7 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -55,9 +56,8 @@ type Observed struct {
 
 // Decide returns the pods to ungate, as they should be. A pod set has room for the granted count, less its ungated pods that are not
 // over; a terminating pod still uses its part. A pod that names no pod set of the slice, or whose node selector contradicts the
-// admission, stays unchanged and takes no room.
-func Decide(o *Observed) []*corev1.Pod {
-	var out []*corev1.Pod
+// admission, stays unchanged and takes no room. contradiction describes the first pod of the latter kind that there is room for.
+func Decide(o *Observed) (out []*corev1.Pod, contradiction string) {
 	pods := slices.SortedFunc(slices.Values(o.Pods), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range o.Infos {
 		info := &o.Infos[i]
@@ -79,10 +79,14 @@ func Decide(o *Observed) []*corev1.Pod {
 			if next := Free(pod, info); next != nil {
 				out = append(out, next)
 				room--
+			} else if contradiction == "" {
+				key := contradicts(pod, info.NodeSelector)
+				contradiction = fmt.Sprintf("Pod %s stays gated: its node selector %s is %q and would have to be %q. Delete it, and remove the selector from the template of its job",
+					pod.Name, key, pod.Spec.NodeSelector[key], info.NodeSelector[key])
 			}
 		}
 	}
-	return out
+	return out, contradiction
 }
 
 // HoldForPlaces adds the topology gate to pods that Decide returned without one, if their pod set has places: the templates of some kinds get
@@ -140,12 +144,17 @@ func Abandon(pod *corev1.Pod) *corev1.Pod { return without(without(pod, gate), t
 
 // accepts reports whether a node selector can be added to a pod: no entry of the pod has another value, because entries can only be added.
 func accepts(pod *corev1.Pod, selector map[string]string) bool {
-	for key, value := range selector { //berth:unordered all must hold
-		if has, ok := pod.Spec.NodeSelector[key]; ok && has != value {
-			return false
+	return contradicts(pod, selector) == ""
+}
+
+// contradicts returns the first key of a node selector that has another value in that of a pod, empty for none.
+func contradicts(pod *corev1.Pod, selector map[string]string) (first string) {
+	for key, value := range selector { //berth:unordered the least key
+		if has, ok := pod.Spec.NodeSelector[key]; ok && has != value && (first == "" || key < first) {
+			first = key
 		}
 	}
-	return true
+	return first
 }
 
 // without returns a copy of the pod without one of its gates.

@@ -46,6 +46,7 @@ func TestDecide(t *testing.T) {
 		shrunk  bool  // to 2
 		want    []string
 		granted *int32
+		warns   bool
 	}{
 		"lowest names first":              {pods: []string{"d main gated", "b main gated", "c main gated", "a main gated"}, want: []string{"a", "b", "c"}},
 		"those that run take room":        {pods: []string{"a main", "b main", "c main gated", "d main gated"}, want: []string{"c"}},
@@ -56,7 +57,8 @@ func TestDecide(t *testing.T) {
 		"a set that nobody knows":         {pods: []string{"a other gated"}},
 		"one that is deleted stays gated": {pods: []string{"a main gated deleting", "b main gated"}, want: []string{"b"}},
 		"what was let go before":          {pods: []string{"a main gated", "b main", "c main gated", "d main gated"}, want: []string{"a", "c"}},
-		"another node selector":           {pods: []string{"a main gated pool=a100", "b main gated pool=h100", "c main gated", "d main gated"}, want: []string{"b", "c", "d"}},
+		"another node selector":           {pods: []string{"a main gated pool=a100", "b main gated pool=h100", "c main gated", "d main gated"}, want: []string{"b", "c", "d"}, warns: true},
+		"another one, without room":       {pods: []string{"a main", "b main", "c main", "d main gated pool=a100"}},
 		"quota that was given back":       {pods: []string{"a main gated", "b main gated"}, done: 2, want: []string{"a"}},
 		"a slice that shrank":             {pods: []string{"a main gated", "b main gated", "c main gated"}, shrunk: true, want: []string{"a", "b"}},
 		"fewer were admitted":             {pods: []string{"a main gated", "b main gated"}, granted: new(int32(1)), want: []string{"a"}},
@@ -81,7 +83,15 @@ func TestDecide(t *testing.T) {
 			o.Pods = append(o.Pods, pod(line))
 		}
 		var got []string
-		for _, p := range plan.Decide(o) {
+		freed, contradiction := plan.Decide(o)
+		wanted := ""
+		if tc.warns {
+			wanted = `Pod a stays gated: its node selector pool is "a100" and would have to be "h100". Delete it, and remove the selector from the template of its job`
+		}
+		if contradiction != wanted {
+			t.Errorf("%s: contradiction %q, want %q", name, contradiction, wanted)
+		}
+		for _, p := range freed {
 			got = append(got, p.Name)
 			if plan.IsGated(p) || len(p.Spec.SchedulingGates) != 1 {
 				t.Errorf("%s: gates of %s: %v", name, p.Name, p.Spec.SchedulingGates)

@@ -172,7 +172,7 @@ func request(namespace, chain string) []ctrlreconcile.Request {
 func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	err := r.reconcile(ctx, req.NamespacedName)
 	if err == nil {
-		r.notes.Forget(req.NamespacedName)
+		r.notes.ForgetReason(req.NamespacedName, failedToUngate)
 	}
 	return reconcile.Retry(err).Result(ctx)
 }
@@ -182,6 +182,9 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	pods, err := r.Pods.OfChain(ctx, chain)
+	if err == nil && len(pods) == 0 {
+		r.notes.Forget(chain)
+	}
 	if err != nil || len(pods) == 0 {
 		return err
 	}
@@ -199,14 +202,28 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 	if err != nil || w == nil {
 		return err
 	}
-	next, err := r.decide(ctx, w, pods)
+	next, contradiction, err := r.decide(ctx, w, pods)
 	if err == nil {
+		r.warnOfContradiction(chain, w, contradiction)
 		err = r.ungate(ctx, w, pods, next)
 	}
 	if reconcile.IsFailure(err) && r.notes.IsNews(chain, failedToUngate, "") {
 		r.Events.Warning(w, failedToUngate, err.Error())
 	}
 	return err
+}
+
+// contradicted is the key of the last note about a pod that stays gated for its node selector.
+const contradicted = "contradicted"
+
+// warnOfContradiction reports a pod that stays gated for its node selector, once.
+func (r *reconciler) warnOfContradiction(chain types.NamespacedName, w *kueue.Workload, note string) {
+	switch {
+	case note == "":
+		r.notes.ForgetReason(chain, contradicted)
+	case r.notes.IsNews(chain, contradicted, note):
+		r.Events.Warning(w, failedToUngate, note)
+	}
 }
 
 // updateToWritten replaces pods of the cache by newer versions that this process wrote.
@@ -221,18 +238,19 @@ func (r *reconciler) updateToWritten(ctx context.Context, pods []*corev1.Pod) (e
 
 // decide returns the pods as they should be, one for each of the given pods. A pod that the gate of elastic jobs holds gets no domain: it
 // would keep the slot from a pod that may run.
-func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) (all []*corev1.Pod, contradiction string, err error) {
 	next := newPods(pods)
 	if r.isElastic(w) && slices.ContainsFunc(pods, plan.IsGated) {
 		flavors, err := r.flavors(ctx, w)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		infos, err := job.InfosFromAdmission(r.Config, w, flavors)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		freed := plan.Decide(&plan.Observed{Slice: w, Infos: infos, Pods: pods})
+		var freed []*corev1.Pod
+		freed, contradiction = plan.Decide(&plan.Observed{Slice: w, Infos: infos, Pods: pods})
 		if r.hasPlaces(w) {
 			plan.HoldForPlaces(freed, infos)
 		}
@@ -241,7 +259,7 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 	if r.hasPlaces(w) {
 		unhealthy, err := r.unhealthy(ctx, w)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		free := make([]*corev1.Pod, 0, len(pods))
 		for _, pod := range next.list {
@@ -251,7 +269,7 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 		}
 		placed, err := plan.Place(&plan.Placement{Workload: w, Pods: free, Unhealthy: unhealthy})
 		if err != nil {
-			return nil, fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
+			return nil, "", fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
 		}
 		next.replace(placed)
 		for i, pod := range pods {
@@ -260,7 +278,7 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 			}
 		}
 	}
-	return next.list, nil
+	return next.list, contradiction, nil
 }
 
 // newList is a list of pods in which some are replaced.

@@ -441,23 +441,18 @@ func TestElasticWithoutTopologyGate(t *testing.T) {
 	})
 }
 
-// TestElasticFlavorMissing: without a ResourceFlavor of the admission pods stay gated, which is reported once, and retried with backoff. A job
-// without gated pods does not need it.
-func TestElasticFlavorMissing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, "yes")
+// elastic makes the admitted Workload e of an elastic job, with one pod set of a flavor.
+func (w *world) elastic(count int32, flavor string) *kueue.Workload {
+	w.Helper()
 	wl := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: w.Namespace, Annotations: map[string]string{kueue.ElasticJobAnnotation: "true"}}}
 	wl.Spec.QueueName = "lq"
-	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{
+	wl.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count, Template: corev1.PodTemplateSpec{
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, RestartPolicy: corev1.RestartPolicyNever},
 	}}}
 	w.Create(wl)
-	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
-	embeddedtest.EditStatus(t, w.Client, wl, func(wl *kueue.Workload) {
+	embeddedtest.EditStatus(w.T, w.Client, wl, func(wl *kueue.Workload) {
 		wl.Status.Admission = &kueue.Admission{ClusterQueue: "cq", PodSetAssignments: []kueue.PodSetAssignment{{
-			Name: "main", Count: new(int32(1)), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{
-				corev1.ResourceCPU: kueue.ResourceFlavorReference(flavor.Name),
-			},
+			Name: "main", Count: &count, Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{corev1.ResourceCPU: kueue.ResourceFlavorReference(flavor)},
 		}}}
 		for _, condition := range []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted} {
 			wl.Status.Conditions = append(wl.Status.Conditions, metav1.Condition{
@@ -465,17 +460,27 @@ func TestElasticFlavorMissing(t *testing.T) {
 			})
 		}
 	})
+	return wl
+}
+
+// TestElasticFlavorMissing: without a ResourceFlavor of the admission pods stay gated, which is reported once, and retried with backoff. A job
+// without gated pods does not need it.
+func TestElasticFlavorMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}}
+	wl := w.elastic(1, flavor.Name)
 	pod := w.pod(wl, "a", "", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: wl.Name}
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}, {Name: "example.com/other"}}
 	})
 	r := &reconciler{Options: Options{Config: &job.Config{ElasticJobs: true}}, client: w.Client}
-	if _, err := r.decide(t.Context(), wl, []*corev1.Pod{pod}); !reconcile.IsFailure(err) {
+	if _, _, err := r.decide(t.Context(), wl, []*corev1.Pod{pod}); !reconcile.IsFailure(err) {
 		t.Errorf("error %v is not reported, or retried without backoff", err)
 	}
 	started := pod.DeepCopy()
 	started.Spec.SchedulingGates = nil
-	if _, err := r.decide(t.Context(), wl, []*corev1.Pod{started}); err != nil {
+	if _, _, err := r.decide(t.Context(), wl, []*corev1.Pod{started}); err != nil {
 		t.Errorf("without gated pods: %v", err)
 	}
 	w.start()
@@ -493,6 +498,39 @@ func TestElasticFlavorMissing(t *testing.T) {
 		}
 		return nil
 	})
+	if n := len(w.events.Events); n > 0 {
+		t.Errorf("%d more events", n)
+	}
+}
+
+// TestContradicted: a pod whose node selector contradicts the admission stays gated, which is reported once, and not again when other pods change.
+func TestContradicted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	w.Create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{"pool": "h100"}}})
+	wl := w.elastic(9, w.Namespace)
+	w.start()
+	pod := func(name, pool string) *corev1.Pod {
+		return w.pod(wl, name, "", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: wl.Name}
+			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}, {Name: "example.com/other"}}
+			p.Spec.NodeSelector = map[string]string{"pool": pool}
+		})
+	}
+	pod("a", "a100")
+	want := "Warning FailedToUngate Pod a stays gated: its node selector pool is \"a100\" and would have to be \"h100\". Delete it, and remove the selector from the template of its job"
+	if got := wait.Receive(t, "it is reported", w.events.Events); got != want {
+		t.Errorf("event %q, want %q", got, want)
+	}
+	for _, name := range []string{"b", "c"} {
+		p := pod(name, "h100")
+		w.Until("a pod is ungated beside it", func() error {
+			if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || job.PodHasGate(p, kueue.ElasticJobSchedulingGate) {
+				return fmt.Errorf("gates %v: %w", p.Spec.SchedulingGates, err)
+			}
+			return nil
+		})
+	}
 	if n := len(w.events.Events); n > 0 {
 		t.Errorf("%d more events", n)
 	}

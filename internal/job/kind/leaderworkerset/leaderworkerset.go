@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,7 @@ func Descriptor() *plan.Descriptor {
 		Framework: framework,
 		GVK:       gvk,
 		Resource:  "leaderworkersets",
+		Listing:   plan.Listing{Rules: []rbacv1.PolicyRule{plan.Allow(gvk.Group, []string{"leaderworkersets"}, "delete")}},
 		New: func() plan.Object {
 			o := &unstructured.Unstructured{}
 			o.SetGroupVersionKind(gvk)

@@ -65,6 +65,7 @@ func (r *Settings) cluster() *plan.Descriptor {
 				return nil
 			}
 			errs := validateCluster(o, view.Map(o.Object, "spec"), field.NewPath("spec"), len(roles), in)
+			errs = append(errs, validateGates(o, roles, in)...)
 			return append(errs, longName(o, old, maxClusterName)...)
 		},
 	}.Descriptor()
@@ -81,7 +82,9 @@ func (r *Settings) cluster() *plan.Descriptor {
 	d.Remote.Resize = resizeAt("spec")
 	d.Owns = clusterOwns
 	d.PodLabels = plan.PodsByName(rayplan.ClusterLabel)
-	d.Guard = &plan.Guard{Check: r.guardCluster, GatedBy: r.isOfService}
+	d.Guard = &plan.Guard{GatedBy: r.isOfService, Check: func(o, old plan.Object, in *plan.Setting) ([]string, field.ErrorList) {
+		return nil, r.guardCluster(o, old, in, d.Restore)
+	}}
 	return d
 }
 

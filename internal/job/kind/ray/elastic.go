@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
@@ -19,16 +20,52 @@ func isElastic(o view.Object, in *plan.Setting) bool {
 	return in != nil && in.Config != nil && in.ElasticJobs && plan.IsElastic(o)
 }
 
-// gateCluster adds the gate to the templates of a new elastic cluster. A cluster that KubeRay makes for an elastic job has the
-// annotations of that job, whose Workload ungates its pods (spec: 30 §4.9).
+// gatesCluster reports whether the pods of a cluster are gated. A cluster that KubeRay makes for an elastic job has the annotations of
+// that job, whose Workload ungates its pods (spec: 30 §4.9).
+func gatesCluster(o view.Object, in *plan.Setting) bool {
+	return isElastic(o, in) && (in.Mode == plan.Managed || (in.Mode == plan.Follows && isOfJob(o)))
+}
+
+func isOfJob(o view.Object) bool {
+	ref := metav1.GetControllerOf(o)
+	return ref != nil && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) == gvk("RayJob")
+}
+
+// gateCluster adds the gate to the templates of an elastic cluster.
 func gateCluster(o view.Object, in *plan.Setting) {
-	ofRay := false
-	if ref := metav1.GetControllerOf(o); ref != nil {
-		ofRay = schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) == gvk("RayJob")
-	}
-	if isElastic(o, in) && (in.Mode == plan.Managed || (in.Mode == plan.Follows && ofRay)) {
+	if gatesCluster(o, in) {
 		gateTemplates(view.Map(o.Object, "spec"))
 	}
+}
+
+// keepTemplates restores what a change of an elastic cluster removed from its templates: the gate, and while the cluster runs the values
+// of its start. A client that applies a manifest with another number of workers writes all groups anew.
+func keepTemplates(o, old view.Object, in *plan.Setting, restore func(plan.Object, []kueue.PodSet) bool) {
+	gateCluster(o, in)
+	text := old.GetAnnotations()[plan.InjectedAnnotation]
+	if text == "" || !gatesCluster(o, in) || view.Bool(old.Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
+		return
+	}
+	sets, err := view.PodSetsOf(o, ownRoles, in)
+	if err != nil {
+		return // the rules for clusters refuse it
+	}
+	restore(o, podset.WithInjected(text, sets))
+	podset.Annotate(o, plan.InjectedAnnotation, text)
+}
+
+// validateGates requires the gate in the templates of an elastic cluster that is queued by itself.
+func validateGates(o view.Object, roles []view.Role, in *plan.Setting) (errs field.ErrorList) {
+	if !isElastic(o, in) || metav1.GetControllerOf(o) != nil || o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	for i := range roles {
+		if !hasGate(roles[i].Template) {
+			errs = append(errs, field.Forbidden(roles[i].Path.Child("spec", "schedulingGates"),
+				"the pods of an elastic cluster need the gate "+kueue.ElasticJobSchedulingGate+", which holds them until there is quota"))
+		}
+	}
+	return errs
 }
 
 // gateTemplates adds the gate to the templates of a cluster's spec, and reports whether one had none.
@@ -52,7 +89,7 @@ func ungateTemplate(template map[string]any) {
 	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
 	kept := slices.DeleteFunc(slices.Clone(gates), func(g any) bool {
 		m, ok := g.(map[string]any)
-		return ok && view.String(m, "name") == kueue.ElasticJobSchedulingGate
+		return ok && isGate(m)
 	})
 	switch {
 	case len(kept) == len(gates):
@@ -63,14 +100,17 @@ func ungateTemplate(template map[string]any) {
 	}
 }
 
+func hasGate(template map[string]any) bool {
+	return slices.ContainsFunc(view.Maps(template, "spec", "schedulingGates"), isGate)
+}
+
+func isGate(gate map[string]any) bool {
+	return view.String(gate, "name") == kueue.ElasticJobSchedulingGate
+}
+
 func gateTemplate(template map[string]any) bool {
-	if template == nil {
+	if template == nil || hasGate(template) {
 		return false
-	}
-	for _, gate := range view.Maps(template, "spec", "schedulingGates") {
-		if view.String(gate, "name") == kueue.ElasticJobSchedulingGate {
-			return false
-		}
 	}
 	gates, _ := view.Get(template, "spec", "schedulingGates").([]any)
 	view.Set(template, append(slices.Clip(gates), map[string]any{"name": kueue.ElasticJobSchedulingGate}), "spec", "schedulingGates")

@@ -39,26 +39,32 @@ func (r *Settings) holdCluster(o view.Object, in *plan.Setting) {
 	}
 }
 
-// guardCluster keeps the gates of a gated service's cluster, and allows it to be unsuspended only if there is quota for it.
-func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
+// guardCluster keeps the gates of an elastic cluster, and allows that of a gated service to be unsuspended only if there is quota for it.
+func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting, restore func(plan.Object, []kueue.PodSet) bool) (errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil || !r.isOfService(in.Ancestor) || !r.isGated(in.Ancestor.Object, in) {
-		return nil, nil
+	switch {
+	case old == nil:
+		return nil
+	case !r.isOfService(in.Ancestor):
+		keepTemplates(o, view.Of(old), in, restore)
+		return nil
+	case !r.isGated(in.Ancestor.Object, in):
+		return nil
 	}
 	gateTemplates(view.Map(o.Object, "spec"))
 	if r.GatedPods || !view.Bool(view.Of(old).Object, "spec", "suspend") || view.Bool(o.Object, "spec", "suspend") {
-		return nil, nil
+		return nil
 	}
 	service, ok := in.Ancestor.Object.(view.Object)
 	if !ok {
-		return nil, field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
+		return field.ErrorList{field.InternalError(field.NewPath("spec", "suspend"), errNotRead)}
 	}
 	s, err := r.observe(service, in)
 	if err != nil || !s.MayRelease(o.GetUID()) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "suspend"), "the cluster of RayService "+service.GetName()+
 			" waits for quota, and Berth lets it go when there is some: see kubectl berth explain"))
 	}
-	return nil, errs
+	return errs
 }
 
 var errNotRead = errors.New("the RayService of the cluster could not be read")
@@ -66,14 +72,13 @@ var errNotRead = errors.New("the RayService of the cluster could not be read")
 // guardService keeps the gates and suspend fields of a gated service.
 func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
-	if old == nil && in.Mode == plan.Managed && plan.IsElastic(o) && r.isLegacy() {
-		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}, nil
-	}
-	if !r.isGated(o, in) || in.Mode != plan.Managed {
+	switch {
+	case in.Mode != plan.Managed:
 		return nil, nil
-	}
-	if old == nil {
-		return r.warnOfFields(o), nil
+	case old == nil:
+		return r.warnOfNew(o, in), nil
+	case !r.isGated(o, in):
+		return r.warnOfDowntime(o, view.Of(old), in), nil
 	}
 	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
 	if has && !nested && !r.GatedPods {
@@ -89,12 +94,29 @@ func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warn
 	return warnings, nil
 }
 
-// warnOfFields returns warnings about fields of a new service that are changed.
-func (r *Settings) warnOfFields(o view.Object) (warnings []string) {
-	if nested, has := view.Get(o.Object, nestedSuspend...).(bool); has && !nested && !r.GatedPods {
-		warnings = append(warnings, "spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some")
+// warnOfNew returns warnings about fields of a new service that are changed, and about a KubeRay whose upgrades do not wait for quota.
+func (r *Settings) warnOfNew(o view.Object, in *plan.Setting) []string {
+	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
+	switch {
+	case plan.IsElastic(o) && r.isLegacy():
+		return []string{"this KubeRay knows no spec.suspend: upgrades of the service do not wait for quota; KubeRay 1.7 does"}
+	case r.isGated(o, in) && has && !nested && !r.GatedPods:
+		return []string{"spec.rayClusterConfig.suspend becomes true: new clusters wait for quota, and Berth lets each go when there is some"}
 	}
-	return warnings
+	return nil
+}
+
+// warnOfDowntime returns a warning about a change that makes KubeRay replace the cluster of a service, or add groups to it: the service is
+// stopped as a whole, and queued again.
+func (r *Settings) warnOfDowntime(o, old view.Object, in *plan.Setting) []string {
+	runs := !view.Bool(o.Object, topSuspend...) && !view.Bool(old.Object, topSuspend...)
+	before, after := view.Map(old.Object, clusterConfig...), view.Map(o.Object, clusterConfig...)
+	if in.Config == nil || !r.gatesChildren(in.Config) || !runs || before == nil || after == nil || reflect.DeepEqual(before, after) ||
+		view.String(o.Object, "spec", "upgradeStrategy", "type") == "None" || reflect.DeepEqual(muted(before), muted(after)) {
+		return nil
+	}
+	return []string{"spec.rayClusterConfig: the service stops, and starts with this change once it is admitted again; a service that is created with the annotation " +
+		kueue.ElasticJobAnnotation + ": \"true\" serves during its upgrades"}
 }
 
 func isAdmitted(workloads []*kueue.Workload) bool {
@@ -119,11 +141,6 @@ func (r *Settings) validateService(o, old view.Object, roles []view.Role, in *pl
 	if plan.IsElastic(o) && in.ElasticJobs && !r.Gating {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(kueue.ElasticJobAnnotation),
 			"a RayService is elastic only with the feature gate RayServiceUpgradeGating"))
-	}
-	nested, has := view.Get(o.Object, nestedSuspend...).(bool)
-	if old != nil && has && !nested && view.Bool(o.Object, topSuspend...) && plan.QueueName(o) != plan.QueueName(old) {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels").Key(kueue.QueueNameLabel),
-			"cannot change while spec.rayClusterConfig.suspend is false"))
 	}
 	return errs
 }

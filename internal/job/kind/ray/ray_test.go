@@ -3,15 +3,18 @@ package ray_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/ray"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
@@ -207,6 +210,10 @@ func TestValidate(t *testing.T) {
 	}
 	elastic := &plan.Setting{Config: &plan.Config{ElasticJobs: true}}
 	scales := parse(t, "kind: X\nmetadata: {labels: {kueue.x-k8s.io/queue-name: lq}, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\nspec: {enableInTreeAutoscaling: true, "+head+"}")
+	if errs := ray.Cluster(ray.Settings{}).Validate(scales, nil, elastic); len(errs) != 1 || errs[0].Field != "spec.headGroupSpec.template.spec.schedulingGates" {
+		t.Errorf("the pods of an elastic cluster have a gate: %v", errs)
+	}
+	ray.Cluster(ray.Settings{}).Default(scales, true, &plan.Setting{Config: elastic.Config, Mode: plan.Managed})
 	if errs := ray.Cluster(ray.Settings{}).Validate(scales, nil, elastic); len(errs) > 0 {
 		t.Errorf("an elastic cluster may scale by itself: %v", errs)
 	}
@@ -250,6 +257,65 @@ func TestGates(t *testing.T) {
 		}
 		if got := strings.Count(string(raw), `{"name":"`+kueue.ElasticJobSchedulingGate+`"}`); got != tc.want {
 			t.Errorf("%s: %d gates, want %d: %s", name, got, tc.want, raw)
+		}
+	}
+}
+
+// TestAppliedAgain: a client that applies the manifest of an elastic cluster with another number of workers writes its templates anew. They
+// keep the gate, and while the cluster runs the values of its start.
+func TestAppliedAgain(t *testing.T) {
+	const manifest = "kind: RayCluster\nmetadata: {name: c, annotations: {kueue.x-k8s.io/elastic-job: \"true\"}}\n" +
+		"spec: {" + head + ", workerGroupSpecs: [{groupName: Big, replicas: 1, template: {metadata: {labels: {mine: a}}, spec: {containers: []}}}]}"
+	in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Mode: plan.Managed}
+	d := ray.Cluster(ray.Settings{})
+	started := parse(t, manifest)
+	d.Default(started, true, in)
+	before, err := d.PodSets(started, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var infos []plan.PodSetInfo
+	for _, s := range before {
+		infos = append(infos, plan.PodSetInfo{
+			Name: s.Name, Labels: map[string]string{kueue.PodSetLabel: string(s.Name)}, Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: "w"},
+			NodeSelector: map[string]string{"pool": "h100"}, SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
+		})
+	}
+	podset.Annotate(started, plan.InjectedAnnotation, podset.Injected(before, infos))
+	if err := d.Start(started, infos, in); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		mode          plan.Mode
+		was, is       bool
+		gated, values bool
+	}{
+		"it runs":       {mode: plan.Managed, gated: true, values: true},
+		"it waits":      {mode: plan.Managed, was: true, is: true, gated: true},
+		"it is stopped": {mode: plan.Managed, is: true, gated: true},
+		"it starts":     {mode: plan.Managed, was: true, gated: true},
+		"not queued":    {mode: plan.Ignored},
+	} {
+		o, old, in := parse(t, strings.Replace(manifest, "replicas: 1", "replicas: 3", 1)), started.DeepCopy(), *in
+		in.Mode = tc.mode
+		view.Set(old.Object, tc.was, "spec", "suspend")
+		view.Set(o.Object, tc.is, "spec", "suspend")
+		want := started.DeepCopy()
+		if !tc.values {
+			want = o.DeepCopy()
+		}
+		if tc.gated && !tc.values {
+			d.Default(want, true, &in)
+		}
+		view.Set(want.Object, tc.is, "spec", "suspend")
+		view.Maps(want.Object, "spec", "workerGroupSpecs")[0]["replicas"] = int64(3)
+		for range 2 {
+			if _, errs := d.Guard.Check(o, old, &in); len(errs) > 0 {
+				t.Errorf("%s: %v", name, errs)
+			}
+		}
+		if diff := cmp.Diff(want.Object, o.Object); diff != "" {
+			t.Errorf("%s -want +got:\n%s", name, diff)
 		}
 	}
 }
@@ -323,6 +389,72 @@ func TestCurrent(t *testing.T) {
 		goal, child := parse(t, "kind: X\nspec: {"+tc.goal+"}"), parse(t, "kind: X\nspec: {"+tc.child+"}")
 		if got := ray.IsCurrent(view.Map(child.Object, "spec"), view.Map(goal.Object, "spec")); got != tc.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestSuspendedService: spec.suspend alone suspends a service, unless this KubeRay has none.
+func TestSuspendedService(t *testing.T) {
+	tests := map[string]struct {
+		spec         string
+		want, legacy bool
+	}{
+		"both":                      {"{suspend: true, rayClusterConfig: {suspend: true}}", true, true},
+		"neither":                   {"{rayClusterConfig: {}}", false, false},
+		"its clusters alone":        {"{rayClusterConfig: {suspend: true}}", false, true},
+		"gated clusters of one":     {"{suspend: false, rayClusterConfig: {suspend: true}}", false, false},
+		"the service, not clusters": {"{suspend: true, rayClusterConfig: {suspend: false}}", true, true},
+	}
+	legacy := ray.Settings{Legacy: &atomic.Bool{}}
+	legacy.Legacy.Store(true)
+	for name, tc := range tests {
+		o := parse(t, "kind: X\nspec: "+tc.spec)
+		if got := ray.Service(ray.Settings{}).IsSuspended(o); got != tc.want {
+			t.Errorf("%s: suspended %v", name, got)
+		}
+		if got := ray.Service(legacy).IsSuspended(o); got != tc.legacy {
+			t.Errorf("%s: without spec.suspend, suspended %v", name, got)
+		}
+	}
+}
+
+// TestWarnsOfDowntime: a change of the clusters of a running service that is not elastic stops it, which a warning says.
+func TestWarnsOfDowntime(t *testing.T) {
+	legacy := &atomic.Bool{}
+	legacy.Store(true)
+	gating := ray.Settings{Gating: true}
+	const config = "rayClusterConfig: {" + head + "}"
+	with := func(extra string) string { return strings.Replace(config, "{"+head, "{"+extra+", "+head, 1) }
+	tests := map[string]struct {
+		settings ray.Settings
+		old, job string
+		mode     plan.Mode
+		want     int
+	}{
+		"its clusters":              {settings: gating, old: config, job: with("rayVersion: '3'"), want: 1},
+		"another group":             {settings: gating, old: config, job: with("workerGroupSpecs: [{groupName: a, template: {spec: {}}}]"), want: 1},
+		"what needs no new cluster": {settings: gating, old: config, job: with("suspend: true")},
+		"its applications":          {settings: gating, old: config, job: config + ", serveConfigV2: x"},
+		"it starts":                 {settings: gating, old: config + ", suspend: true", job: with("rayVersion: '3'")},
+		"it is stopped":             {settings: gating, old: config, job: with("rayVersion: '3'") + ", suspend: true"},
+		"no upgrades":               {settings: gating, old: config, job: with("rayVersion: '3'") + ", upgradeStrategy: {type: None}"},
+		"not queued":                {settings: gating, old: config, job: with("rayVersion: '3'"), mode: plan.Ignored},
+		"new":                       {settings: gating, job: config},
+		"no elastic ones":           {old: config, job: with("rayVersion: '3'")},
+		"none with this KubeRay":    {settings: ray.Settings{Gating: true, Legacy: legacy}, old: config, job: with("rayVersion: '3'")},
+	}
+	for name, tc := range tests {
+		in := &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Mode: plan.Managed}
+		if tc.mode != plan.Undecided {
+			in.Mode = tc.mode
+		}
+		var old plan.Object
+		if tc.old != "" {
+			old = parse(t, "kind: X\nspec: {"+tc.old+"}")
+		}
+		warnings, errs := ray.Service(tc.settings).Guard.Check(parse(t, "kind: X\nspec: {"+tc.job+"}"), old, in)
+		if len(warnings) != tc.want || len(errs) > 0 {
+			t.Errorf("%s: warnings %q, errors %v", name, warnings, errs)
 		}
 	}
 }

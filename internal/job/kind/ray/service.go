@@ -71,7 +71,7 @@ func (r *Settings) service() *plan.Descriptor {
 		if top, has := view.Get(s, topSuspend...).(bool); has {
 			return top
 		}
-		return view.Bool(s, nestedSuspend...)
+		return r.isLegacy() && view.Bool(s, nestedSuspend...) // elsewhere KubeRay runs the service, with clusters that never start
 	}
 	d.Resume = func(o plan.Object) {
 		view.Set(view.Of(o).Object, false, topSuspend...)
@@ -102,7 +102,8 @@ func (r *Settings) service() *plan.Descriptor {
 		},
 		Upgrades: &plan.Upgrades{
 			Configured: r.isConfigured, Learn: r.learn,
-			GatesChildren: r.gatesChildren, Repair: r.repair, Start: r.startGated, Step: r.step, Waits: r.waits, HoldsDeletion: r.holdsDeletion,
+			GatesChildren: r.gatesChildren, Repair: r.repair, Start: r.startGated, Step: r.step, Waits: r.waits,
+			HoldsChildren: holdsClusters, HoldsDeletion: r.holdsDeletion,
 			MayRun: func(o plan.Object, pod *corev1.Pod, in *plan.Setting) bool {
 				s, err := r.observe(view.Of(o), in)
 				return err == nil && s.HasRoom(pod)
@@ -110,6 +111,12 @@ func (r *Settings) service() *plan.Descriptor {
 		},
 	}
 	return d
+}
+
+// holdsClusters reports whether a service does not ask for clusters that run.
+func holdsClusters(o plan.Object) bool {
+	nested, has := view.Get(view.Of(o).Object, nestedSuspend...).(bool)
+	return nested || !has
 }
 
 // holdsDeletion reports whether KubeRay still cleans up the control store of a cluster.

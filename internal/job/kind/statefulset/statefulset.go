@@ -10,6 +10,7 @@ package statefulset
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -34,7 +35,7 @@ func Descriptor() *plan.Descriptor {
 		Framework:   framework,
 		GVK:         gvk,
 		Resource:    "statefulsets",
-		Listing:     plan.Listing{NoUserRoles: true},
+		Listing:     plan.Listing{NoUserRoles: true, Rules: []rbacv1.PolicyRule{plan.Allow(gvk.Group, []string{"statefulsets"}, "delete")}},
 		New:         func() plan.Object { return &appsv1.StatefulSet{} },
 		NewList:     func() runtime.Object { return &appsv1.StatefulSetList{} },
 		IsSuspended: func(o plan.Object) bool { return o.(*appsv1.StatefulSet).Status.ReadyReplicas == 0 },

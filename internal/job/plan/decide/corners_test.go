@@ -407,6 +407,14 @@ func TestSetsCorners(t *testing.T) {
 			s.cfg.Lifecycle.Pending(hold(s), kueue.ReasonOnHold, "", at(1))
 			set(s).Spec.Template.Spec.Containers[0].Image = "y"
 		}, []string{"update W in lq main:2", "status W: PendingEvaluation"}},
+		"another queue while on hold": {func(s *served) {
+			s.cfg.Lifecycle.Pending(hold(s), kueue.ReasonOnHold, "", at(1))
+			set(s).Labels[kueue.QueueNameLabel] = "other"
+		}, []string{"update W in other main:2", "status W: PendingEvaluation"}},
+		"no such class while on hold": {func(s *served) {
+			s.cfg.Lifecycle.Pending(hold(s), kueue.ReasonOnHold, "", at(1))
+			set(s).Labels[kueue.PriorityClassLabel] = "none"
+		}, []string{"status W: PendingEvaluation", `waits: WorkloadPriorityClass "none" does not exist: create it or name another one`}},
 		"another template while it waits": {func(s *served) { hold(s); set(s).Spec.Template.Spec.Containers[0].Image = "y" }, nil},
 		"resized with quota": {func(s *served) {
 			s.cfg.Lifecycle.Reserve(hold(s), &kueue.Admission{ClusterQueue: "cq"}, nil, at(1))

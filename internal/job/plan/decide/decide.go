@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -453,22 +454,35 @@ func (s *decider) evicted(w *kueue.Workload) job.Action {
 		}
 		return s.release(w)
 	}
-	if s.cfg.DeleteDeactivatedAfter != nil && !lifecycle.IsActive(w) && lifecycle.DeactivatedByBerth(w) {
-		since := lifecycle.Condition(w, kueue.WorkloadEvicted).LastTransitionTime
-		rest := *s.cfg.DeleteDeactivatedAfter - s.o.Now.Sub(since.Time)
-		if rest > 0 {
-			return job.Action{After: rest}
-		}
-		note := normal(eventDeleted, "Deleted some time after its workload was deactivated")
-		if c, ok := s.job.(job.Composite); ok {
-			return orNothing(s.removeMembers(c, c.Members(), note))
-		}
-		return job.Action{Verb: job.DeleteJob, Job: s.job, Events: note}
+	c, composite := s.job.(job.Composite)
+	switch rest, expires := s.expires(w); {
+	case !expires, composite && w.Annotations[kueue.JobOwnerGVKAnnotation] != "": // what makes the pods is deleted
+	case rest > 0:
+		return job.Action{After: rest}
+	case composite:
+		return orNothing(s.removeMembers(c, c.Members(), normal(eventDeleted, noteExpired)))
+	default:
+		return s.deleteExpired()
 	}
 	if s.suspended {
 		return orNothing(s.moveQueue(w))
 	}
 	return job.Action{}
+}
+
+// expires reports whether a job is deleted because Berth deactivated its Workload, and after which time.
+func (s *decider) expires(w *kueue.Workload) (rest time.Duration, ok bool) {
+	if s.cfg.DeleteDeactivatedAfter == nil || lifecycle.IsReserved(w) || lifecycle.IsActive(w) || !lifecycle.DeactivatedByBerth(w) {
+		return 0, false
+	}
+	since := lifecycle.Condition(w, kueue.WorkloadEvicted).LastTransitionTime
+	return max(0, *s.cfg.DeleteDeactivatedAfter-s.o.Now.Sub(since.Time)), true
+}
+
+const noteExpired = "Deleted some time after its workload was deactivated"
+
+func (s *decider) deleteExpired() job.Action {
+	return job.Action{Verb: job.DeleteJob, Job: s.job, Events: normal(eventDeleted, noteExpired)}
 }
 
 // followsEviction reports whether an eviction is to be followed. A replacing slice that was evicted and holds no quota only waits.
@@ -506,6 +520,9 @@ func (s *decider) waiting(w *kueue.Workload) job.Action {
 	case lifecycle.IsOnHold(w):
 		if _, composite := s.job.(job.Composite); composite {
 			return job.Action{} // its owner has no replicas, and resumes it with them
+		}
+		if a := s.moveQueue(w); a != nil {
+			return *a // or the old queue could admit it
 		}
 		next := w.DeepCopy()
 		s.cfg.Lifecycle.Pending(next, kueue.ReasonPendingEvaluation, "The job asks to run again", s.o.Now)

@@ -1,9 +1,11 @@
 package decide
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,24 +85,7 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 	if err != nil {
 		return s.notComposed(err), s.changedPods(nil, nil, nil)
 	}
-	names, index := make([]string, len(parts)), map[string]int{}
-	for i := range parts {
-		names[i] = s.name(&parts[i])
-		index[names[i]] = i
-	}
-	if len(parts) == 1 { // older versions omitted the UID
-		index[s.cfg.WorkloadName(s.d.GVK, parts[0].Name, "")] = 0
-	}
-	found := make([]*kueue.Workload, len(parts))
-	var rest []*kueue.Workload
-	for _, w := range s.o.Workloads {
-		switch at, ok := index[w.Name]; {
-		case !ok:
-			rest = append(rest, w)
-		case found[at] == nil || found[at].Name != names[at]: // the older name counts if only that exists
-			found[at] = w
-		}
-	}
+	names, found, rest := s.findByName(parts)
 	for _, w := range s.takeOver(parts, found, rest) {
 		if s.isUnused(w) {
 			return orNothing(s.discard(w)), nil
@@ -113,12 +98,39 @@ func (s *setsDecider) serve() (job.Action, []*corev1.Pod) {
 	if a.Verb > job.Stall {
 		return a, nil
 	}
+	if rest, ok := s.expire(parts, found); ok && rest == 0 {
+		return s.deleteExpired(), nil
+	} else if a.Verb == job.Nothing {
+		a.After = rest
+	}
 	for i := range found {
 		if found[i] != nil {
 			names[i] = found[i].Name
 		}
 	}
 	return a, s.changedPods(parts, names, found) // also after a failure: some pods need no Workload
+}
+
+// findByName returns the names of the Workloads of the parts, the Workloads that have them, and the other ones.
+func (s *setsDecider) findByName(parts []job.Part) (names []string, found, rest []*kueue.Workload) {
+	names, index := make([]string, len(parts)), map[string]int{}
+	for i := range parts {
+		names[i] = s.name(&parts[i])
+		index[names[i]] = i
+	}
+	if len(parts) == 1 { // older versions omitted the UID
+		index[s.cfg.WorkloadName(s.d.GVK, parts[0].Name, "")] = 0
+	}
+	found = make([]*kueue.Workload, len(parts))
+	for _, w := range s.o.Workloads {
+		switch at, ok := index[w.Name]; {
+		case !ok:
+			rest = append(rest, w)
+		case found[at] == nil || found[at].Name != names[at]: // the older name counts if only that exists
+			found[at] = w
+		}
+	}
+	return names, found, rest
 }
 
 // takeOver puts into found the Workloads of an earlier object of the name whose pods this object has adopted, and returns the other ones of rest.
@@ -204,6 +216,27 @@ func (s *setsDecider) bring(parts []job.Part, workloads []*kueue.Workload) (fail
 	return failed
 }
 
+// expire is expires for an object with groups: it is deleted with the last of them.
+func (s *setsDecider) expire(parts []job.Part, workloads []*kueue.Workload) (rest time.Duration, ok bool) {
+	if s.cfg.DeleteDeactivatedAfter == nil {
+		return 0, false
+	}
+	for i := range parts {
+		if len(parts[i].PodSets) == 0 {
+			continue
+		}
+		if workloads[i] == nil {
+			return 0, false
+		}
+		after, expires := s.expires(workloads[i])
+		if !expires {
+			return 0, false
+		}
+		rest, ok = max(rest, after), true
+	}
+	return rest, ok
+}
+
 // abandoned releases the Workload of a deleted object. The object needs no pods: a group on hold has none (spec: 30 §4.3 step 2,
 // which leaves such a Workload to garbage collection). Pods that outlive the object keep the quota.
 func (s *setsDecider) abandoned(w *kueue.Workload) (job.Action, bool) {
@@ -278,10 +311,11 @@ func (s *setsDecider) part(p *job.Part, w *kueue.Workload) *job.Action {
 	if a := s.claim(p, w); a != nil {
 		return a
 	}
-	if a := s.resume(p, w); a != nil {
-		return a
+	synced := s.syncPart(w) // before it can be admitted again
+	if synced != nil && synced.Verb > job.Stall {
+		return synced
 	}
-	return s.syncPart(w)
+	return cmp.Or(s.resume(p, w), synced)
 }
 
 // hasMembers reports whether the group of a Workload has pods.

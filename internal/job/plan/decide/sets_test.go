@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -514,6 +515,42 @@ func TestLeaderWorkerSet(t *testing.T) {
 	check("the StatefulSet of the worker is gone", "open llm-0-1")
 	s.o.Job = nil
 	check("all is gone", "open llm-0", "update "+name(0)+" in lq leader:1 worker:3 let go", "update "+name(1)+" in lq leader:1 worker:3 let go")
+}
+
+// TestSetsRetention: an object whose Workloads Berth deactivated, all of them, is deleted some time after the last.
+func TestSetsRetention(t *testing.T) {
+	s := newServed(leaderworkerset.Descriptor(), newLeaderWorkerSet(t))
+	s.runUntilStable()
+	s.cfg.DeleteDeactivatedAfter = new(10 * time.Minute)
+	next := func(now int) string {
+		s.o.Now = at(now)
+		a, pods := decide.Sets(s.cfg, s.d, s.o)
+		if len(pods) > 0 || a.Verb == job.DeleteJob && a.Job.GetUID() != s.o.Job.GetUID() {
+			t.Errorf("%v, pods %v", a.Job, pods)
+		}
+		return fmt.Sprint(a.Verb == job.DeleteJob, " ", a.After)
+	}
+	for i, want := range []string{"false 0s", "false 0s", "false 9m30s"} {
+		w := s.o.Workloads[i]
+		s.cfg.Lifecycle.Reserve(w, &kueue.Admission{ClusterQueue: "cq"}, nil, at(100))
+		w.Spec.Active = new(false)
+		s.cfg.Lifecycle.RequestDeactivation(w, kueue.ReasonRequeuingLimitExceeded, "", at(100))
+		s.cfg.Lifecycle.Deactivate(w, at(100+10*i))
+		s.cfg.Lifecycle.Release(w, false, at(130))
+		if got := next(150); got != want {
+			t.Errorf("after %d: %s, want %s", i+1, got, want)
+		}
+	}
+	if got := next(719); got != "false 1s" {
+		t.Errorf("too early: %s", got)
+	}
+	if got := next(720); got != "true 0s" {
+		t.Errorf("in time: %s", got)
+	}
+	s.cfg.DeleteDeactivatedAfter = nil
+	if got := next(720); got != "false 0s" {
+		t.Errorf("kept: %s", got)
+	}
 }
 
 // TestLeaderWorkerSetMadeAgain: each group keeps its Workload if its pods are adopted, and the others get new ones. So do groups of another size.

@@ -68,7 +68,13 @@ func TestUserStop(t *testing.T) {
 			}
 			j = s.job.DeepCopy()
 			delete(j.Annotations, job.UserStopAnnotation)
+			j.Labels[kueue.QueueNameLabel] = "other"
 			s.set(j)
+			a := s.decide()
+			if a.Verb != job.UpdateWorkload || a.Workload.Spec.QueueName != "other" {
+				t.Fatalf("got %s, want it in its new queue before that can admit it", describeAction(a))
+			}
+			s.o.Workloads[0] = a.Workload
 			if n := s.runUntilStable(t); n != 1 {
 				t.Errorf("%d writes to go back into the queue", n)
 			}

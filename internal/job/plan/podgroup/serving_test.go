@@ -141,7 +141,7 @@ func TestWhoStays(t *testing.T) {
 	}
 }
 
-// TestRetention deletes a group that Berth itself deactivated, some time after that.
+// TestRetention deletes a group that Berth itself deactivated, some time after that. The pods of an object that makes them are not: it is deleted.
 func TestRetention(t *testing.T) {
 	x := running()
 	x.cfg.DeleteDeactivatedAfter = new(10 * time.Minute)
@@ -157,6 +157,11 @@ func TestRetention(t *testing.T) {
 		t.Errorf("too early: %v, held %v", log, x.held())
 	}
 	x.now = metav1.NewTime(x.now.Add(2 * time.Minute))
+	x.w.Annotations[kueue.JobOwnerGVKAnnotation] = "apps/v1, Kind=StatefulSet"
+	if log := x.runUntilStable(); len(log) > 0 || len(x.held()) != 3 {
+		t.Errorf("of an object that makes its pods: %v, held %v", log, x.held())
+	}
+	delete(x.w.Annotations, kueue.JobOwnerGVKAnnotation)
 	if x.runUntilStable(); len(x.held()) > 0 || x.w != nil && len(x.w.Finalizers) > 0 {
 		t.Errorf("%v; held %v", x.log, x.held())
 	}

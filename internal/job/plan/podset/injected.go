@@ -2,6 +2,7 @@ package podset
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,18 +66,7 @@ func missing(own, wanted map[string]string) map[string]string {
 
 // WithoutInjected returns pod sets less the values of a text of Injected, nil for no text. Values that were changed since stay.
 func WithoutInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
-	var list []injection
-	if text == "" || json.Unmarshal([]byte(text), &list) != nil {
-		return nil
-	}
-	out := make([]kueue.PodSet, len(podSets))
-	for i := range podSets {
-		podSets[i].DeepCopyInto(&out[i])
-		at := slices.IndexFunc(list, func(in injection) bool { return in.Name == podSets[i].Name })
-		if at < 0 {
-			continue
-		}
-		in, t := &list[at], &out[i].Template
+	return edited(text, podSets, func(in *injection, t *corev1.PodTemplateSpec) {
 		subtract(t.Labels, in.Labels)
 		subtract(t.Annotations, in.Annotations)
 		subtract(t.Spec.NodeSelector, in.NodeSelector)
@@ -93,8 +83,44 @@ func WithoutInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
 		if len(t.Spec.SchedulingGates) == 0 {
 			t.Spec.SchedulingGates = nil
 		}
+	})
+}
+
+// WithInjected returns pod sets with the values of a text of Injected, nil for no text. Values that were changed since stay.
+func WithInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
+	return edited(text, podSets, func(in *injection, t *corev1.PodTemplateSpec) {
+		t.Labels, t.Annotations = completed(t.Labels, in.Labels), completed(t.Annotations, in.Annotations)
+		t.Spec.NodeSelector = completed(t.Spec.NodeSelector, in.NodeSelector)
+		t.Spec.Tolerations = union(t.Spec.Tolerations, in.Tolerations, SameToleration)
+		for _, name := range in.Gates {
+			if gate := (corev1.PodSchedulingGate{Name: name}); !slices.Contains(t.Spec.SchedulingGates, gate) {
+				t.Spec.SchedulingGates = append(t.Spec.SchedulingGates, gate)
+			}
+		}
+	})
+}
+
+// edited returns pod sets, changed by their entries in a text of Injected; nil for no text.
+func edited(text string, podSets []kueue.PodSet, change func(*injection, *corev1.PodTemplateSpec)) []kueue.PodSet {
+	var list []injection
+	if text == "" || json.Unmarshal([]byte(text), &list) != nil {
+		return nil
+	}
+	out := make([]kueue.PodSet, len(podSets))
+	for i := range podSets {
+		podSets[i].DeepCopyInto(&out[i])
+		if at := slices.IndexFunc(list, func(in injection) bool { return in.Name == podSets[i].Name }); at >= 0 {
+			change(&list[at], &out[i].Template)
+		}
 	}
 	return out
+}
+
+// completed returns own, with the entries of wanted for other keys.
+func completed(own, wanted map[string]string) map[string]string {
+	out := Clone(wanted)
+	maps.Copy(out, own)
+	return OrNil(out)
 }
 
 func subtract(from, what map[string]string) {
