@@ -2,7 +2,6 @@ package cycle
 
 import (
 	"slices"
-	"sort"
 
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/ledger"
@@ -198,14 +197,13 @@ func (w *World) attempt(e *entry, podSets []workload.PodSet) {
 }
 
 // shrink tries with fewer pods where the pod sets allow it: the most with which the
-// workload fits, or has victims, and not so few that they are no whole slice. It assumes that more pods never fit where fewer do not.
+// workload fits, or has victims. It assumes that more pods never fit where fewer do not.
 // spec: 10 §4.6.6, 20 §4.10.
 func (w *World) shrink(e *entry) {
 	steps := 0
-	for _, ps := range e.wl.PodSets {
-		if ps.MinCount > 0 && ps.MinCount < ps.Count {
-			steps += int(ps.Count - ps.MinCount)
-		}
+	for i := range e.wl.PodSets {
+		ps := &e.wl.PodSets[i]
+		steps += int(ps.Count - ps.Least())
 	}
 	if steps == 0 || !w.PartialAdmission || e.wl.MayReplace {
 		return
@@ -214,30 +212,24 @@ func (w *World) shrink(e *entry) {
 	w.flavors.Resume = nil
 	note := e.note
 	e.got, w.first = w.first, e.got
-	scale := func(i int) (whole bool) {
-		w.scaled, whole = w.scaled[:0], true
+	try := func(i int) bool {
+		w.scaled = w.scaled[:0]
 		for _, ps := range e.wl.PodSets {
-			if less := ps.Count - ps.MinCount; ps.MinCount > 0 && less > 0 {
+			if less := ps.Count - ps.Least(); less > 0 {
 				ps = ps.Scaled(ps.Count - int32(int64(less)*int64(i)/int64(steps)))
-				whole = whole && !ps.Topology.LacksSlice(ps.Count)
 			}
 			w.scaled = append(w.scaled, ps)
 		}
-		return whole
-	}
-	try := func(i int) bool {
-		scale(i)
 		w.attempt(e, w.scaled)
 		return e.got.Mode == flavor.Fit || len(e.targets) > 0
 	}
-	highest := sort.Search(steps, func(i int) bool { return !scale(i + 1) })
-	if highest == 0 || !try(highest) {
+	if !try(steps) {
 		e.got, w.first = w.first, e.got
 		e.targets, e.note = nil, note
 		w.flavors.Resume = resume
 		return
 	}
-	lowest := 1
+	lowest, highest := 1, steps
 	for lowest < highest {
 		if middle := (lowest + highest) / 2; try(middle) {
 			highest = middle

@@ -550,9 +550,7 @@ func (w *World) leastPodSets(e *entry) []workload.PodSet {
 	}
 	podSets = slices.Clone(podSets)
 	for i := range podSets {
-		if least := podSets[i].MinCount; least > 0 {
-			podSets[i] = podSets[i].Scaled(least)
-		}
+		podSets[i] = podSets[i].Scaled(podSets[i].Least())
 	}
 	return podSets
 }

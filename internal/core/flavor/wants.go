@@ -22,7 +22,7 @@ func (s *Search) Wants(podSets []workload.PodSet, into []workload.Want) []worklo
 		s.asks = s.asks[:0]
 		for i := range podSets {
 			if s.numbers[i] == number {
-				s.sum(&podSets[i], leastCount(&podSets[i]))
+				s.sum(&podSets[i], podSets[i].Least())
 			}
 		}
 		for i := range s.asks {
@@ -95,13 +95,6 @@ func (s *Search) usable(number int16, group int, f *Flavor) bool {
 		}
 	}
 	return true
-}
-
-func leastCount(ps *workload.PodSet) int32 {
-	if ps.MinCount > 0 {
-		return min(ps.MinCount, ps.Count)
-	}
-	return ps.Count
 }
 
 // winnable reports whether check could call the oracle for w or more, whatever is in use. A

@@ -56,9 +56,7 @@ func (p *Placer) LargestOf(ps *workload.PodSet, f *flavor.Flavor) ([]LevelFit, *
 func (p *Placer) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workload.Want, into []workload.Want) ([]workload.Want, bool) {
 	pods := asked(podSets, []flavor.PlaceGroup{g})
 	for i := range pods {
-		if least := podSets[g.PodSets[i]].MinCount; least > 0 {
-			pods[i].Count = min(least, pods[i].Count)
-		}
+		pods[i].Count = podSets[g.PodSets[i]].Least()
 	}
 	for _, empty := range []bool{true, false} {
 		number, needed, ok := p.MeasureOf(pods, empty)

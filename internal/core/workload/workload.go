@@ -143,11 +143,6 @@ type Topology struct {
 	Affinity            []WeightedTerm
 }
 
-// LacksSlice reports whether so few pods are no whole slice, so that none of them would get a place.
-func (t *Topology) LacksSlice(pods int32) bool {
-	return t != nil && len(t.Slices) > 0 && pods < t.Slices[0].Size
-}
-
 // SliceLayer cuts the pods into groups of a size, each in one domain of a level.
 type SliceLayer struct {
 	Level string
@@ -182,6 +177,18 @@ func (t *Topology) Levels() []string {
 		levels = append(levels, l.Level)
 	}
 	return levels
+}
+
+// Least is the least number of pods that may be admitted. Fewer than one whole slice would get no places.
+func (p *PodSet) Least() int32 {
+	if p.MinCount <= 0 {
+		return p.Count
+	}
+	least := p.MinCount
+	if t := p.Topology; t != nil && len(t.Slices) > 0 {
+		least = max(least, t.Slices[0].Size)
+	}
+	return min(least, p.Count)
 }
 
 // Scaled is the pod set with another number of pods: each request is divided by the old

@@ -382,7 +382,7 @@ func (w *workloads) observeCluster(s *observation, name string, listed bool) pla
 	if s.kind == nil {
 		return out
 	}
-	out.Lacks = conn.Lack(s.kind.GVK) != "" || (w.followsChildren(s) && conn.Lack(s.kind.ManagedChildren.Child) != "")
+	out.Lacks = conn.Lack(s.kind.GVK) != "" || (w.followsChildren(s) && (conn.Lack(s.kind.ManagedChildren.Child) != "" || !conn.MayPatch(s.kind.GVK)))
 	out.HasJob = hasJob(conn)
 	return out
 }

@@ -162,12 +162,12 @@ func (d *decider) ready(c *Cluster) {
 }
 
 // followSilent records where pods run whose status is not mirrored, and takes PodsReady from the copy: the local pods stay gated, and are never
-// ready. A worker without waitForPodsReady does not report it.
+// ready. A worker without waitForPodsReady does not report it, and its pods count as ready; one with it does before it admits.
 func (d *decider) followSilent(w *kueue.Workload, c *Cluster) bool {
 	changed := d.Lifecycle.RunOn(w, c.Name, d.o.Now)
-	there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady)
-	if d.Lifecycle.WaitForPodsReady && there != nil {
-		changed = d.Lifecycle.PodsReady(w, there.Status == metav1.ConditionTrue, d.o.Now) || changed
+	if d.Lifecycle.WaitForPodsReady {
+		there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady)
+		changed = d.Lifecycle.PodsReady(w, there == nil || there.Status == metav1.ConditionTrue, d.o.Now) || changed
 	}
 	return changed
 }

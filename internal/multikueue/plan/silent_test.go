@@ -113,7 +113,7 @@ func TestPodsReadyOfSilent(t *testing.T) {
 		"known to be ready":        {is(true), is(true), false, ""},
 		"not ready any more":       {is(true), is(true, false), false, kueue.ReasonWaitForRecovery},
 		"ready again":              {is(true, false), is(true), false, kueue.ReasonRecovered},
-		"the worker does not tell": {is(false), is(), false, ""},
+		"the worker does not tell": {is(false), is(), false, kueue.ReasonStarted},
 		"its status is mirrored":   {is(false), is(true), true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

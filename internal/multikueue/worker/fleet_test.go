@@ -533,6 +533,9 @@ func TestDeniedChanges(t *testing.T) {
 		if got := c.Lack(kind); got != tc.lack {
 			t.Errorf("%v denied: lack %q, want %q", tc.denied, got, tc.lack)
 		}
+		if got := c.MayPatch(kind); got == slices.Contains(c.denies(kind), "patch") {
+			t.Errorf("%v denied: it may patch: %v", tc.denied, got)
+		}
 		if got := c.frameworks(); got.Message != tc.text || (got.Reason == kueue.ReasonForbidden) != (got.Status == metav1.ConditionFalse) {
 			t.Errorf("%v denied: %+v", tc.denied, got)
 		}

@@ -175,7 +175,10 @@ func (t *Teller) tell(ctx context.Context, model *state.Model, due []types.UID) 
 // the queue is back: its status had another reason (spec: 10 §4.10).
 func outOfLine(model *state.Model, wl *kueue.Workload) (trace.Reason, string) {
 	reason, note := model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))
-	if !lifecycle.IsRequeueBlocked(wl) {
+	switch {
+	case lifecycle.IsRejected(wl): // for its devices, whatever its queue does
+		return "", ""
+	case !lifecycle.IsRequeueBlocked(wl):
 		return reason, note
 	}
 	queue, _ := model.PointsTo(wl.Namespace, string(wl.Spec.QueueName))

@@ -253,7 +253,6 @@ func TestFollow(t *testing.T) {
 
 		"ready in time":     {scene(runs, func(f *follows) { f.rules.PodsReady(f.w, true, at(0)) }, after(time.Hour)), ""},
 		"not ready in time": {scene(runs, notReady, after(5*time.Minute)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s"},
-		"a worker limits the time of pods that run there unseen": {scene(runs, notReady, after(time.Hour), func(f *follows) { f.rules.RunOn(f.w, "w1", at(0)) }), ""},
 		"another controller did not limit the time":              {scene(runs, unlimited, after(time.Hour)), ""},
 		"time begins with the limit":                             {scene(runs, unlimited, func(f *follows) { f.rules.PodsReady(f.w, false, at(time.Minute)) }, after(5*time.Minute)), "wake at 6m0s"},
 		"a Workload without a job has no other time": {

@@ -147,8 +147,6 @@ func (f *follower) leave(p *queueProblem) bool {
 //
 // The condition PodsReady is older than the admission, unless waitForPodsReady was off then, as under another controller. The time then
 // begins with the condition, so that nothing is evicted for time that was not limited; the owner of the Workload writes it.
-//
-// The worker cluster limits the time of pods that run there unseen (RunsRemotely): without waitForPodsReady it does not report when they are ready.
 func (f *follower) late() bool {
 	if f.Ready == nil {
 		return false
@@ -161,7 +159,7 @@ func (f *follower) late() bool {
 		if len(f.w.OwnerReferences) > 0 && !since.Add(limit).After(f.now.Time) {
 			return false
 		}
-	case c.Status == metav1.ConditionTrue, RunsRemotely(f.w):
+	case c.Status == metav1.ConditionTrue:
 		return false
 	case c.Reason == kueue.ReasonWaitForRecovery:
 		cause, limit, since = kueue.ReasonWaitForRecovery, f.Ready.Recovery, c.LastTransitionTime
