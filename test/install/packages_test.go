@@ -210,7 +210,11 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		"no beta features but":     {"featureGates: {AllBeta: false, MultiKueue: true}", ""},
 		"no visibility":            {"featureGates: {VisibilityOnDemand: false}", ""},
 		"another Lease of JobSets": {"jobSet: {leaderElection: {resourceName: mine.example.com}}", ""},
-		"keys without values":      {"manageJobsWithoutQueueName:\nfeatureGates:\njobSet:", ""},
+		"keys without values": {
+			"manageJobsWithoutQueueName:\nfeatureGates:\njobSet:\nintegrations:\nhealth:\nmetrics:\n  # bindAddress: :8443\nwebhook: {port: }\n" +
+				"leaderElection:\ninternalCertManagement: # as it is\n  # enable: true\nvisibilityServer: {bindPort: }\ntrainer: {statusServer: {port: }}\n---\n" +
+				"apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nstatusServer:\nfeatureGates:", "",
+		},
 		"a document of JobSet's": {
 			"namespace: " + namespace + "\n---\napiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nleaderElection: {leaderElect: true, resourceName: mine.example.com}", "",
 		},

@@ -337,6 +337,7 @@ func TestChartRefuses(t *testing.T) {
 		"two minds about certificates": {
 			"enableCertManager: true\n" + config("internalCertManagement: {enable: true}"), "internalCertManagement.enable",
 		},
+		"minds by default":       {"enableCertManager: true\n" + config("internalCertManagement: {webhookSecretName: mine}"), "internalCertManagement.enable"},
 		"no file of the manager": {"managerConfig: {controllerManagerConfigYaml: 'apiVersion: config.jobset.x-k8s.io/v1alpha1'}", "has no document of config.kueue"},
 		"a file that is no YAML": {"managerConfig: {controllerManagerConfigYaml: 'a: [b'}", "controllerManagerConfigYaml"},
 	} {

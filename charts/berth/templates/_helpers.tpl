@@ -14,6 +14,15 @@ app.kubernetes.io/name: kueue
 control-plane: controller-manager
 {{- end }}
 
+{{/* Removes keys without a value from a dict and those in it. The manager reads them as absent. */}}
+{{- define "berth.prune" -}}
+{{- $dict := . }}
+{{- range $key, $value := $dict }}
+{{- if kindIs "invalid" $value }}{{ $_ := unset $dict $key }}
+{{- else if kindIs "map" $value }}{{ include "berth.prune" $value }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* The text of one document of the configuration file: (list . "config.kueue.x-k8s.io"). Empty if there is none of this group. */}}
 {{- define "berth.document" -}}
 {{- range splitList "\n---" (index . 0).Values.managerConfig.controllerManagerConfigYaml }}
@@ -27,13 +36,15 @@ control-plane: controller-manager
 {{- define "berth.config" -}}
 {{- $c := include "berth.document" (list . "config.kueue.x-k8s.io") | fromYaml }}
 {{- if not $c }}{{ fail "managerConfig.controllerManagerConfigYaml: has no document of config.kueue.x-k8s.io" }}{{ end }}
-{{- $internal := dig "internalCertManagement" "enable" (not .Values.enableCertManager) $c }}
+{{- $jobSets := include "berth.document" (list . "config.jobset.x-k8s.io") | fromYaml }}
+{{- $training := include "berth.document" (list . "config.trainer.kubeflow.org") | fromYaml }}
+{{- range list $c $jobSets $training }}{{ include "berth.prune" . }}{{ end }}
+{{- $internal := not .Values.enableCertManager }}
+{{- if hasKey $c "internalCertManagement" }}{{ $internal = dig "enable" true $c.internalCertManagement }}{{ end }}
 {{- if eq $internal .Values.enableCertManager }}
 {{- fail "managerConfig.controllerManagerConfigYaml: internalCertManagement.enable and the value enableCertManager contradict each other: leave the former out" }}
 {{- end }}
-{{- $jobSets := include "berth.document" (list . "config.jobset.x-k8s.io") | fromYaml }}
 {{- with get $jobSets "leaderElection" }}{{ $_ := set $c "jobSet" (dict "leaderElection" .) }}{{ end }}
-{{- $training := include "berth.document" (list . "config.trainer.kubeflow.org") | fromYaml }}
 {{- if and (hasKey $training "statusServer") (not (hasKey (get $c "trainer" | default dict) "statusServer")) }}
 {{- $_ := set $c "trainer" (pick $training "statusServer") }}
 {{- end }}
@@ -53,7 +64,8 @@ control-plane: controller-manager
 {{- $certs = merge $certs (dict "webhookServiceName" (include "berth.webhookService" .) "webhookSecretName" (include "berth.webhookSecret" .)) }}
 {{- end }}
 {{- $own := include "berth.document" (list . "config.kueue.x-k8s.io") }}
-{{- $text = replace $own (printf "%s\n%s" (trimSuffix "\n" $own) (dict "internalCertManagement" $certs | toYaml)) $text }}
+{{- $rest := regexReplaceAll "(?m)^internalCertManagement:.*$" $own "" | trimSuffix "\n" }}
+{{- $text = replace $own (printf "%s\n%s" $rest (dict "internalCertManagement" $certs | toYaml)) $text }}
 {{- end }}
 {{- trim $text }}
 {{- end }}
