@@ -353,11 +353,51 @@ func TestUpFollowsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for config, follows := range map[string]bool{"": false, file: true} {
-		u := &up{dir: t.TempDir(), settings: settings{config: config}, logLevel: newUp(testBuild).Flag("log-level").DefValue}
+		u := &up{dir: t.TempDir(), settings: settings{config: []string{config}}, logLevel: newUp(testBuild).Flag("log-level").DefValue}
 		cfg, err := u.config(&bytes.Buffer{})
 		if err != nil || (cfg.Reload != nil) != follows {
 			t.Errorf("with --config=%q it follows a file: %t, want %t: %v", config, cfg.Reload != nil, follows, err)
 		}
+	}
+}
+
+// All files of a repeated --config are read: at the start, again after a change, in the background and in the cluster. spec: 70 §3.1.
+func TestRepeatedConfig(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const jobSets = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nclientConnection: {burst: "
+	own := write("kueue.yaml", "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nnamespace: a")
+	theirs := write("a, b.yaml", jobSets+"7}\n")
+	m, cmd := &manager{}, &cobra.Command{}
+	m.addFlags(cmd.Flags())
+	if err := cmd.ParseFlags([]string{"--config", own, "--config", theirs}); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetErr(&bytes.Buffer{})
+	cfg, err := m.config(cmd)
+	if err != nil || cfg.Options.Namespace != "a" || cfg.Options.JobSet.Client.Burst != 7 {
+		t.Fatalf("%+v, %v", cfg.Options, err)
+	}
+	write("a, b.yaml", jobSets+"8}\n")
+	if again, err := cfg.Reload(); err != nil || again.Namespace != "a" || again.JobSet.Client.Burst != 8 {
+		t.Errorf("read again: %+v, %v", again.JobSet, err)
+	}
+	asked, err := m.settings.deploy("image", cfg.Groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := options.Parse("config", []byte(asked.Deploy.Config), ""); err != nil || o.Namespace != "a" || o.JobSet.Client.Burst != 8 {
+		t.Errorf("in the cluster: %+v, %v", o.JobSet, err)
+	}
+	if diff := cmp.Diff([]string{"--config=" + own, "--config=" + theirs}, given(cmd.Flags())); diff != "" {
+		t.Errorf("in the background (-want +got)\n%s", diff)
 	}
 }
 
