@@ -2,6 +2,8 @@
 
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
 ARGS ?=
 
 # One set of flags for everything, so that builds, tests and the linter share what is compiled once.
@@ -36,7 +38,7 @@ help: ## this list
 build: berth controlplane ## bin/berth and bin/berth-controlplane
 
 berth: need-go ## bin/berth alone (no control plane to try it on)
-	@$(SLOWBUILD) . ./cmd/berth '$(CURDIR)/bin/berth' '2 minutes' -ldflags '-s -w -X main.version=$(VERSION)'
+	@$(SLOWBUILD) . ./cmd/berth '$(CURDIR)/bin/berth' '2 minutes' -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)'
 
 controlplane: need-go ## bin/berth-controlplane alone: etcd, Kubernetes and simulated nodes in one file
 	@$(SLOWBUILD) controlplane ./cmd/berth-controlplane '$(CURDIR)/bin/berth-controlplane' '6 minutes' \

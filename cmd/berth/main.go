@@ -5,9 +5,15 @@ import (
 	"os"
 
 	"github.com/berth-project/berth/internal/cli"
+	"github.com/berth-project/berth/internal/metrics"
 )
 
-// version is set by the Makefile.
-var version = "dev"
+// The Makefile and the Dockerfile set these.
+var (
+	version      = "dev"
+	commit, date string
+)
 
-func main() { os.Exit(cli.Main(version, os.Args, os.Stdout, os.Stderr)) }
+func main() {
+	os.Exit(cli.Main(metrics.Build{Version: version, Commit: commit, Date: date}, os.Args, os.Stdout, os.Stderr))
+}

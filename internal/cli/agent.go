@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-project/berth/internal/jobset/restartagent"
+	"github.com/berth-project/berth/internal/metrics"
 )
 
 const agentHelp = `Runs in the pods of a JobSet with restartStrategy: InPlaceRestart: holds the worker back until all pods are there, and ends its
@@ -26,7 +27,7 @@ container when a pod elsewhere restarts. docs/jobset.md has a JobSet with it. Th
 // podNamespaceFile contains a container's namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-func newAgent(version string) *cobra.Command {
+func newAgent(build metrics.Build) *cobra.Command {
 	var kubeconfig, namespace string
 	cmd := &cobra.Command{
 		Use:   "in-place-restart-agent",
@@ -50,7 +51,7 @@ func newAgent(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			to.UserAgent = "berth/" + version
+			to.UserAgent = userAgent(build)
 			return restartagent.Run(context.WithoutCancel(cmd.Context()), to, c, signals, func(format string, args ...any) {
 				fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
 			})

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/preflight"
 	"github.com/berth-project/berth/internal/cli/simulate"
 	"github.com/berth-project/berth/internal/cli/whatif"
+	"github.com/berth-project/berth/internal/metrics"
 )
 
 // Exit codes.
@@ -39,7 +40,7 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 
 // Main runs the command line args, whose first element is the program's name, and returns the exit code: 0 for success, 1 for a failure,
 // 2 for bad usage or configuration. An error is written to stderr, on one line unless it comes with a log.
-func Main(version string, args []string, stdout, stderr io.Writer) int {
+func Main(build metrics.Build, args []string, stdout, stderr io.Writer) int {
 	// The reader of the output may have ended; the command then stops in order instead of being killed by the signal.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,16 +58,16 @@ func Main(version string, args []string, stdout, stderr io.Writer) int {
 			}
 		}
 	}()
-	return run(ctx, version, args, stdout, stderr)
+	return run(ctx, build, args, stdout, stderr)
 }
 
 // patience is how soon a second stop signal counts as the same one: make and timeout, for example, forward a signal that also arrives
 // directly.
 const patience = time.Second
 
-func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, build metrics.Build, args []string, stdout, stderr io.Writer) int {
 	program := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
-	root := newRoot(version, program)
+	root := newRoot(build, program)
 	args = args[1:]
 	if program == completer {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -112,7 +113,8 @@ Ask what waits, and why:
   berth top --watch`
 
 // newRoot builds the command tree. Called as kubectl-berth, it presents itself as kubectl's plugin.
-func newRoot(version, program string) *cobra.Command {
+func newRoot(build metrics.Build, program string) *cobra.Command {
+	version := build.Version
 	root := &cobra.Command{
 		Use:           "berth",
 		Short:         "queues, admits, places and runs batch and AI jobs on Kubernetes",
@@ -132,7 +134,7 @@ func newRoot(version, program string) *cobra.Command {
 		return usage("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddGroup(&cobra.Group{ID: clusterGroup, Title: "Clusters and the manager:"})
-	for _, command := range []*cobra.Command{newUp(version), newDown(), newManager(version), newInstall(version), newDemo(version), newMulticluster(version), newMultiKueue(), newImport(version), newReplay(), simulate.New(version), whatif.New(version), preflight.New(version), newAgent(version)} {
+	for _, command := range []*cobra.Command{newUp(build), newDown(), newManager(build), newInstall(build), newDemo(version), newMulticluster(version), newMultiKueue(), newImport(build), newReplay(), simulate.New(version), whatif.New(version), preflight.New(version), newAgent(build)} {
 		command.GroupID = clusterGroup
 		root.AddCommand(command)
 		if command.Args == nil {

@@ -21,15 +21,19 @@ import (
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 )
 
 // programEnv makes this test binary behave as berth.
 const programEnv = "BERTH_CLI_TEST_PROGRAM"
 
+// testBuild is the program that is tested.
+var testBuild = metrics.Build{Version: "test", Commit: "0123456789", Date: "2026-01-02T03:04:05Z"}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
-		os.Exit(Main("test", os.Args, os.Stdout, os.Stderr))
+		os.Exit(Main(testBuild, os.Args, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -38,7 +42,7 @@ func TestMain(m *testing.M) {
 func berth(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), "test", append([]string{"berth"}, args...), &out, &errs)
+	code = run(t.Context(), testBuild, append([]string{"berth"}, args...), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -204,7 +208,7 @@ func occupy(t *testing.T, dir string, record local.Record) {
 
 // The help of every command has an example.
 func TestHelp(t *testing.T) {
-	for _, command := range newRoot("test", "berth").Commands() {
+	for _, command := range newRoot(testBuild, "berth").Commands() {
 		t.Run(command.Name(), func(t *testing.T) {
 			code, stdout, stderr := berth(t, command.Name(), "--help")
 			if code != 0 || stderr != "" || !strings.Contains(stdout, "\n  berth "+command.Name()) {
@@ -248,7 +252,7 @@ func TestFlags(t *testing.T) {
 		"create localqueue":     "clusterqueue ignore-unknown-cq dry-run",
 		"create resourceflavor": "node-labels node-taints tolerations dry-run",
 	}
-	root := newRoot("test", "berth")
+	root := newRoot(testBuild, "berth")
 	for name, flags := range contract {
 		command, _, err := root.Find(strings.Fields(name))
 		if err != nil || !strings.HasSuffix(command.CommandPath(), " "+name) {
@@ -266,23 +270,23 @@ func TestFlags(t *testing.T) {
 // The name of a plugin appears in the help and in errors.
 func TestPluginName(t *testing.T) {
 	for program, name := range map[string]string{"berth": "berth", "kubectl-berth": "kubectl berth", "kubectl-kueue": "kubectl kueue", "kueuectl": "kueuectl", "elsewhere": "berth"} {
-		root := newRoot("test", program)
+		root := newRoot(testBuild, program)
 		if got := root.CommandPath(); got != name {
 			t.Errorf("%s calls itself %q", program, got)
 		}
 		var out, errs bytes.Buffer
-		code := run(t.Context(), "test", []string{"/usr/bin/" + program, "list", "workloads", "--help"}, &out, &errs)
+		code := run(t.Context(), testBuild, []string{"/usr/bin/" + program, "list", "workloads", "--help"}, &out, &errs)
 		if text := out.String(); code != 0 || !strings.Contains(text, "\n  "+name+" list workloads -n team-a\n") || !strings.Contains(text, "\n  "+name+" list workloads [flags]\n") ||
 			strings.Count(text, "berth ") != strings.Count(text, name+" ")*strings.Count(name, "berth") {
 			t.Errorf("%s: %d\n%s%s", program, code, text, errs.String())
 		}
-		run(t.Context(), "test", []string{program, "list", "workload", "x"}, &out, &errs)
+		run(t.Context(), testBuild, []string{program, "list", "workload", "x"}, &out, &errs)
 		if !strings.HasPrefix(errs.String(), "error: "+name+" list workloads: unexpected argument") {
 			t.Errorf("%s: %s", program, errs.String())
 		}
 	}
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), "test", []string{"kubectl_complete-berth", "list", "res"}, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "resourceflavors\t") {
+	if code := run(t.Context(), testBuild, []string{"kubectl_complete-berth", "list", "res"}, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "resourceflavors\t") {
 		t.Errorf("completion: %d %s %s", code, out.String(), errs.String())
 	}
 }
@@ -349,11 +353,51 @@ func TestUpFollowsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for config, follows := range map[string]bool{"": false, file: true} {
-		u := &up{dir: t.TempDir(), settings: settings{config: config}, logLevel: newUp("test").Flag("log-level").DefValue}
+		u := &up{dir: t.TempDir(), settings: settings{config: []string{config}}, logLevel: newUp(testBuild).Flag("log-level").DefValue}
 		cfg, err := u.config(&bytes.Buffer{})
 		if err != nil || (cfg.Reload != nil) != follows {
 			t.Errorf("with --config=%q it follows a file: %t, want %t: %v", config, cfg.Reload != nil, follows, err)
 		}
+	}
+}
+
+// All files of a repeated --config are read: at the start, again after a change, in the background and in the cluster. spec: 70 §3.1.
+func TestRepeatedConfig(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const jobSets = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nclientConnection: {burst: "
+	own := write("kueue.yaml", "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nnamespace: a")
+	theirs := write("a, b.yaml", jobSets+"7}\n")
+	m, cmd := &manager{}, &cobra.Command{}
+	m.addFlags(cmd.Flags())
+	if err := cmd.ParseFlags([]string{"--config", own, "--config", theirs}); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetErr(&bytes.Buffer{})
+	cfg, err := m.config(cmd)
+	if err != nil || cfg.Options.Namespace != "a" || cfg.Options.JobSet.Client.Burst != 7 {
+		t.Fatalf("%+v, %v", cfg.Options, err)
+	}
+	write("a, b.yaml", jobSets+"8}\n")
+	if again, err := cfg.Reload(); err != nil || again.Namespace != "a" || again.JobSet.Client.Burst != 8 {
+		t.Errorf("read again: %+v, %v", again.JobSet, err)
+	}
+	asked, err := m.settings.deploy("image", cfg.Groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := options.Parse("config", []byte(asked.Deploy.Config), ""); err != nil || o.Namespace != "a" || o.JobSet.Client.Burst != 8 {
+		t.Errorf("in the cluster: %+v, %v", o.JobSet, err)
+	}
+	if diff := cmp.Diff([]string{"--config=" + own, "--config=" + theirs}, given(cmd.Flags())); diff != "" {
+		t.Errorf("in the background (-want +got)\n%s", diff)
 	}
 }
 
@@ -506,7 +550,7 @@ func TestUpIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var out, errs bytes.Buffer
-	if code := run(ctx, "test", []string{"berth", "up", "--dir", dir, "--detach"}, &out, &errs); code != 1 || !strings.HasSuffix(errs.String(), "error: interrupted\n") {
+	if code := run(ctx, testBuild, []string{"berth", "up", "--dir", dir, "--detach"}, &out, &errs); code != 1 || !strings.HasSuffix(errs.String(), "error: interrupted\n") {
 		t.Errorf("exit code %d, %s", code, errs.String())
 	}
 	if _, found, err := local.Find(dir); found || err != nil {

@@ -7,12 +7,15 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-project/berth/internal/metrics"
 )
 
 func kubeconfigFlag(flags *pflag.FlagSet, path *string) {
@@ -20,12 +23,12 @@ func kubeconfigFlag(flags *pflag.FlagSet, path *string) {
 }
 
 // connect finds the API server and checks that it answers.
-func connect(ctx context.Context, kubeconfig, version string) (*rest.Config, error) {
+func connect(ctx context.Context, kubeconfig string, build metrics.Build) (*rest.Config, error) {
 	cfg, source, err := locate(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	cfg.UserAgent = "berth/" + version
+	cfg.UserAgent = userAgent(build)
 	probe := rest.CopyConfig(cfg)
 	probe.Timeout = 10 * time.Second
 	client, err := discovery.NewDiscoveryClientForConfig(probe)
@@ -39,6 +42,15 @@ func connect(ctx context.Context, kubeconfig, version string) (*rest.Config, err
 		return nil, fmt.Errorf("the API server %s (from %s) does not answer: %w: start it, or give another --kubeconfig", cfg.Host, source, err)
 	}
 	return cfg, nil
+}
+
+// userAgent names the program and its commit in requests. spec: 70 §4.1.
+func userAgent(build metrics.Build) string {
+	agent := fmt.Sprintf("berth/%s (%s/%s)", build.Version, runtime.GOOS, runtime.GOARCH)
+	if build.Commit != "" {
+		agent += " " + build.Commit[:min(len(build.Commit), 7)]
+	}
+	return agent
 }
 
 // locate reads --kubeconfig, $KUBECONFIG, the pod's service account or ~/.kube/config, in this order.

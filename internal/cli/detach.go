@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -75,19 +76,30 @@ func background(ctx context.Context, dir string, flags ...string) (local.Record,
 
 // detach is `berth up --detach`.
 func detach(ctx context.Context, cmd *cobra.Command, dir string, ready func(local.Record)) error {
-	flags := []string{"--dir=" + dir}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "detach" && f.Name != "dir" {
-			flags = append(flags, "--"+f.Name+"="+f.Value.String())
-		}
+	flags := slices.DeleteFunc(given(cmd.Flags()), func(flag string) bool {
+		return strings.HasPrefix(flag, "--detach=") || strings.HasPrefix(flag, "--dir=")
 	})
 	fmt.Fprintf(cmd.ErrOrStderr(), "starting in the background; log in %s\n", filepath.Join(dir, "logs", "berth.log"))
-	record, err := background(ctx, dir, flags...)
+	record, err := background(ctx, dir, append(flags, "--dir="+dir)...)
 	if err != nil {
 		return err
 	}
 	ready(record)
 	return nil
+}
+
+// given returns the flags that were set, as arguments.
+func given(flags *pflag.FlagSet) (args []string) {
+	flags.Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok { // its text is for people
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			args = append(args, "--"+f.Name+"="+value)
+		}
+	})
+	return args
 }
 
 // exitError is the failure of the program in the background, with its own exit code.

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/importer"
 	"github.com/berth-project/berth/internal/cli/importer/mapping"
+	"github.com/berth-project/berth/internal/metrics"
 )
 
 const importHelp = `Takes pods that run already into queues, before the manager is told to queue pods. Each gets a Workload that is admitted as it is, whatever
@@ -47,11 +48,11 @@ type imports struct {
 	of          importer.Import
 }
 
-func newImport(version string) *cobra.Command {
+func newImport(build metrics.Build) *cobra.Command {
 	m := &imports{}
 	cmd := &cobra.Command{
 		Use: "import", Short: "take pods that run already into queues", Long: importHelp,
-		RunE: func(cmd *cobra.Command, _ []string) error { return m.run(cmd, version) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return m.run(cmd, build) },
 	}
 	m.addFlags(cmd.Flags())
 	return cmd
@@ -72,11 +73,11 @@ func (m *imports) addFlags(flags *pflag.FlagSet) {
 	kubeconfigFlag(flags, &m.kubeconfig)
 }
 
-func (m *imports) run(cmd *cobra.Command, version string) error {
+func (m *imports) run(cmd *cobra.Command, build metrics.Build) error {
 	if err := m.check(cmd.Flags()); err != nil {
 		return err
 	}
-	cfg, err := connect(cmd.Context(), m.kubeconfig, version)
+	cfg, err := connect(cmd.Context(), m.kubeconfig, build)
 	if err != nil {
 		return err
 	}

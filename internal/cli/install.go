@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/install/upstream"
+	"github.com/berth-project/berth/internal/metrics"
 )
 
 const installHelp = `Applies to a cluster what Berth needs there: CRDs, a namespace with access rules, services and webhook configurations, and with
@@ -29,7 +30,7 @@ It fails where another controller of these APIs runs, and says which: berth pref
 Without --image, run the manager next: new Jobs wait for its webhooks. An API server on another machine that cannot reach a
 Service needs --webhook-url, such as https://10.0.0.5:9443.`
 
-func newInstall(version string) *cobra.Command {
+func newInstall(build metrics.Build) *cobra.Command {
 	var kubeconfig, webhookURL, image, versions string
 	var onlyPrint bool
 	var s settings
@@ -63,7 +64,7 @@ func newInstall(version string) *cobra.Command {
 			if _, err := newLog(cmd.ErrOrStderr(), "error"); err != nil {
 				return err
 			}
-			cfg, err := connect(cmd.Context(), kubeconfig, version)
+			cfg, err := connect(cmd.Context(), kubeconfig, build)
 			if err != nil {
 				return err
 			}

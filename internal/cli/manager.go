@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -47,13 +48,13 @@ type manager struct {
 	dashboard   dashboard
 }
 
-func newManager(version string) *cobra.Command {
+func newManager(build metrics.Build) *cobra.Command {
 	m := &manager{}
 	cmd := &cobra.Command{
 		Use:   "manager",
 		Short: "run the manager on a cluster",
 		Long:  managerHelp,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return m.run(cmd, version) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return m.run(cmd, build) },
 	}
 	m.addFlags(cmd.Flags())
 	return cmd
@@ -76,12 +77,12 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	m.log.add(flags)
 }
 
-func (m *manager) run(cmd *cobra.Command, version string) error {
+func (m *manager) run(cmd *cobra.Command, build metrics.Build) error {
 	cfg, err := m.config(cmd)
 	if err != nil {
 		return err
 	}
-	if cfg.REST, err = connect(cmd.Context(), m.kubeconfig, version); err != nil {
+	if cfg.REST, err = connect(cmd.Context(), m.kubeconfig, build); err != nil {
 		return err
 	}
 	if cfg.WebhookURL == "" && onLoopback(cfg.REST) {
@@ -91,12 +92,12 @@ func (m *manager) run(cmd *cobra.Command, version string) error {
 			cfg.Options.VisibilityAddress = net.JoinHostPort("127.0.0.1", port)
 		}
 	}
-	cfg.Log.Info("Starting Berth", "version", version, "server", cfg.REST.Host)
+	cfg.Log.Info("Starting Berth", "version", build.Version, "commit", build.Commit, "date", build.Date, "server", cfg.REST.Host)
 	limitMemory(cfg.Log, memoryLimits)
 	if err := tellConfiguration(cfg.Log, &cfg.Options); err != nil {
 		return err
 	}
-	cfg.Version, cfg.OnReady = version, func() { cfg.Log.Info("Ready") }
+	cfg.Build, cfg.OnReady = build, func() { cfg.Log.Info("Ready") }
 	if err := wire.Run(cmd.Context(), cfg); err != nil && !interrupted(cmd.Context()) {
 		return err
 	}

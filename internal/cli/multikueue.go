@@ -31,7 +31,8 @@ func newMultiKueue() *cobra.Command {
 }
 
 func newRBAC() *cobra.Command {
-	var role, config, gates string
+	var role, gates string
+	var config []string
 	cmd := &cobra.Command{
 		Use: "rbac", Short: "the roles that a configuration needs on the manager and on workers", Long: rbacHelp, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +53,8 @@ func newRBAC() *cobra.Command {
 
 func newCheckFramework() *cobra.Command {
 	var check multikueue.Check
-	var config, gates, object, remote, workload string
+	var config []string
+	var gates, object, remote, workload string
 	cmd := &cobra.Command{
 		Use: "check-framework", Short: "what an external framework makes of a job", Long: checkFrameworkHelp, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,7 +87,8 @@ func newCheckFramework() *cobra.Command {
 	return cmd
 }
 
-func addConfig(flags *pflag.FlagSet, config, gates *string) {
-	flags.StringVar(config, "config", "", "configuration file of the manager (config.kueue.x-k8s.io)")
+func addConfig(flags *pflag.FlagSet, config *[]string, gates *string) {
+	flags.StringArrayVar(config, "config", nil,
+		"configuration `FILE` of the manager (config.kueue.x-k8s.io); may be repeated for documents of JobSet's and the Trainer's kinds")
 	flags.StringVar(gates, "feature-gates", "", "feature gates of the manager, such as A=true,B=false")
 }

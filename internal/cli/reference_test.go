@@ -52,11 +52,11 @@ func words(line string) (out []string) {
 
 // TestExamples: every command shows examples, and they are valid.
 func TestExamples(t *testing.T) {
-	for _, c := range append(commands(newRoot("test", "berth")), newRoot("test", "berth")) {
+	for _, c := range append(commands(newRoot(testBuild, "berth")), newRoot(testBuild, "berth")) {
 		own := c.HasSubCommands() && c.HasParent() && c.Name() != "top"
 		for _, line := range example.FindAllStringSubmatch(c.Long, -1) {
 			args := words(line[1])[1:]
-			target, rest, err := newRoot("test", "berth").Find(args) // flags keep their values: a new tree each time
+			target, rest, err := newRoot(testBuild, "berth").Find(args) // flags keep their values: a new tree each time
 			if err != nil || !target.Runnable() || !target.HasParent() {
 				t.Errorf("%s: %q is of no command: %v", c.CommandPath(), line[1], err)
 				continue
@@ -89,7 +89,7 @@ func TestExamples(t *testing.T) {
 
 // TestReference keeps docs/cli.md up to date: run with -rewrite after a change of the commands (`make generate` does).
 func TestReference(t *testing.T) {
-	goldentest.Check(t, "../../docs/cli.md", reference(newRoot("test", "berth")))
+	goldentest.Check(t, "../../docs/cli.md", reference(newRoot(testBuild, "berth")))
 }
 
 const referenceHead = `# Commands

@@ -65,7 +65,7 @@ func TestReplay(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			code := run(t.Context(), "test", append(append([]string{"berth", "replay"}, tc.args...), path), &out, &out)
+			code := run(t.Context(), testBuild, append(append([]string{"berth", "replay"}, tc.args...), path), &out, &out)
 			if code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
@@ -80,7 +80,7 @@ func TestReplay(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	if code := run(t.Context(), "test", []string{"berth", "replay"}, &out, &out); code != exitUsage {
+	if code := run(t.Context(), testBuild, []string{"berth", "replay"}, &out, &out); code != exitUsage {
 		t.Errorf("without a file: exit code %d, want %d", code, exitUsage)
 	}
 }

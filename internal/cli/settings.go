@@ -2,7 +2,6 @@ package cli
 
 import (
 	"net"
-	"os"
 	"strconv"
 	"strings"
 
@@ -14,7 +13,8 @@ import (
 
 // settings are the flags that configure the manager's work.
 type settings struct {
-	config, gates, controllers string
+	config             []string
+	gates, controllers string
 }
 
 func (s *settings) add(flags *pflag.FlagSet) {
@@ -33,9 +33,9 @@ func (s *settings) load() (options.Options, install.Groups, error) {
 	return o, groups, err
 }
 
-// reload returns how to read the file again, nil without one.
+// reload returns how to read the files again, nil without any.
 func (s *settings) reload() func() (options.Options, error) {
-	if s.config == "" {
+	if strings.Join(s.config, "") == "" {
 		return nil
 	}
 	return func() (options.Options, error) {
@@ -46,25 +46,33 @@ func (s *settings) reload() func() (options.Options, error) {
 
 // deploy is an installation whose manager runs in the cluster with these settings, and with the shipped configuration if none is given.
 func (s *settings) deploy(image string, groups install.Groups) (install.Options, error) {
-	text, source := install.ShippedConfig(), "the configuration that comes with Berth"
-	if s.config != "" {
-		data, err := os.ReadFile(s.config)
-		if err != nil {
-			return install.Options{}, err
-		}
-		text, source = string(data), s.config
-	}
-	o, err := options.Parse(source, []byte(text), s.gates)
+	files, err := options.ReadFiles(s.config)
 	if err != nil {
 		return install.Options{}, err
 	}
-	d := &install.Deploy{Image: image, Config: text}
+	if len(files) == 0 {
+		files = []options.File{{Name: "the configuration that comes with Berth", Data: []byte(install.ShippedConfig())}}
+	}
+	o, err := options.ParseFiles(files, s.gates)
+	if err != nil {
+		return install.Options{}, err
+	}
+	d := &install.Deploy{Image: image, Config: join(files)}
 	for _, flag := range [][2]string{{"feature-gates", s.gates}, {"controllers", s.controllers}} {
 		if flag[1] != "" {
 			d.Args = append(d.Args, "--"+flag[0]+"="+flag[1])
 		}
 	}
 	return install.Options{Options: o, Groups: groups, Deploy: d}, nil
+}
+
+// join returns one file with the documents of all.
+func join(files []options.File) string {
+	text := string(files[0].Data)
+	for _, more := range files[1:] {
+		text = strings.TrimSuffix(text, "\n") + "\n---\n" + string(more.Data)
+	}
+	return text
 }
 
 // addresses are the flags of the manager's listeners; empty keeps the configuration.

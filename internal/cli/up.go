@@ -14,6 +14,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/simnode"
+	"github.com/berth-project/berth/internal/metrics"
 )
 
 const upHelp = `Starts a Kubernetes control plane of its own with simulated nodes, installs Berth in it and runs the manager, all on 127.0.0.1.
@@ -48,7 +49,7 @@ machine that loses its network does, while its annotation berth.dev/simulated-fa
 
 // up is the command line of `berth up`.
 type up struct {
-	version      string
+	build        metrics.Build
 	dir          string
 	port         int
 	portReserved bool
@@ -65,8 +66,8 @@ type up struct {
 	dashboard    dashboard
 }
 
-func newUp(version string) *cobra.Command {
-	u := &up{version: version}
+func newUp(build metrics.Build) *cobra.Command {
+	u := &up{build: build}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "run a control plane with simulated nodes, and Berth in it",
@@ -107,7 +108,7 @@ func (u *up) run(cmd *cobra.Command) error {
 	if u.detach {
 		return detach(ctx, cmd, cfg.Plane.Dir, func(r local.Record) { u.ready(stdout, r) })
 	}
-	fmt.Fprintf(stderr, "berth %s: starting a Kubernetes control plane in %s\n", u.version, cfg.Plane.Dir)
+	fmt.Fprintf(stderr, "berth %s: starting a Kubernetes control plane in %s\n", u.build.Version, cfg.Plane.Dir)
 	cfg.OnReady = func(r local.Record) {
 		u.ready(stdout, r)
 		fmt.Fprintln(stderr, "It stops on Ctrl-C.")
@@ -158,7 +159,7 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 			Dir: dir, Port: u.port, PortReserved: u.portReserved, Nodes: u.countedNodes(), Topology: u.topology,
 			NodeCapacity: u.nodeCapacity, NoNodes: u.noNodes || u.nodes == 0, Stderr: stderr,
 		},
-		Version: u.version, NoManager: u.noManager, Options: o, Reload: u.settings.reload(), Groups: groups, Log: log,
+		Build: u.build, NoManager: u.noManager, Options: o, Reload: u.settings.reload(), Groups: groups, Log: log,
 	}, nil
 }
 

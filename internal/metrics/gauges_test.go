@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -419,6 +420,14 @@ func TestCustomLabels(t *testing.T) {
 	if got := slices.Concat(w.naming("red"), w.naming("blue")); !slices.Equal(got, []string{"kueue_cluster_queue_weighted_share"}) {
 		t.Errorf("the queue is deleted, but %v remain", got)
 	}
+}
+
+func TestBuildInfo(t *testing.T) {
+	o := all()
+	o.Build = Build{Version: "v1", Commit: "abc", Date: "2026-01-02T03:04:05Z"}
+	newWorld(t, o).expect("at the start", "kueue_build_info", fmt.Sprintf(
+		"kueue_build_info{build_date=2026-01-02T03:04:05Z,compiler=%s,git_commit=abc,git_version=v1,go_version=%s,platform=%s/%s} 1",
+		runtime.Compiler, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 }
 
 // spec: 70 §4.3.

@@ -30,7 +30,7 @@ type Options struct {
 	Build       Build
 }
 
-// Build are the labels of the series build_info; empty fields are read from the binary.
+// Build identifies the program that runs, in the labels of the series build_info; empty fields are read from the binary.
 type Build struct {
 	Version, Commit, Date string
 }

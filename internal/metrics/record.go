@@ -59,7 +59,7 @@ func (r *Recorder) ObserveTurn(took time.Duration) {
 }
 
 // PreemptionSkips sets the number of preemptors of a ClusterQueue that were passed over in the last scheduling cycle with any, since
-// others preempt their victims. A deleted queue has no series, even if its last cycle is reported late.
+// others preempt their victims. A deleted queue has no series, even if its last cycle is reported late; so it is with other methods of queues.
 func (r *Recorder) PreemptionSkips(queue string, n int) {
 	r.locked(func() {
 		if r.queues[queue] != nil {
@@ -71,15 +71,22 @@ func (r *Recorder) PreemptionSkips(queue string, n int) {
 // Recomputed counts a recomputation of victims in one cycle. result is a cycle.Recomputed. spec: 10 §5.4.
 func (r *Recorder) Recomputed(queue, result string) {
 	r.with(func(role []string) {
-		r.scheduler.recomputations.add(1, []string{queue, result}, r.queueValues(queue), role)
+		if r.queues[queue] != nil {
+			r.scheduler.recomputations.add(1, []string{queue, result}, r.queueValues(queue), role)
+		}
 	})
 }
 
 // Preempted counts a victim once its eviction is written: the ClusterQueue of the preemptor, its own, and the reason.
 func (r *Recorder) Preempted(by, of, reason string) {
 	r.with(func(role []string) {
+		if r.queues[by] == nil {
+			return
+		}
 		r.scheduler.preempted.add(1, []string{by, reason}, r.queueValues(by), role)
-		r.scheduler.preemptedOf.add(1, []string{by, of, reason}, role)
+		if r.queues[of] != nil {
+			r.scheduler.preemptedOf.add(1, []string{by, of, reason}, role)
+		}
 	})
 }
 
@@ -101,7 +108,9 @@ func (r *Recorder) GateRemoved(gate, queue string, group bool, after time.Durati
 		isGroup = "true"
 	}
 	r.with(func(role []string) {
-		r.scheduler.ungating.observe(after.Seconds(), []string{gate, queue, isGroup}, r.queueValues(queue), role)
+		if r.queues[queue] != nil {
+			r.scheduler.ungating.observe(after.Seconds(), []string{gate, queue, isGroup}, r.queueValues(queue), role)
+		}
 	})
 }
 

@@ -85,15 +85,18 @@ func (t *transition) withWorkload(life *lifeFamilies, custom []string) []string 
 	return append(slices.Clip(custom), t.custom.values(fromWorkload, t.after)...)
 }
 
-// queueOf returns the ClusterQueue of a Workload's reservation, otherwise of its LocalQueue.
+// queueOf returns the ClusterQueue of a Workload's reservation, otherwise of its LocalQueue; empty if it does not exist.
 func (r *Recorder) queueOf(w *kueue.Workload) string {
+	queue := ""
 	if a := w.Status.Admission; a != nil {
-		return string(a.ClusterQueue)
+		queue = string(a.ClusterQueue)
+	} else if l := r.localQueues[localQueueOf(w)]; l != nil {
+		queue = l.queue
 	}
-	if l := r.localQueues[localQueueOf(w)]; l != nil {
-		return l.queue
+	if r.queues[queue] == nil {
+		return ""
 	}
-	return ""
+	return queue
 }
 
 func localQueueOf(w *kueue.Workload) state.Name {
@@ -169,6 +172,9 @@ func (t *transition) evicted() {
 		life.evicted.add(1, queue, why, t.class(), custom, t.role)
 	})
 	queue := t.queueOf(holder)
+	if queue == "" {
+		return
+	}
 	custom := t.queueValues(queue)
 	if first {
 		t.queue.evictedOnce.add(1, []string{queue}, why, t.class(), custom, t.role)
@@ -215,10 +221,10 @@ func splitReason(full string) (reason, cause string) {
 // released observes how long an evicted Workload kept its quota.
 func (t *transition) released() {
 	reserved := lifecycle.Condition(t.after, kueue.WorkloadQuotaReserved)
-	if reserved == nil {
-		return // the condition was removed, and its time with it
-	}
 	queue := t.queueOf(t.before)
+	if reserved == nil || queue == "" {
+		return // the condition was removed, and its time with it; or its queue was deleted
+	}
 	evicted := lifecycle.Condition(t.after, kueue.WorkloadEvicted)
 	reason, _ := splitReason(evicted.Reason)
 	took := reserved.LastTransitionTime.Sub(evicted.LastTransitionTime.Time).Seconds()
@@ -233,8 +239,8 @@ func (t *transition) finished() {
 			life.executions.observe(t.executed(last), queue, t.class(), custom, t.role)
 		}
 	})
-	if lifecycle.Condition(t.after, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced {
-		queue := t.queueOf(last)
+	queue := t.queueOf(last)
+	if queue != "" && lifecycle.Condition(t.after, kueue.WorkloadFinished).Reason == kueue.ReasonWorkloadSliceReplaced {
 		t.scheduler.replaced.add(1, []string{queue}, t.queueValues(queue), t.role)
 	}
 }

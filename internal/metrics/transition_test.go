@@ -70,6 +70,30 @@ func TestLife(t *testing.T) {
 	w.both("evicted never", "evicted_workloads_total", "")
 }
 
+// What ends after its ClusterQueue was deleted gives that no series again.
+func TestDeletedQueue(t *testing.T) {
+	w, wl := life(t)
+	w.admit(wl, "q", "1", 10)
+	other := w.put(newWorkload("other", "l", "1"))
+	w.admit(other, "q", "1", 10)
+	w.write(wl, func(wl *kueue.Workload) { machine.PodsReady(wl, true, at(20)) })
+	w.deleteQueue("q")
+	w.recorder.Recomputed("q", "succeeded")
+	w.recorder.Preempted("q", "q", "InClusterQueue")
+	w.recorder.GateRemoved("gate", "q", true, 1)
+	w.write(wl, func(wl *kueue.Workload) { machine.Evict(wl, kueue.ReasonPreempted, "", "", at(30)) })
+	w.write(wl, func(wl *kueue.Workload) { machine.Release(wl, false, at(40)) })
+	w.write(other, func(wl *kueue.Workload) { machine.Finish(wl, kueue.ReasonWorkloadSliceReplaced, "", at(50)) })
+	w.admit(w.put(newWorkload("late", "l", "1")), "never", "1", 60)
+	for _, queue := range []string{"q", "never"} {
+		if got := w.naming(queue); len(got) > 0 {
+			t.Errorf("the ClusterQueue %s does not exist, but has %v", queue, got)
+		}
+	}
+	w.expect("the LocalQueue is there", "kueue_local_queue_finished_workloads_total",
+		"kueue_local_queue_finished_workloads_total{name=l,namespace=ns,priority_class=} 1")
+}
+
 // A Workload may name any priority class: after many of them the rest have one series.
 func TestManyPriorityClasses(t *testing.T) {
 	w, _ := life(t)
@@ -91,6 +115,7 @@ func TestManyPriorityClasses(t *testing.T) {
 // spec: 70 §7 29, 30.
 func TestEvictions(t *testing.T) {
 	w, wl := life(t)
+	w.queue("p", "", "cpu=1")
 	preempt := func(when int) {
 		w.write(wl, func(wl *kueue.Workload) { machine.Preempt(wl, kueue.ReasonInClusterQueue, "", at(when)) })
 		w.recorder.Preempted("p", "q", kueue.ReasonInClusterQueue)
@@ -169,11 +194,10 @@ func TestTransitionsAreToldApart(t *testing.T) {
 
 	stray := w.put(newWorkload("stray", "nowhere", "1"))
 	w.admit(stray, "gone", "1", 5)
-	w.expect("queues that do not exist count as well", "kueue_admitted_workloads_total", "kueue_admitted_workloads_total"+ofQ+"2",
-		"kueue_admitted_workloads_total{cluster_queue=gone,priority_class=} 1")
+	w.expect("queues that do not exist have no series", "kueue_admitted_workloads_total", "kueue_admitted_workloads_total"+ofQ+"2")
 	lost := w.put(newWorkload("lost", "nowhere", "1"))
 	w.finish(lost, 3)
-	w.expect("but for those that nobody names", "kueue_finished_workloads_total", "kueue_finished_workloads_total"+ofQ+"1")
+	w.expect("neither have queues without a name", "kueue_finished_workloads_total", "kueue_finished_workloads_total"+ofQ+"1")
 }
 
 func TestCycles(t *testing.T) {

@@ -35,5 +35,3 @@ func fail(problems []Problem) error {
 	}
 	return &Error{Problems: problems}
 }
-
-func failOne(p Problem) error { return fail([]Problem{p}) }

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,18 +34,38 @@ func Default() Options {
 }
 
 // Load reads a configuration file. An empty path is Default. The error, of type *Error, has all problems of the file.
-func Load(path string) (Options, error) { return LoadWithGates(path, "") }
+func Load(path string) (Options, error) { return LoadWithGates([]string{path}, "") }
 
-// LoadWithGates is Load with the value of --feature-gates, such as A=true,B=false.
-func LoadWithGates(path, featureGates string) (Options, error) {
-	if path == "" {
-		return Parse("", nil, featureGates)
-	}
-	data, err := os.ReadFile(path)
+// LoadWithGates is Load for several files with the value of --feature-gates, such as A=true,B=false.
+func LoadWithGates(paths []string, featureGates string) (Options, error) {
+	files, err := ReadFiles(paths)
 	if err != nil {
-		return Options{}, failOne(Problem{Source: path, Detail: unreadable(err)})
+		return Options{}, err
 	}
-	return Parse(path, data, featureGates)
+	return ParseFiles(files, featureGates)
+}
+
+// File is a configuration file. Several have their documents together: at most one of each kind (spec: 70 §3.1).
+type File struct {
+	Name string // in errors
+	Data []byte
+}
+
+// ReadFiles reads configuration files. An empty path is no file. The error, of type *Error, has all unreadable files.
+func ReadFiles(paths []string) ([]File, error) {
+	var files []File
+	var problems []Problem
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			problems = append(problems, Problem{Source: path, Detail: unreadable(err)})
+		}
+		files = append(files, File{path, data})
+	}
+	return files, fail(problems)
 }
 
 func unreadable(err error) string {
@@ -57,10 +78,18 @@ func unreadable(err error) string {
 	return fmt.Sprintf("cannot read the configuration file: %v; give the path of a readable file", err)
 }
 
-// Parse is LoadWithGates for the content of a file. source names it in errors; an empty source is no file.
+// Parse is ParseFiles for one file. source names it in errors; an empty source is no file.
 func Parse(source string, data []byte, featureGates string) (Options, error) {
+	if source == "" {
+		return ParseFiles(nil, featureGates)
+	}
+	return ParseFiles([]File{{source, data}}, featureGates)
+}
+
+// ParseFiles is LoadWithGates for the contents of files.
+func ParseFiles(files []File, featureGates string) (Options, error) {
 	flagGates, problems := feature.ParseFlag(featureGates)
-	f := readFile(source, data, flagGates)
+	f := decodeFiles(files, flagGates)
 	if problems = append(problems, f.problems...); len(problems) > 0 {
 		return Options{}, fail(problems)
 	}
@@ -79,7 +108,7 @@ func Parse(source string, data []byte, featureGates string) (Options, error) {
 		c.FeatureGates[feature.DisableWaitForPodsReady.String()] = true
 	}
 
-	if source == "" {
+	if len(files) == 0 {
 		enableAll(c, resolved.Gates)
 	}
 	setDefaults(c, podNamespace(), resolved.Gates)
@@ -98,7 +127,7 @@ func Parse(source string, data []byte, featureGates string) (Options, error) {
 	}
 
 	o := resolve(c, resolved.Gates)
-	o.LabelledOnly = source == ""
+	o.LabelledOnly = len(files) == 0
 	o.inertGates = resolved.Inert
 	o.Warnings = slices.Concat(warnings, resolved.Warnings, warningsOf(c, d), f.joined)
 	f.training.resolve(&o)
@@ -108,7 +137,7 @@ func Parse(source string, data []byte, featureGates string) (Options, error) {
 	return o, nil
 }
 
-// file is a decoded configuration file, without defaults.
+// file are the decoded configuration files, without defaults.
 type file struct {
 	c        *configv1beta2.Configuration
 	d        *decoder     // of the manager's document
@@ -121,14 +150,18 @@ type file struct {
 	joined       []string // warnings of the Trainer's document
 }
 
-// readFile decodes the documents of a file; an empty source is no file.
-func readFile(source string, data []byte, flagGates map[string]bool) *file {
-	f := &file{c: &configv1beta2.Configuration{}, d: newDecoder(source)}
-	if source == "" {
+// decodeFiles decodes the documents of all files.
+func decodeFiles(files []File, flagGates map[string]bool) *file {
+	f := &file{c: &configv1beta2.Configuration{}, d: newDecoder("")}
+	if len(files) == 0 {
 		return f
 	}
-	docs := f.d.documents(data)
-	switch root := docs.manager; {
+	docs, problems := documentsOf(files)
+	if f.problems = problems; len(problems) > 0 {
+		return f
+	}
+	f.d.Source = cmp.Or(docs.manager.source, files[0].Name)
+	switch root := docs.manager.root; {
 	case root == nil:
 	case hasVersion(root, configv1beta1.GroupVersion):
 		f.c, f.podsReadyOff, f.moving = f.d.decodeV1beta1(root)
@@ -136,23 +169,23 @@ func readFile(source string, data []byte, flagGates map[string]bool) *file {
 		f.d.Decode(root, f.c)
 	}
 	f.problems = f.d.Problems
-	if docs.jobSets != nil {
-		f.jobSets = readJobSetFile(source, docs.jobSets)
+	if own := docs.jobSets; own.root != nil {
+		f.jobSets = readJobSetFile(own.source, own.root)
 		f.jobSets.join(f.c)
 		f.problems = append(f.problems, f.jobSets.Problems...)
 	}
-	if docs.training != nil {
-		f.training = decodeTrainer(source, docs.training, docs.manager == nil && docs.jobSets == nil)
+	if own := docs.training; own.root != nil {
+		f.training = decodeTrainer(own.source, own.root, docs.manager.root == nil && docs.jobSets.root == nil)
 		f.problems = append(f.problems, f.training.Problems...)
 		f.c, f.joined = f.training.join(f.c, flagGates)
 	}
 	return f
 }
 
-// where returns the position of a field of the configuration in the file.
+// where returns the position of a field of the configuration in the files.
 func (f *file) where(field string) Problem {
 	if own, yes := f.jobSets.owns(field); yes {
-		return Problem{Source: f.d.Source, Line: f.jobSets.Line(own), Field: own}
+		return Problem{Source: f.jobSets.Source, Line: f.jobSets.Line(own), Field: own}
 	}
 	p := Problem{Source: f.d.Source, Line: f.d.Line(field), Field: field}
 	if there, ok := f.training.where(field); ok && p.Line == 0 {
@@ -177,36 +210,53 @@ func newDecoder(source string) *decoder {
 	return &decoder{strict.Decoder{Source: source, Lines: map[string]int{}, Hints: hints}}
 }
 
-// documents are the documents of a file by their kind; absent ones are nil.
-type documents struct{ manager, jobSets, training *yaml.Node }
+// document is one of a file; its root is nil if there is none.
+type document struct {
+	source string
+	root   *yaml.Node
+}
 
-// documents returns the documents of a file, at most one of each kind, and records problems.
-func (d *decoder) documents(data []byte) (found documents) {
+// documents are the documents of all files by their kind.
+type documents struct{ manager, jobSets, training document }
+
+// documentsOf returns the documents of files, at most one of each kind, or their problems.
+func documentsOf(files []File) (found documents, problems []Problem) {
+	for _, file := range files {
+		d := newDecoder(file.Name)
+		if empty := !d.sort(file.Data, &found); empty && len(d.Problems) == 0 {
+			d.Problems = append(d.Problems, Problem{Source: d.Source, Detail: fmt.Sprintf(
+				"the file is empty; it must begin with apiVersion: %s and kind: %s", configv1beta2.GroupVersion, configv1beta2.Kind)})
+		}
+		problems = append(problems, d.Problems...)
+	}
+	return found, problems
+}
+
+// sort adds the documents of a file until one is wrong, and reports whether there is any.
+func (d *decoder) sort(data []byte, found *documents) (is bool) {
 	for root := range d.Documents(data) {
-		is := &found.manager
+		is = true
+		of := &found.manager
 		switch {
 		case hasVersion(root, jobsetconfig.GroupVersion):
-			is = &found.jobSets
+			of = &found.jobSets
 		case hasVersion(root, configtrainer.GroupVersion):
-			is = &found.training
+			of = &found.training
 		}
 		switch {
 		case !d.rightKind(root):
-			return documents{}
-		case *is != nil:
+			return true
+		case of.root == nil:
+		case of.source == d.Source:
 			d.Fault(root, "", "the file has a second Configuration of this group; keep one")
-			return documents{}
+			return true
+		default:
+			d.Fault(root, "", fmt.Sprintf("%s has a Configuration of this group, too; keep one", of.source))
+			return true
 		}
-		*is = root
+		*of = document{d.Source, root}
 	}
-	if len(d.Problems) > 0 {
-		return documents{}
-	}
-	if found == (documents{}) {
-		d.Problems = append(d.Problems, Problem{Source: d.Source, Detail: fmt.Sprintf(
-			"the file is empty; it must begin with apiVersion: %s and kind: %s", configv1beta2.GroupVersion, configv1beta2.Kind)})
-	}
-	return found
+	return is
 }
 
 func hasVersion(root *yaml.Node, want schema.GroupVersion) bool {

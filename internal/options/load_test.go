@@ -105,7 +105,7 @@ func frameworksWithoutGates() []string {
 // Without a file all kinds are enabled; otherwise the file decides.
 func TestNoFileEnablesAllFrameworks(t *testing.T) {
 	withoutFile := func(flag string) Options {
-		o, err := LoadWithGates("", flag)
+		o, err := LoadWithGates(nil, flag)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,8 @@ func TestFullFile(t *testing.T) {
 	t.Run("sets every field", func(t *testing.T) {
 		d := newDecoder("")
 		var c configv1beta2.Configuration
-		d.Decode(d.documents(data).manager, &c)
+		found, _ := documentsOf([]File{{path, data}})
+		d.Decode(found.manager.root, &c)
 		index := regexp.MustCompile(`\[[^\]]*\]`)
 		set := map[string]bool{}
 		for _, p := range d.Order {
@@ -271,6 +272,41 @@ func TestLoadRefusesUnreadablePaths(t *testing.T) {
 				t.Errorf("want an error with exit code 2, got %T", err)
 			}
 		})
+	}
+}
+
+// Files are read as documents of one. Errors name the file. spec: 70 §3.1.
+func TestSeveralFiles(t *testing.T) {
+	o, err := ParseFiles([]File{
+		{"trainer.yaml", []byte(trainerHead + "statusServer: {port: 1445}\n")},
+		{"kueue.yaml", withHeader("namespace: a\n")},
+		{"jobset.yaml", []byte(jobSetHeader + "leaderElection: {leaderElect: true, resourceName: mine}\n")},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Namespace != "a" || o.Trainer.StatusPort != 1445 || o.JobSet.Lease.Name != "mine" || !o.LeaderElection.Enabled || o.LabelledOnly {
+		t.Errorf("%+v", o)
+	}
+	_, err = ParseFiles([]File{
+		{"kueue.yaml", withHeader("webhook: {port: -1}\n")},
+		{"jobset.yaml", []byte(jobSetHeader + "leaderElection:\n  leaseDuration: 1s\n")},
+		{"trainer.yaml", []byte(trainerHead + "statusServer: {port: 0}\n")},
+	}, "")
+	for _, want := range []string{"kueue.yaml:3: webhook.port: ", "jobset.yaml:4: leaderElection.leaseDuration: ", "trainer.yaml:3: statusServer.port: "} {
+		if err == nil || !strings.Contains("\n"+err.Error(), "\n"+want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	_, err = ParseFiles([]File{{"a.yaml", withHeader("")}, {"b.yaml", withHeader("")}, {"c.yaml", nil}}, "")
+	want := "b.yaml:1: a.yaml has a Configuration of this group, too; keep one\nc.yaml: the file is empty; "
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("want %q, got %v", want, err)
+	}
+	dir := t.TempDir()
+	_, err = LoadWithGates([]string{filepath.Join(dir, "a"), "", filepath.Join(dir, "b")}, "")
+	if len(problemsOf(err)) != 2 {
+		t.Errorf("want both files that are absent, got %v", err)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -76,7 +77,7 @@ func manage(t *testing.T, admin *rest.Config, o options.Options) client.Client {
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Config{REST: account, Options: o, Groups: groups, WebhookURL: url, OnReady: func() { close(ready) }, Log: testr.New(t)})
+		ended <- Run(ctx, Config{REST: account, Options: o, Groups: groups, WebhookURL: url, OnReady: func() { close(ready) }, Log: testr.New(t), Build: metrics.Build{Commit: "abc"}})
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -23,7 +23,7 @@ import (
 // addMetrics creates the recorder of all components, and serves it while the manager runs.
 func addMetrics(mgr ctrl.Manager, e *engine.Engine, cfg *Config) error {
 	o := metrics.NewOptions(&cfg.Options)
-	o.Elected, o.Build = mgr.Elected(), metrics.Build{Version: cfg.Version}
+	o.Elected, o.Build = mgr.Elected(), cfg.Build
 	o.Model, o.Places = e.Model, cfg.places
 	if cfg.Groups.Has(install.Scheduler) { // it is added later, and asked once the manager runs
 		o.Forecast = func() *foresight.Forecast { return cfg.forecast.Last() }

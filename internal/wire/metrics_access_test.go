@@ -62,7 +62,7 @@ func TestMetricsAccess(t *testing.T) {
 		code        int
 		body        string
 	}{
-		{"reads", "Bearer " + reader, http.StatusOK, "kueue_build_info"}, // first: afterwards the server answers
+		{"reads", "Bearer " + reader, http.StatusOK, `git_commit="abc"`}, // first: afterwards the server answers
 		{"has no token", "", http.StatusUnauthorized, ""},
 		{"has a token of nobody", "Bearer nobody", http.StatusUnauthorized, ""},
 		{"has a token that was changed", "Bearer " + reader[:len(reader)-8] + "AAAAAAAA", http.StatusUnauthorized, ""},

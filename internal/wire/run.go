@@ -64,7 +64,7 @@ type Config struct {
 	OnReady func()
 	Log     logr.Logger
 
-	Version string // of the binary, for the metrics
+	Build metrics.Build // of the binary, for the metrics
 
 	keeper   *certs.Keeper          // of our own certificate, nil if certificates are provided
 	meter    *metrics.Recorder      // set by addMetrics

@@ -58,6 +58,27 @@ func TestExplicitStatus(t *testing.T) {
 	})
 }
 
+// TestLegacyReasons is the feature gate UnadmittedWorkloadsObservability, off. spec: 10 §4.10, 70 §5.1.
+func TestLegacyReasons(t *testing.T) {
+	running(t, "featureGates: {UnadmittedWorkloadsObservability: false}")
+	scenes(t, map[string]func(*world){
+		"queues that are missing or stopped, and failed attempts": func(w *world) {
+			lost := w.workload("lost", "nowhere", "1")
+			w.queue("stopped", "2", func(q *kueue.ClusterQueue) { q.Spec.StopPolicy = kueue.StopPolicyHold })
+			held := w.workload("held", "stopped", "1")
+			w.queue("elsewhere", "2", func(q *kueue.ClusterQueue) {
+				q.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "other"}}
+			})
+			misfit := w.workload("misfit", "elsewhere", "1")
+			alike := w.workload("misfit-2", "elsewhere", "1")
+			w.until(lost, "QuotaReserved=False/Inadmissible")
+			w.until(held, "QuotaReserved=False/Inadmissible")
+			w.until(misfit, "QuotaReserved=False/Pending")
+			w.until(alike, "QuotaReserved=False/Pending")
+		},
+	})
+}
+
 // TestPausedAdmission: --controllers=-scheduler pauses admission, and nothing else.
 func TestPausedAdmission(t *testing.T) {
 	running(t, "", only(t, "-scheduler"))

@@ -181,7 +181,7 @@ func makeNamespaces(t *testing.T, c client.Client) {
 	}
 }
 
-// What a configuration changes is changed in the chart as well: webhooks, rights, the visibility API.
+// What a configuration changes is changed in the chart as well: webhooks, rights, the visibility API, ports, the file of the manager.
 func TestChartFollowsTheConfiguration(t *testing.T) {
 	c, err := client.New(embeddedtest.Config(t), client.Options{Scheme: install.Scheme()})
 	if err != nil {
@@ -191,7 +191,8 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 	chosen := func(all map[string]*unstructured.Unstructured) map[string]map[string]any {
 		for key, u := range all {
 			switch u.GetKind() {
-			case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ClusterRoleBinding", "RoleBinding", "APIService":
+			case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ClusterRoleBinding", "RoleBinding", "APIService",
+				"ConfigMap", "Service", "NetworkPolicy":
 				callable(u)
 			default:
 				delete(all, key)
@@ -209,13 +210,18 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		"no beta features but":     {"featureGates: {AllBeta: false, MultiKueue: true}", ""},
 		"no visibility":            {"featureGates: {VisibilityOnDemand: false}", ""},
 		"another Lease of JobSets": {"jobSet: {leaderElection: {resourceName: mine.example.com}}", ""},
-		"keys without values":      {"manageJobsWithoutQueueName:\nfeatureGates:\njobSet:", ""},
+		"keys without values": {
+			"manageJobsWithoutQueueName:\nfeatureGates:\njobSet:\nintegrations:\nhealth:\nmetrics:\n  # bindAddress: :8443\nwebhook: {port: }\n" +
+				"leaderElection:\ninternalCertManagement: # as it is\n  # enable: true\nvisibilityServer: {bindPort: }\ntrainer: {statusServer: {port: }}\n---\n" +
+				"apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nstatusServer:\nfeatureGates:", "",
+		},
 		"a document of JobSet's": {
 			"namespace: " + namespace + "\n---\napiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\nleaderElection: {leaderElect: true, resourceName: mine.example.com}", "",
 		},
 		"a document of Trainer's": {
 			"namespace: " + namespace + "\njobSet: {leaderElection: {resourceName: mine.example.com}}\n---\napiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n" +
-				"leaderElection: {leaderElect: true, resourceName: trainer.kubeflow.org}", "",
+				"leaderElection: {leaderElect: true, resourceName: trainer.kubeflow.org}\nstatusServer: {port: 1445}\n" +
+				"featureGates: {FailureRecoveryPolicy: true, MultiKueue: false}", "",
 		},
 		"TrainJobs belong to others": {"integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}", "-training"},
 		"no checks":                  {"namespace: " + namespace, "-checks"},

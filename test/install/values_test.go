@@ -63,6 +63,23 @@ func config(body string) string {
 		strings.ReplaceAll(body, "\n", "\n    ") + "\n"
 }
 
+// allDocuments sets a configuration file with a document of each kind, the manager's second.
+const allDocuments = "managerConfig:\n  controllerManagerConfigYaml: |\n" +
+	"    # JobSets\n    apiVersion: config.jobset.x-k8s.io/v1alpha1\n    kind: Configuration\n    leaderElection: {leaderElect: true, resourceName: mine.example.com}\n" +
+	"    ---\n    apiVersion: config.kueue.x-k8s.io/v1beta2\n    kind: Configuration\n    health: {readinessEndpointName: up}\n" +
+	"    ---\n    apiVersion: config.trainer.kubeflow.org/v1alpha1\n    kind: Configuration\n    statusServer: {port: 1445}\n"
+
+// told returns the options that the manager reads from its ConfigMap.
+func told(t *testing.T, o all, prefix string) options.Options {
+	t.Helper()
+	text, _ := at(t, o, "ConfigMap "+namespace+"/"+prefix+"-manager-config", "data", configKey).(string)
+	c, err := options.Parse("config", []byte(text), "")
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return c
+}
+
 // Each value has its documented effect. spec: 70 §5.8.
 func TestChartValues(t *testing.T) {
 	equal := func(key string, want any, path ...any) func(*testing.T, all) {
@@ -153,10 +170,8 @@ func TestChartValues(t *testing.T) {
 			equal("MutatingWebhookConfiguration /fleet-mutating-webhook-configuration", "fleet-webhook-service", "webhooks", 0, "clientConfig", "service", "name")(t, o)
 			equal("ClusterRoleBinding /fleet-manager-rolebinding", "fleet-controller-manager", "subjects", 0, "name")(t, o)
 			equal("APIService /v1beta2.visibility.kueue.x-k8s.io", "fleet-visibility-server", "spec", "service", "name")(t, o)
-			text, _ := at(t, o, "ConfigMap berth-system/fleet-manager-config", "data", configKey).(string)
-			c, err := options.Parse("config", []byte(text), "")
-			if err != nil || c.Certs.Service != "fleet-webhook-service" || c.Certs.Secret != "fleet-webhook-server-cert" {
-				t.Errorf("the manager is told %+v (%v)", c.Certs, err)
+			if c := told(t, o, "fleet"); c.Certs.Service != "fleet-webhook-service" || c.Certs.Secret != "fleet-webhook-server-cert" {
+				t.Errorf("the manager is told %+v", c.Certs)
 			}
 		}},
 		"cert-manager":     {"enableCertManager: true", injected},
@@ -234,10 +249,19 @@ func TestChartValues(t *testing.T) {
 				t.Errorf("pods without a queue wait for %v", h)
 			}
 		}},
+		"documents of every kind": {"fullnameOverride: fleet\n" + allDocuments, func(t *testing.T, o all) {
+			c := told(t, o, "fleet")
+			if !c.Certs.Internal || c.Certs.Service != "fleet-webhook-service" || c.JobSet.Lease.Name != "mine.example.com" {
+				t.Errorf("the manager is told %+v, %+v", c.Certs, c.JobSet)
+			}
+			equal("Deployment berth-system/fleet-controller-manager", "/up", "spec", "template", "spec", "containers", 0, "readinessProbe", "httpGet", "path")(t, o)
+			equal("Service berth-system/kubeflow-trainer-controller-manager", 1445, "spec", "ports", 2, "targetPort")(t, o)
+			equal("NetworkPolicy berth-system/fleet-controller-manager", 1445, "spec", "ingress", 2, "ports", 1, "port")(t, o)
+		}},
+		"documents of every kind, with cert-manager": {"enableCertManager: true\n" + allDocuments, injected},
 		"file of v1beta1": {strings.ReplaceAll(config("namespace: x"), "v1beta2", "v1beta1"), func(t *testing.T, o all) {
-			text, _ := at(t, o, "ConfigMap berth-system/kueue-manager-config", "data", configKey).(string)
-			if c, err := options.Parse("config", []byte(text), ""); err != nil || !c.Certs.Internal {
-				t.Errorf("the manager is told %+v (%v)", c.Certs, err)
+			if c := told(t, o, "kueue"); !c.Certs.Internal {
+				t.Errorf("the manager is told %+v", c.Certs)
 			}
 		}},
 	} {
@@ -313,6 +337,8 @@ func TestChartRefuses(t *testing.T) {
 		"two minds about certificates": {
 			"enableCertManager: true\n" + config("internalCertManagement: {enable: true}"), "internalCertManagement.enable",
 		},
+		"minds by default":       {"enableCertManager: true\n" + config("internalCertManagement: {webhookSecretName: mine}"), "internalCertManagement.enable"},
+		"no file of the manager": {"managerConfig: {controllerManagerConfigYaml: 'apiVersion: config.jobset.x-k8s.io/v1alpha1'}", "has no document of config.kueue"},
 		"a file that is no YAML": {"managerConfig: {controllerManagerConfigYaml: 'a: [b'}", "controllerManagerConfigYaml"},
 	} {
 		t.Run(name, func(t *testing.T) {

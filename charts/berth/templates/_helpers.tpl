@@ -14,15 +14,60 @@ app.kubernetes.io/name: kueue
 control-plane: controller-manager
 {{- end }}
 
-{{/* The configuration file of the manager, parsed. */}}
+{{/* Removes keys without a value from a dict and those in it. The manager reads them as absent. */}}
+{{- define "berth.prune" -}}
+{{- $dict := . }}
+{{- range $key, $value := $dict }}
+{{- if kindIs "invalid" $value }}{{ $_ := unset $dict $key }}
+{{- else if kindIs "map" $value }}{{ include "berth.prune" $value }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The text of one document of the configuration file: (list . "config.kueue.x-k8s.io"). Empty if there is none of this group. */}}
+{{- define "berth.document" -}}
+{{- range splitList "\n---" (index . 0).Values.managerConfig.controllerManagerConfigYaml }}
+{{- $document := fromYaml . }}
+{{- if hasKey $document "Error" }}{{ fail (printf "managerConfig.controllerManagerConfigYaml: %s" $document.Error) }}{{ end }}
+{{- if hasPrefix (printf "%s/" (index $ 1)) (get $document "apiVersion" | toString) }}{{ . }}{{ break }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The document of the manager in its configuration file, parsed, with the settings of JobSet's and the Trainer's documents for this chart. */}}
 {{- define "berth.config" -}}
-{{- $c := fromYaml .Values.managerConfig.controllerManagerConfigYaml }}
-{{- if hasKey $c "Error" }}{{ fail (printf "managerConfig.controllerManagerConfigYaml: %s" $c.Error) }}{{ end }}
-{{- $internal := dig "internalCertManagement" "enable" (not .Values.enableCertManager) $c }}
+{{- $c := include "berth.document" (list . "config.kueue.x-k8s.io") | fromYaml }}
+{{- if not $c }}{{ fail "managerConfig.controllerManagerConfigYaml: has no document of config.kueue.x-k8s.io" }}{{ end }}
+{{- $jobSets := include "berth.document" (list . "config.jobset.x-k8s.io") | fromYaml }}
+{{- $training := include "berth.document" (list . "config.trainer.kubeflow.org") | fromYaml }}
+{{- range list $c $jobSets $training }}{{ include "berth.prune" . }}{{ end }}
+{{- $internal := not .Values.enableCertManager }}
+{{- if hasKey $c "internalCertManagement" }}{{ $internal = dig "enable" true $c.internalCertManagement }}{{ end }}
 {{- if eq $internal .Values.enableCertManager }}
 {{- fail "managerConfig.controllerManagerConfigYaml: internalCertManagement.enable and the value enableCertManager contradict each other: leave the former out" }}
 {{- end }}
+{{- with get $jobSets "leaderElection" }}{{ $_ := set $c "jobSet" (dict "leaderElection" .) }}{{ end }}
+{{- if and (hasKey $training "statusServer") (not (hasKey (get $c "trainer" | default dict) "statusServer")) }}
+{{- $_ := set $c "trainer" (pick $training "statusServer") }}
+{{- end }}
+{{- $_ := set $c "featureGates" (get $c "featureGates" | default dict) }}
+{{- range $name, $on := get $training "featureGates" | default dict }}
+{{- if not (hasKey $c.featureGates $name) }}{{ $_ := set $c.featureGates $name $on }}{{ end }}
+{{- end }}
 {{- toYaml $c }}
+{{- end }}
+
+{{/* The configuration file. Its document of the manager agrees with enableCertManager. */}}
+{{- define "berth.configFile" -}}
+{{- $text := .Values.managerConfig.controllerManagerConfigYaml }}
+{{- if not (hasKey (include "berth.config" . | fromYaml) "internalCertManagement") }}
+{{- $certs := dict "enable" (not .Values.enableCertManager) }}
+{{- if not .Values.enableCertManager }}
+{{- $certs = merge $certs (dict "webhookServiceName" (include "berth.webhookService" .) "webhookSecretName" (include "berth.webhookSecret" .)) }}
+{{- end }}
+{{- $own := include "berth.document" (list . "config.kueue.x-k8s.io") }}
+{{- $rest := regexReplaceAll "(?m)^internalCertManagement:.*$" $own "" | trimSuffix "\n" }}
+{{- $text = replace $own (printf "%s\n%s" $rest (dict "internalCertManagement" $certs | toYaml)) $text }}
+{{- end }}
+{{- trim $text }}
 {{- end }}
 
 {{- define "berth.webhookService" -}}
@@ -87,16 +132,10 @@ control-plane: controller-manager
 {{- if not (include "berth.runs" (list . "training")) }}-queued{{ end }}
 {{- end }}
 
-{{/* The name of the Lease of JobSets, which the configuration of JobSet's own may name in a document of its own. */}}
+{{/* The name of the Lease of JobSets. */}}
 {{- define "berth.leaseOfJobSets" -}}
-{{- $name := get (get (get (include "berth.config" . | fromYaml) "jobSet" | default dict) "leaderElection" | default dict) "resourceName" }}
-{{- range splitList "\n---" .Values.managerConfig.controllerManagerConfigYaml | rest }}
-{{- $document := . | trimPrefix "\n" | fromYaml }}
-{{- if hasPrefix "config.jobset.x-k8s.io/" (get $document "apiVersion" | toString) }}
-{{- $name = get (get $document "leaderElection" | default dict) "resourceName" | default $name }}
-{{- end }}
-{{- end }}
-{{- $name | default "6d4f6a47.jobset.x-k8s.io" }}
+{{- $jobSets := get (include "berth.config" . | fromYaml) "jobSet" | default dict }}
+{{- get (get $jobSets "leaderElection" | default dict) "resourceName" | default "6d4f6a47.jobset.x-k8s.io" }}
 {{- end }}
 
 {{- define "berth.managedNamespaces" -}}

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -54,8 +55,8 @@ func Play(ctx context.Context, cfg Config, cluster Cluster, show func(context.Co
 	ready, ended := make(chan local.Record, 1), make(chan error, 1)
 	go func() {
 		ended <- local.Run(running, local.Config{
-			Plane:   embedded.Config{Dir: cfg.Dir, Topology: cluster.Topology, NodeCapacity: cluster.NodeCapacity, NoNodes: cluster.NoNodes, Stderr: progress},
-			Version: cfg.Version, Options: options.Default(), Groups: groups, Log: log,
+			Plane: embedded.Config{Dir: cfg.Dir, Topology: cluster.Topology, NodeCapacity: cluster.NodeCapacity, NoNodes: cluster.NoNodes, Stderr: progress},
+			Build: metrics.Build{Version: cfg.Version}, Options: options.Default(), Groups: groups, Log: log,
 			Intercept: cluster.Intercept, OnReady: func(r local.Record) { ready <- r },
 		})
 	}()

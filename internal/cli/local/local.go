@@ -20,6 +20,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/listen"
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
 )
@@ -31,8 +32,8 @@ const stopLimit = 30 * time.Second
 type Config struct {
 	// Plane is the control plane; Plane.Dir is the directory of everything.
 	Plane embedded.Config
-	// Version of this program, for the record.
-	Version string
+	// Build is this program, for the record and the metrics.
+	Build metrics.Build
 	// NoManager runs the control plane alone and installs nothing in it.
 	NoManager bool
 	// Options and Groups of the manager. Its webhooks listen on a free port, which is reserved. So do metrics, probes and the visibility
@@ -51,7 +52,7 @@ type Config struct {
 // Run locks the directory, starts everything, and runs until ctx ends or a part fails. It leaves no process running. The error is nil
 // when ctx ended it. For a program that ended unexpectedly it has the end of the log.
 func Run(ctx context.Context, cfg Config) error {
-	held, err := acquire(cfg.Plane.Dir, Record{PID: os.Getpid(), Version: cfg.Version})
+	held, err := acquire(cfg.Plane.Dir, Record{PID: os.Getpid(), Version: cfg.Build.Version})
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func managerConfig(cfg *Config, record *Record) (manager wire.Config, release fu
 		record.Dashboard = o.Dashboard.Address
 	}
 	return wire.Config{
-		REST: rest, Options: o, Reload: cfg.Reload, Groups: cfg.Groups, Install: true, Log: cfg.Log, Version: cfg.Version,
+		REST: rest, Options: o, Reload: cfg.Reload, Groups: cfg.Groups, Install: true, Log: cfg.Log, Build: cfg.Build,
 		WebhookURL: "https://" + webhooks.Address(), Reserved: reserved,
 	}, release, nil
 }

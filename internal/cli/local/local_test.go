@@ -18,6 +18,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/install"
+	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -36,7 +37,7 @@ func start(t *testing.T, change func(*Config)) *started {
 	}
 	ready := make(chan Record, 1)
 	cfg := Config{
-		Plane: embedded.Config{Dir: t.TempDir(), Bare: true}, Version: "test", Options: options.Default(), Groups: groups,
+		Plane: embedded.Config{Dir: t.TempDir(), Bare: true}, Build: metrics.Build{Version: "test"}, Options: options.Default(), Groups: groups,
 		Log: testr.New(t), OnReady: func(r Record) { ready <- r },
 	}
 	change(&cfg)

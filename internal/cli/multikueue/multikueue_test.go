@@ -16,7 +16,7 @@ import (
 // tekton is the configuration in the documents.
 func tekton(t *testing.T) *options.Options {
 	t.Helper()
-	o, err := options.LoadWithGates(filepath.Join("..", "..", "..", "docs", "examples", "multicluster", "tekton.yaml"), "")
+	o, err := options.LoadWithGates([]string{filepath.Join("..", "..", "..", "docs", "examples", "multicluster", "tekton.yaml")}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestRulesOfFrameworks(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o, err := options.LoadWithGates(file, "")
+		o, err := options.LoadWithGates([]string{file}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestRulesOfRay(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o, err := options.LoadWithGates(path, "")
+		o, err := options.LoadWithGates([]string{path}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -247,7 +247,7 @@ func (w *Writer) wait(ctx context.Context, wl *kueue.Workload, o *order) error {
 	stored, wrote, err := w.Status.Transition(ctx, wl, func(next *kueue.Workload) bool {
 		next.Status.ResourceRequests = requests
 		blocked := d.Gated && w.Machine.BlockOnPreemptionGates(next, message, now)
-		changed := w.Machine.Pending(next, string(d.Attempt.Reason), message, now) || blocked || others
+		changed := w.Machine.Pending(next, reason, message, now) || blocked || others
 		return w.waitForStart(next, now) || changed
 	})
 	if wrote && news && !d.PassedOver {
@@ -277,7 +277,16 @@ func (w *Writer) pending(d engine.Decision) (reason, message string) {
 	if w.Paused && d.Attempt.Reason == trace.PendingEvaluation {
 		message = "admission is paused: the manager runs without the group scheduler (--controllers)"
 	}
-	return w.Machine.PendingReason(string(d.Attempt.Reason)), message
+	return w.reasonOf(d.Attempt.Reason, d.Queue != ""), message
+}
+
+// reasonOf returns the name of a reason why a workload is pending. Among the older names, a workload in line that its ClusterQueue does not take
+// has another one than a workload without a queue (spec: 10 §4.10).
+func (w *Writer) reasonOf(reason trace.Reason, inLine bool) string {
+	if w.Machine.LegacyReasons && reason == trace.Misconfigured && inLine {
+		return kueue.ReasonPending
+	}
+	return w.Machine.PendingReason(string(reason))
 }
 
 // waitForStart writes PodsReady of a workload while admission is paused. Otherwise the reservation writes the condition.

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-project/berth/internal/engine"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
@@ -358,6 +359,39 @@ func TestNoWaitingOnAReservation(t *testing.T) {
 	}
 	if got := live(t, c, w); got.Status.Admission == nil {
 		t.Error("the reservation is gone")
+	}
+}
+
+// The older reasons: a queue that is not there makes a Workload inadmissible, a failed attempt leaves it pending. spec: 10 §4.10, 70 §5.1.
+func TestLegacyReasons(t *testing.T) {
+	legacy := &Writer{Machine: lifecycle.Machine{LegacyReasons: true}}
+	for name, tc := range map[string]struct {
+		queue  string
+		reason trace.Reason
+		want   string
+	}{
+		"no queue":                         {"", trace.Misconfigured, kueue.ReasonInadmissible},
+		"a queue that is inactive":         {"cq", trace.Suspended, kueue.ReasonInadmissible},
+		"a queue of other namespaces":      {"cq", trace.Misconfigured, kueue.ReasonPending},
+		"no quota":                         {"cq", trace.WaitingForQuota, kueue.ReasonPending},
+		"pods of others that are to start": {"cq", trace.WaitingForPodsReady, kueue.ReasonWaiting},
+	} {
+		attempt := &trace.Attempt{Workload: "ns/w", Queue: tc.queue, Verdict: trace.Waits, Reason: tc.reason}
+		got, _ := legacy.pending(engine.Decision{Queue: tc.queue, Attempt: attempt})
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+		w := &kueue.Workload{}
+		legacy.Machine.Pending(w, got, "", metav1.Now())
+		if c := lifecycle.Condition(w, kueue.WorkloadQuotaReserved); c.Reason != tc.want {
+			t.Errorf("%s: the condition has %s, want %s", name, c.Reason, tc.want)
+		}
+		if (&Teller{Writer: legacy}).isNews(w, tc.reason, tc.queue != "") {
+			t.Errorf("%s: it is written again", name)
+		}
+		if now, _ := (&Writer{}).pending(engine.Decision{Queue: tc.queue, Attempt: attempt}); now != string(tc.reason) {
+			t.Errorf("%s: %s without the older reasons", name, now)
+		}
 	}
 }
 

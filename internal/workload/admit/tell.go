@@ -88,7 +88,7 @@ func (t *Teller) round(ctx context.Context) error {
 		if !inLine {
 			reason, _ = outOfLine(model, wl)
 		}
-		if !t.isNews(wl, reason) {
+		if !t.isNews(wl, reason, inLine) {
 			continue
 		}
 		d := different{wl, reason, now}
@@ -103,7 +103,7 @@ func (t *Teller) round(ctx context.Context) error {
 
 // isNews reports whether a reason replaces the status's. "Not evaluated yet" replaces only reasons of queues and
 // activity that no longer hold.
-func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
+func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason, inLine bool) bool {
 	c := lifecycle.Condition(wl, kueue.WorkloadQuotaReserved)
 	switch {
 	case reason == "":
@@ -113,7 +113,7 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason) bool {
 	case reason == trace.PendingEvaluation:
 		return c.Reason == kueue.ReasonMisconfigured || c.Reason == kueue.ReasonSuspended || c.Reason == kueue.ReasonDeactivated
 	}
-	return c.Reason != t.Writer.Machine.PendingReason(string(reason))
+	return c.Reason != t.Writer.reasonOf(reason, inLine)
 }
 
 // batch is how much Budget has to have left before Workloads are told: five seconds' worth.
