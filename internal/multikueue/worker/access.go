@@ -74,7 +74,9 @@ func (c *Connection) deniedOf(gvk schema.GroupVersionKind) []string {
 }
 
 // MayPatch reports whether the credentials may patch jobs of a kind there, as far as that was reviewed.
-func (c *Connection) MayPatch(gvk schema.GroupVersionKind) bool { return !slices.Contains(c.deniedOf(gvk), patchVerb) }
+func (c *Connection) MayPatch(gvk schema.GroupVersionKind) bool {
+	return !slices.Contains(c.deniedOf(gvk), patchVerb)
+}
 
 func (c *Connection) setDenied(gvk schema.GroupVersionKind, verbs []string) {
 	c.mu.Lock()

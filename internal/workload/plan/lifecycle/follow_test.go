@@ -253,8 +253,8 @@ func TestFollow(t *testing.T) {
 
 		"ready in time":     {scene(runs, func(f *follows) { f.rules.PodsReady(f.w, true, at(0)) }, after(time.Hour)), ""},
 		"not ready in time": {scene(runs, notReady, after(5*time.Minute)), "event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s"},
-		"another controller did not limit the time":              {scene(runs, unlimited, after(time.Hour)), ""},
-		"time begins with the limit":                             {scene(runs, unlimited, func(f *follows) { f.rules.PodsReady(f.w, false, at(time.Minute)) }, after(5*time.Minute)), "wake at 6m0s"},
+		"another controller did not limit the time": {scene(runs, unlimited, after(time.Hour)), ""},
+		"time begins with the limit":                {scene(runs, unlimited, func(f *follows) { f.rules.PodsReady(f.w, false, at(time.Minute)) }, after(5*time.Minute)), "wake at 6m0s"},
 		"a Workload without a job has no other time": {
 			scene(runs, unlimited, after(5*time.Minute), func(f *follows) { f.w.OwnerReferences = nil }),
 			"event EvictedDueToPodsReadyTimeout, QuotaReserved=True/QuotaReserved, Evicted=True/PodsReadyTimeout, back at 6m0s",
