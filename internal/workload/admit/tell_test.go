@@ -10,7 +10,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
+	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
+
+// A Workload that may not return to its queue yet has only the news that the queue is back; one that was rejected has none.
+func TestOutOfLine(t *testing.T) {
+	s := state.New(state.Options{})
+	s.Apply(state.SetQueue{Name: "runs"})
+	s.Apply(state.SetQueue{Name: "rests", Closed: "it is stopped"})
+	for name, queue := range map[string]string{"to-runs": "runs", "to-rests": "rests", "to-none": "none"} {
+		s.Apply(state.SetLocalQueue{Namespace: "ns", Name: name, Queue: queue})
+	}
+	blocked := func(reason string) []metav1.Condition {
+		return []metav1.Condition{{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: reason}}
+	}
+	rejected := &kueue.Workload{}
+	lifecycle.Machine{}.Reject(rejected, "no such device", metav1.Now())
+	for _, tc := range []struct {
+		queue      string
+		conditions []metav1.Condition
+		want       trace.Reason
+	}{
+		{"to-none", nil, trace.Misconfigured},
+		{"to-runs", nil, ""},
+		{"to-runs", blocked(kueue.ReasonPodsReadyTimeout), trace.PendingEvaluation},
+		{"to-rests", blocked(kueue.ReasonPodsReadyTimeout), ""},
+		{"to-none", blocked(kueue.ReasonPodsReadyTimeout), ""},
+		{"to-runs", rejected.Status.Conditions, ""},
+	} {
+		w := &kueue.Workload{}
+		w.Namespace, w.Spec.QueueName, w.Status.Conditions = "ns", kueue.LocalQueueName(tc.queue), tc.conditions
+		if got, _ := outOfLine(s.Publish(), w); got != tc.want {
+			t.Errorf("%s %v: %q, want %q", tc.queue, tc.conditions, got, tc.want)
+		}
+	}
+}
 
 // The reasons of a burst are written within the budget, those first that wait longest. Another namespace does not wait for them.
 func TestReasonsOfABurst(t *testing.T) {

@@ -201,6 +201,7 @@ func TestDelegatedSetsAreNotJudgedByTheirPods(t *testing.T) {
 		want   string
 	}{
 		{func() { m.RunOn(w, "w1", at(1)) }, "nothing"},
+		{func() { s.o.Delegated = nil }, "nothing"}, // the check is deleted, and the dispatcher follows on
 		{func() { m.RunNowhere(w, at(2)) }, "pods ready: WaitForRecovery"},
 	} {
 		tc.change()
