@@ -162,15 +162,26 @@ func (d *decider) ready(c *Cluster) {
 }
 
 // followSilent records where pods run whose status is not mirrored, and takes PodsReady from the copy: the local pods stay gated, and are never
-// ready. A worker without waitForPodsReady does not report it, and its pods count as ready; one with it does before it admits.
+// ready. A worker without waitForPodsReady does not report it: its pods count as ready after some time.
 func (d *decider) followSilent(w *kueue.Workload, c *Cluster) bool {
 	changed := d.Lifecycle.RunOn(w, c.Name, d.o.Now)
-	if d.Lifecycle.WaitForPodsReady {
-		there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady)
-		changed = d.Lifecycle.PodsReady(w, there == nil || there.Status == metav1.ConditionTrue, d.o.Now) || changed
+	if !d.Lifecycle.WaitForPodsReady {
+		return changed
 	}
-	return changed
+	if there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady); there != nil {
+		return d.Lifecycle.PodsReady(w, there.Status == metav1.ConditionTrue, d.o.Now) || changed
+	}
+	if admitted := lifecycle.Condition(c.Copy, kueue.WorkloadAdmitted); admitted != nil {
+		if left := readyUnreported - d.o.Now.Sub(admitted.LastTransitionTime.Time); left > 0 {
+			d.requeueAfter(left)
+			return changed
+		}
+	}
+	return d.Lifecycle.PodsReady(w, true, d.o.Now) || changed
 }
+
+// readyUnreported is how long a worker with waitForPodsReady may take to report PodsReady of a copy that it has admitted.
+const readyUnreported = time.Minute
 
 // evictCopy asks the worker cluster to evict its copy, which stops the job there in an orderly way.
 func (d *decider) evictCopy(c *Cluster) {

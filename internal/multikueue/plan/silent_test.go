@@ -113,8 +113,11 @@ func TestPodsReadyOfSilent(t *testing.T) {
 		"known to be ready":        {is(true), is(true), false, ""},
 		"not ready any more":       {is(true), is(true, false), false, kueue.ReasonWaitForRecovery},
 		"ready again":              {is(true, false), is(true), false, kueue.ReasonRecovered},
-		"the worker does not tell": {is(false), is(), false, kueue.ReasonStarted},
-		"its status is mirrored":   {is(false), is(true), true, ""},
+		"the worker may tell soon": {is(false), is(), false, ""},
+		"the worker does not tell": {is(false), func(w *kueue.Workload) {
+			lifecycle.Condition(w, kueue.WorkloadAdmitted).LastTransitionTime = metav1.NewTime(t0.Add(-time.Minute))
+		}, false, kueue.ReasonStarted},
+		"its status is mirrored": {is(false), is(true), true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local := reserved(ready("w1"), runs, tc.local)

@@ -80,6 +80,10 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	if plan.IsFinished(obs.job) {
 		r.memory.forget(client.ObjectKeyFromObject(obs.job))
 	}
+	return outcome(failure, after)
+}
+
+func outcome(failure error, after time.Duration) reconcile.Outcome {
 	switch {
 	case failure != nil:
 		return retry(failure)

@@ -111,7 +111,8 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason, inLine bool) bo
 	case c == nil:
 		return true
 	case reason == trace.PendingEvaluation:
-		return c.Reason == kueue.ReasonMisconfigured || c.Reason == kueue.ReasonSuspended || c.Reason == kueue.ReasonDeactivated
+		return c.Reason == kueue.ReasonMisconfigured || c.Reason == kueue.ReasonSuspended || c.Reason == kueue.ReasonDeactivated ||
+			c.Reason == kueue.ReasonInadmissible
 	}
 	return c.Reason != t.Writer.reasonOf(reason, inLine)
 }

@@ -188,6 +188,23 @@ spec:
 	}
 }
 
+// TestElasticRay: a job gets the defaults that the webhook gives it, such as the gates of an elastic RayCluster, before its rules apply.
+func TestElasticRay(t *testing.T) {
+	o, err := options.Parse("config.yaml", []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [ray.io/raycluster]}\n"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = `apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: r, namespace: team-a, labels: {kueue.x-k8s.io/queue-name: main}, annotations: {kueue.x-k8s.io/elastic-job: "true"}}
+spec:
+  headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: head, image: i, resources: {requests: {cpu: "1"}}}]}}}
+`
+	if _, err := newBase(t, o).Apply(&change.Change{Objects: []change.File{{Name: "r.yaml", Data: []byte(file)}}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUndeclared: where the manager ignores resources that a ClusterQueue does not offer, a new Workload may request them.
 func TestUndeclared(t *testing.T) {
 	o := defaults(t)

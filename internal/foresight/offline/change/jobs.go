@@ -65,6 +65,10 @@ func (e *edit) putJob(j *newJob) error {
 	}
 	observed := &job.Observed{Job: j.o, Classes: e.classes()}
 	setting := job.NewSetting(e.b.Jobs, observed)
+	setting.Mode = job.Managed
+	if j.kind.Default != nil { // as the webhook does before it validates
+		j.kind.Default(j.o, true, setting)
+	}
 	if j.kind.Validate != nil {
 		for _, err := range j.kind.Validate(j.o, nil, setting) {
 			return j.at(err.Field, strings.ReplaceAll(err.ErrorBody(), "\n", " "))

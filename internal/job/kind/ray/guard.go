@@ -69,7 +69,7 @@ func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting, resto
 
 var errNotRead = errors.New("the RayService of the cluster could not be read")
 
-// guardService keeps the gates and suspend fields of a gated service.
+// guardService keeps the gates and suspend fields of a gated service. Of others, a stop suspends the clusters as well (spec: 30 §4.10.3).
 func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
 	switch {
@@ -78,6 +78,9 @@ func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warn
 	case old == nil:
 		return r.warnOfNew(o, in), nil
 	case !r.isGated(o, in):
+		if view.Bool(o.Object, topSuspend...) && !view.Bool(view.Of(old).Object, topSuspend...) {
+			setNested(o, true) // its user stops it
+		}
 		return r.warnOfDowntime(o, view.Of(old), in), nil
 	}
 	nested, has := view.Get(o.Object, nestedSuspend...).(bool)

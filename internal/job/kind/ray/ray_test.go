@@ -418,6 +418,26 @@ func TestSuspendedService(t *testing.T) {
 	}
 }
 
+// TestStoppedService: a service that is suspended has suspended clusters. One that was suspended before may be changed.
+func TestStoppedService(t *testing.T) {
+	d, in := ray.Service(ray.Settings{Gating: true}), &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Mode: plan.Managed}
+	const stopped = "kind: X\nspec: {suspend: true, rayClusterConfig: {suspend: false}}"
+	nested := func(o *unstructured.Unstructured) bool {
+		value, _, err := unstructured.NestedBool(o.Object, "spec", "rayClusterConfig", "suspend")
+		return value && err == nil
+	}
+	created := parse(t, stopped)
+	if d.Default(created, true, in); !nested(created) {
+		t.Error("a new one has clusters that are not suspended")
+	}
+	for old, want := range map[string]bool{"kind: X\nspec: {suspend: false, rayClusterConfig: {suspend: false}}": true, stopped: false} {
+		changed := parse(t, stopped)
+		if warnings, errs := d.Guard.Check(changed, parse(t, old), in); len(warnings)+len(errs) > 0 || nested(changed) != want {
+			t.Errorf("%s: suspended clusters %v, warnings %q, errors %v", old, nested(changed), warnings, errs)
+		}
+	}
+}
+
 // TestWarnsOfDowntime: a change of the clusters of a running service that is not elastic stops it, which a warning says.
 func TestWarnsOfDowntime(t *testing.T) {
 	legacy := &atomic.Bool{}

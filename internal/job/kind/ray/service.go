@@ -86,8 +86,12 @@ func (r *Settings) service() *plan.Descriptor {
 	}
 	d.PodsReady = r.serviceIsReady
 	d.Default = func(o plan.Object, managed bool, in *plan.Setting) {
-		if managed && r.isGated(view.Of(o), in) {
+		switch {
+		case !managed:
+		case r.isGated(view.Of(o), in):
 			r.repair(o, in)
+		case view.Bool(view.Of(o).Object, topSuspend...):
+			setNested(view.Of(o), true)
 		}
 	}
 	d.Guard = &plan.Guard{Check: r.guardService}

@@ -200,8 +200,10 @@ func TestDelegatedSetsAreNotJudgedByTheirPods(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{func() { m.RunOn(w, "w1", at(1)) }, "nothing"},
+		{func() { w.Status.ClusterName = "w1"; m.RunOn(w, "w1", at(1)) }, "nothing"},
 		{func() { s.o.Delegated = nil }, "nothing"}, // the check is deleted, and the dispatcher follows on
+		{func() { w.Status.ClusterName = "" }, "pods ready: WaitForRecovery"},
+		{func() { w.Status.ClusterName = "w1" }, "nothing"},
 		{func() { m.RunNowhere(w, at(2)) }, "pods ready: WaitForRecovery"},
 	} {
 		tc.change()

@@ -87,7 +87,7 @@ func (s *decider) podsReady(w *kueue.Workload) *job.Action {
 }
 
 func (s *decider) readyIs(w *kueue.Workload, ready bool) *job.Action {
-	if !s.cfg.WaitForPodsReady || lifecycle.RunsRemotely(w) || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
+	if !s.cfg.WaitForPodsReady || (lifecycle.RunsRemotely(w) && w.Status.ClusterName != "") || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
 		return nil
 	}
 	next := w.DeepCopy()
