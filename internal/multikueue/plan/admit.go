@@ -171,17 +171,19 @@ func (d *decider) followSilent(w *kueue.Workload, c *Cluster) bool {
 	if there := lifecycle.Condition(c.Copy, kueue.WorkloadPodsReady); there != nil {
 		return d.Lifecycle.PodsReady(w, there.Status == metav1.ConditionTrue, d.o.Now) || changed
 	}
-	if admitted := lifecycle.Condition(c.Copy, kueue.WorkloadAdmitted); admitted != nil {
-		if left := readyUnreported - d.o.Now.Sub(admitted.LastTransitionTime.Time); left > 0 {
-			d.requeueAfter(left)
-			return changed
-		}
+	left := readyUnreported
+	if lifecycle.IsAdmitted(d.w) {
+		left -= d.o.Now.Sub(lifecycle.Condition(d.w, kueue.WorkloadAdmitted).LastTransitionTime.Time)
+	}
+	if left > 0 {
+		d.requeueAfter(left)
+		return changed
 	}
 	return d.Lifecycle.PodsReady(w, true, d.o.Now) || changed
 }
 
-// readyUnreported is how long a worker with waitForPodsReady may take to report PodsReady of a copy that it has admitted.
-const readyUnreported = time.Minute
+// readyUnreported is how long a worker with waitForPodsReady may take to report PodsReady of a copy that it has admitted. Timeouts are longer.
+const readyUnreported = 10 * time.Second
 
 // evictCopy asks the worker cluster to evict its copy, which stops the job there in an orderly way.
 func (d *decider) evictCopy(c *Cluster) {

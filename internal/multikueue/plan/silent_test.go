@@ -114,9 +114,10 @@ func TestPodsReadyOfSilent(t *testing.T) {
 		"not ready any more":       {is(true), is(true, false), false, kueue.ReasonWaitForRecovery},
 		"ready again":              {is(true, false), is(true), false, kueue.ReasonRecovered},
 		"the worker may tell soon": {is(false), is(), false, ""},
-		"the worker does not tell": {is(false), func(w *kueue.Workload) {
-			lifecycle.Condition(w, kueue.WorkloadAdmitted).LastTransitionTime = metav1.NewTime(t0.Add(-time.Minute))
-		}, false, kueue.ReasonStarted},
+		"the worker does not tell": {func(w *kueue.Workload) {
+			is(false)(w)
+			lifecycle.Condition(w, kueue.WorkloadAdmitted).LastTransitionTime = metav1.NewTime(t0.Add(-10 * time.Second))
+		}, is(), false, kueue.ReasonStarted},
 		"its status is mirrored": {is(false), is(true), true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

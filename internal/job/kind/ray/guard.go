@@ -69,7 +69,7 @@ func (r *Settings) guardCluster(object, old plan.Object, in *plan.Setting, resto
 
 var errNotRead = errors.New("the RayService of the cluster could not be read")
 
-// guardService keeps the gates and suspend fields of a gated service. Of others, a stop suspends the clusters as well (spec: 30 §4.10.3).
+// guardService keeps the gates and suspend fields of a gated service. Others are held as a whole.
 func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warnings []string, errs field.ErrorList) {
 	o := view.Of(object)
 	switch {
@@ -78,8 +78,8 @@ func (r *Settings) guardService(object, old plan.Object, in *plan.Setting) (warn
 	case old == nil:
 		return r.warnOfNew(o, in), nil
 	case !r.isGated(o, in):
-		if view.Bool(o.Object, topSuspend...) && !view.Bool(view.Of(old).Object, topSuspend...) {
-			setNested(o, true) // its user stops it
+		if !view.Bool(view.Of(old).Object, topSuspend...) {
+			holdWithService(o)
 		}
 		return r.warnOfDowntime(o, view.Of(old), in), nil
 	}

@@ -418,22 +418,29 @@ func TestSuspendedService(t *testing.T) {
 	}
 }
 
-// TestStoppedService: a service that is suspended has suspended clusters. One that was suspended before may be changed.
+// TestStoppedService: a service that its user suspends counts as suspended for the rules of updates. One that was suspended before may not say
+// in the same breath that its clusters run.
 func TestStoppedService(t *testing.T) {
 	d, in := ray.Service(ray.Settings{Gating: true}), &plan.Setting{Config: &plan.Config{ElasticJobs: true}, Mode: plan.Managed}
-	const stopped = "kind: X\nspec: {suspend: true, rayClusterConfig: {suspend: false}}"
-	nested := func(o *unstructured.Unstructured) bool {
-		value, _, err := unstructured.NestedBool(o.Object, "spec", "rayClusterConfig", "suspend")
-		return value && err == nil
-	}
+	const running, stopped = "kind: X\nspec: {suspend: false, rayClusterConfig: {suspend: false}}", "kind: X\nspec: {suspend: true, rayClusterConfig: {suspend: false}}"
 	created := parse(t, stopped)
-	if d.Default(created, true, in); !nested(created) {
-		t.Error("a new one has clusters that are not suspended")
+	if d.Default(created, true, in); !d.ManagedChildren.Upgrades.HoldsChildren(created) {
+		t.Error("a new one counts as running")
 	}
-	for old, want := range map[string]bool{"kind: X\nspec: {suspend: false, rayClusterConfig: {suspend: false}}": true, stopped: false} {
+	for _, tc := range []struct {
+		old  string
+		mode plan.Mode
+		want bool
+	}{
+		{running, plan.Managed, true},
+		{stopped, plan.Managed, false},
+		{running, plan.Ignored, false},
+	} {
 		changed := parse(t, stopped)
-		if warnings, errs := d.Guard.Check(changed, parse(t, old), in); len(warnings)+len(errs) > 0 || nested(changed) != want {
-			t.Errorf("%s: suspended clusters %v, warnings %q, errors %v", old, nested(changed), warnings, errs)
+		in.Mode = tc.mode
+		warnings, errs := d.Guard.Check(changed, parse(t, tc.old), in)
+		if got := d.ManagedChildren.Upgrades.HoldsChildren(changed); len(warnings)+len(errs) > 0 || got != tc.want {
+			t.Errorf("%s, mode %v: counts as suspended %v, warnings %q, errors %v", tc.old, tc.mode, got, warnings, errs)
 		}
 	}
 }

@@ -90,8 +90,8 @@ func (r *Settings) service() *plan.Descriptor {
 		case !managed:
 		case r.isGated(view.Of(o), in):
 			r.repair(o, in)
-		case view.Bool(view.Of(o).Object, topSuspend...):
-			setNested(view.Of(o), true)
+		default:
+			holdWithService(view.Of(o))
 		}
 	}
 	d.Guard = &plan.Guard{Check: r.guardService}
@@ -121,6 +121,14 @@ func (r *Settings) service() *plan.Descriptor {
 func holdsClusters(o plan.Object) bool {
 	nested, has := view.Get(view.Of(o).Object, nestedSuspend...).(bool)
 	return nested || !has
+}
+
+// holdWithService removes an explicit false of the suspend of new clusters from a suspended service, which otherwise would count as running for
+// the rules of updates (spec: 30 §4.10.3). KubeRay creates no cluster before the service is resumed.
+func holdWithService(o view.Object) {
+	if view.Bool(o.Object, topSuspend...) && !holdsClusters(o) {
+		unstructured.RemoveNestedField(o.Object, nestedSuspend...)
+	}
 }
 
 // holdsDeletion reports whether KubeRay still cleans up the control store of a cluster.
