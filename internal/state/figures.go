@@ -159,7 +159,7 @@ func (q *queueView) asked(resources *[]string) map[string]total {
 		for _, d := range q.sums.asked {
 			out[(*resources)[d.resource]] = d.total
 		}
-		out[podsResource] = q.sums.pods
+		out[resource.Pods] = q.sums.pods
 	}
 	return out
 }
@@ -195,9 +195,6 @@ func (t *collector) pending(q *queueView, out *QueueStatistics, asked map[string
 	out.Active.Classes, out.Inadmissible.Classes = len(active), len(inadmissible)
 }
 
-// podsResource is the resource of which every pod needs one.
-const podsResource = "pods"
-
 // addRequests adds the requests of a workload.
 func addRequests(to map[string]total, w *workload.Workload, resources []string) {
 	add := func(name string, amount resource.Amount) {
@@ -206,9 +203,9 @@ func addRequests(to map[string]total, w *workload.Workload, resources []string) 
 		to[name] = sum
 	}
 	for i := range w.PodSets {
-		add(podsResource, resource.Amount(w.PodSets[i].Count))
+		add(resource.Pods, resource.Amount(w.PodSets[i].Count))
 		for _, r := range w.PodSets[i].Requests {
-			if int(r.Resource) < len(resources) && resources[r.Resource] != podsResource {
+			if int(r.Resource) < len(resources) && resources[r.Resource] != resource.Pods {
 				add(resources[r.Resource], r.Amount)
 			}
 		}

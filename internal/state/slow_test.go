@@ -211,7 +211,7 @@ func (t *slowCollector) pending(q *queue, out *QueueStatistics, waiting []*recor
 		if t.Keys {
 			counts.Keys = append(counts.Keys, w.Key)
 		}
-		askSlowly(amounts, w, t.world.Table.ID(podsResource))
+		askSlowly(amounts, w, t.world.Table.ID(resource.Pods))
 		if lq := t.localQueueOf(t.records[w.UID], q); lq != nil && isActive {
 			lq.Active++
 		} else if lq != nil {

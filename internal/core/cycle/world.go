@@ -443,7 +443,7 @@ func (w *World) open(q *Queue) bool {
 }
 
 // preemptible returns the candidates for preemption of a queue, also of a closed one: it uses what others own.
-// spec: 10 §6.15.
+// spec: 10 §6 #15.
 func (w *World) preemptible(n quota.Node) *preempt.Holders {
 	q := w.byNode[n]
 	if q == nil {

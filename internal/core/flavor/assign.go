@@ -126,7 +126,7 @@ func (s *Search) prepare(podSets []workload.PodSet) int16 {
 	s.pods = ask{group: -1}
 	for i := range s.Groups {
 		for at, id := range s.Groups[i].Resources {
-			if s.Table.Name(id) == "pods" {
+			if s.Table.Name(id) == resource.Pods {
 				s.pods = ask{resource: id, group: i, at: at}
 			}
 		}

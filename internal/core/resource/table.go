@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// Pods is the name of the resource of which every pod needs one, and requests none. spec: 10 §4.2.
+const Pods = "pods"
+
 // ID is an interned resource name.
 type ID int32
 
