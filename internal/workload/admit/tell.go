@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -111,10 +112,15 @@ func (t *Teller) isNews(wl *kueue.Workload, reason trace.Reason, inLine bool) bo
 	case c == nil:
 		return true
 	case reason == trace.PendingEvaluation:
-		return c.Reason == kueue.ReasonMisconfigured || c.Reason == kueue.ReasonSuspended || c.Reason == kueue.ReasonDeactivated ||
-			c.Reason == kueue.ReasonInadmissible
+		return passes(c)
 	}
 	return c.Reason != t.Writer.reasonOf(reason, inLine)
+}
+
+// passes reports whether a condition has a reason of a queue or of activity, which may no longer hold.
+func passes(c *metav1.Condition) bool {
+	return c != nil && (c.Reason == kueue.ReasonMisconfigured || c.Reason == kueue.ReasonSuspended || c.Reason == kueue.ReasonDeactivated ||
+		c.Reason == kueue.ReasonInadmissible)
 }
 
 // batch is how much Budget has to have left before Workloads are told: five seconds' worth.
@@ -172,14 +178,15 @@ func (t *Teller) tell(ctx context.Context, model *state.Model, due []types.UID) 
 	return nil
 }
 
-// outOfLine returns why a Workload that waits is in no line, or "". Of one that may not return to its queue yet, it returns no more than that
-// the queue is back: its status had another reason (spec: 10 §4.10).
+// outOfLine returns why a Workload that waits is in no line, "" if its status may stay. While it may not return to its queue, only a reason
+// of the queue is replaced, once the queue admits again (spec: 10 §4.10).
 func outOfLine(model *state.Model, wl *kueue.Workload) (trace.Reason, string) {
+	blocked := lifecycle.IsRequeueBlocked(wl)
+	if lifecycle.IsRejected(wl) || (blocked && !passes(lifecycle.Condition(wl, kueue.WorkloadQuotaReserved))) {
+		return "", "" // it was rejected for its devices, whatever its queue does, or is told already
+	}
 	reason, note := model.Unqueued(wl.Namespace, string(wl.Spec.QueueName))
-	switch {
-	case lifecycle.IsRejected(wl): // for its devices, whatever its queue does
-		return "", ""
-	case !lifecycle.IsRequeueBlocked(wl):
+	if !blocked {
 		return reason, note
 	}
 	queue, _ := model.PointsTo(wl.Namespace, string(wl.Spec.QueueName))

@@ -23,8 +23,11 @@ func TestOutOfLine(t *testing.T) {
 	for name, queue := range map[string]string{"to-runs": "runs", "to-rests": "rests", "to-none": "none"} {
 		s.Apply(state.SetLocalQueue{Namespace: "ns", Name: name, Queue: queue})
 	}
-	blocked := func(reason string) []metav1.Condition {
-		return []metav1.Condition{{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: reason}}
+	blocked := func(shown string) []metav1.Condition {
+		return []metav1.Condition{
+			{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.ReasonPodsReadyTimeout},
+			{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: shown},
+		}
 	}
 	rejected := &kueue.Workload{}
 	lifecycle.Machine{}.Reject(rejected, "no such device", metav1.Now())
@@ -35,9 +38,10 @@ func TestOutOfLine(t *testing.T) {
 	}{
 		{"to-none", nil, trace.Misconfigured},
 		{"to-runs", nil, ""},
-		{"to-runs", blocked(kueue.ReasonPodsReadyTimeout), trace.PendingEvaluation},
-		{"to-rests", blocked(kueue.ReasonPodsReadyTimeout), ""},
-		{"to-none", blocked(kueue.ReasonPodsReadyTimeout), ""},
+		{"to-runs", blocked(kueue.ReasonSuspended), trace.PendingEvaluation},
+		{"to-runs", blocked(kueue.ReasonPendingEvaluation), ""},
+		{"to-rests", blocked(kueue.ReasonSuspended), ""},
+		{"to-none", blocked(kueue.ReasonMisconfigured), ""},
 		{"to-runs", rejected.Status.Conditions, ""},
 	} {
 		w := &kueue.Workload{}
