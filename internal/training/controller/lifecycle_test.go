@@ -343,6 +343,20 @@ func TestDeadline(t *testing.T) {
 	w.has("owl", isResumed, isOverdue)
 }
 
+// refuseStatus refuses writes of the status of a TrainJob, and counts them, until allow is called.
+func (w *world) refuseStatus(name string) (refused *atomic.Int32, allow func()) {
+	var allowed atomic.Bool
+	refused = &atomic.Int32{}
+	w.traffic.failing(func(r *http.Request) bool {
+		is := !allowed.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/trainjobs/"+name+"/status")
+		if is {
+			refused.Add(1)
+		}
+		return is
+	})
+	return refused, func() { allowed.Store(true) }
+}
+
 // TestLostDeadline: a JobSet that was deleted after the deadline is not created again, nor is its deletion the user's, if the status cannot be
 // written.
 func TestLostDeadline(t *testing.T) {
@@ -355,16 +369,7 @@ func TestLostDeadline(t *testing.T) {
 		w.create(w.newJob("lark", "activeDeadlineSeconds: 3600"))
 		first := w.jobset("lark", suspendIs(false))
 		w.waitQuiet()
-		var held atomic.Bool
-		var refused atomic.Int32
-		held.Store(true)
-		w.traffic.failing(func(r *http.Request) bool {
-			is := held.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/trainjobs/lark/status")
-			if is {
-				refused.Add(1)
-			}
-			return is
-		})
+		refused, allow := w.refuseStatus("lark")
 		ahead.Store(int64(2 * time.Hour))
 		w.report("lark", active(1))
 		wait.Until(t, "the JobSet is deleted", func() error {
@@ -380,7 +385,7 @@ func TestLostDeadline(t *testing.T) {
 			}
 			return nil
 		})
-		held.Store(false)
+		allow()
 		w.has("lark", isOverdue)
 		created := slices.DeleteFunc(w.traffic.in(w.namespace), func(line string) bool { return line != "PATCH jobsets/lark 201" })
 		if len(created) != 1 {
@@ -403,16 +408,7 @@ func TestDeletedJobSet(t *testing.T) {
 	// The manager may not write the status of wren before the JobSet is gone.
 	w.jobset("wren", suspendIs(false))
 	w.waitQuiet()
-	var held atomic.Bool
-	var refused atomic.Int32
-	held.Store(true)
-	w.traffic.failing(func(r *http.Request) bool {
-		is := held.Load() && r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/trainjobs/wren/status")
-		if is {
-			refused.Add(1)
-		}
-		return is
-	})
+	refused, allow := w.refuseStatus("wren")
 	w.report("wren", ends("Failed", "FailedJobs"))
 	w.must(w.c.Delete(w.ctx, w.findJobSet("wren")))
 	before := refused.Load()
@@ -422,7 +418,7 @@ func TestDeletedJobSet(t *testing.T) {
 		}
 		return nil
 	})
-	held.Store(false)
+	allow()
 	w.has("wren", "Failed=True/FailedJobs: the JobSet's words")
 	w.waitQuiet()
 	if w.findJobSet("wren") != nil {

@@ -87,7 +87,8 @@ func (s *decider) podsReady(w *kueue.Workload) *job.Action {
 }
 
 func (s *decider) readyIs(w *kueue.Workload, ready bool) *job.Action {
-	if !s.cfg.WaitForPodsReady || (lifecycle.RunsRemotely(w) && w.Status.ClusterName != "") || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
+	followed := lifecycle.RunsRemotely(w) && w.Status.ClusterName != "" // by the dispatcher, also once its check is deleted
+	if !s.cfg.WaitForPodsReady || followed || (!lifecycle.IsReserved(w) && lifecycle.Condition(w, kueue.WorkloadPodsReady) == nil) {
 		return nil
 	}
 	next := w.DeepCopy()
