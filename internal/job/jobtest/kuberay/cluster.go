@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
@@ -55,35 +55,71 @@ func HashOf(spec map[string]any) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// Conditions of a cluster. The second one means that no pod is left.
+const (
+	clusterSuspending = "RayClusterSuspending"
+	clusterSuspended  = "RayClusterSuspended"
+)
+
 // cluster is one reconcile of a cluster: it creates the wanted pods, none while it is suspended, and is ready when all of them may
-// run.
+// run. A cluster that is resumed keeps the state of a suspended one until then.
 func (k *Operator) cluster(ctx context.Context, c *unstructured.Unstructured) {
-	pods := k.podsOf(ctx, c.GetUID())
-	if view.Bool(c.Object, "spec", "suspend") {
+	pods, suspend := k.podsOf(ctx, c.GetUID()), view.Bool(c.Object, "spec", "suspend")
+	state := view.String(c.Object, "status", "state")
+	was := ""
+	for _, kind := range []string{clusterSuspending, clusterSuspended} {
+		if view.HasCondition(c, kind) {
+			was = kind
+		}
+	}
+	now := was
+	switch {
+	case was == clusterSuspending: // to its end, whatever the spec asks for meanwhile
 		for i := range pods {
 			k.write(func() error { return k.Delete(ctx, &pods[i]) })
 		}
 		if len(pods) == 0 {
-			k.state(ctx, c, "suspended")
+			now = clusterSuspended
 		}
-		return
+	case was == clusterSuspended && !suspend:
+		now = ""
+	case was == "" && suspend:
+		now = clusterSuspending
+	case was == "" && k.complete(ctx, c, pods):
+		state = "ready"
 	}
+	if suspend && len(pods) == 0 {
+		state = "suspended"
+	}
+	k.report(ctx, c, state, now)
+}
+
+// complete makes the pods of a cluster, and reports whether all may run.
+func (k *Operator) complete(ctx context.Context, c *unstructured.Unstructured, pods []corev1.Pod) bool {
 	ready := k.scale(ctx, c, pods, "head", "headgroup", view.Map(c.Object, "spec", "headGroupSpec", "template"), 1)
 	for _, group := range inOrder(k, view.Maps(c.Object, "spec", "workerGroupSpecs")) {
 		n := view.Int(group, view.Int(group, 0, "minReplicas"), "replicas")
 		ready = k.scale(ctx, c, pods, "worker", view.String(group, "groupName"), view.Map(group, "template"), int(n)) && ready
 	}
-	if ready {
-		k.state(ctx, c, "ready")
-	}
+	return ready
 }
 
-// state writes the state of a cluster, if it is another one.
-func (k *Operator) state(ctx context.Context, c *unstructured.Unstructured, state string) {
-	if view.String(c.Object, "status", "state") != state {
-		c.Object["status"] = map[string]any{"state": state}
-		k.write(func() error { return k.Status().Update(ctx, c) })
+// report writes the state of a cluster and which of its conditions is true, if they have changed.
+func (k *Operator) report(ctx context.Context, c *unstructured.Unstructured, state, is string) {
+	var conditions []any
+	for _, kind := range []string{clusterSuspending, clusterSuspended} {
+		value := metav1.ConditionFalse
+		if kind == is {
+			value = metav1.ConditionTrue
+		}
+		conditions = append(conditions, map[string]any{"type": kind, "status": string(value)})
 	}
+	status := map[string]any{"state": state, "conditions": conditions}
+	if reflect.DeepEqual(c.Object["status"], status) {
+		return
+	}
+	c.Object["status"] = status
+	k.write(func() error { return k.Status().Update(ctx, c) })
 }
 
 // scale resizes a group, and reports whether all its pods may run.
@@ -110,5 +146,5 @@ func (k *Operator) scale(ctx context.Context, c *unstructured.Unstructured, pods
 		pod.Spec.AutomountServiceAccountToken = new(false)
 		k.write(func() error { return k.Create(ctx, pod) })
 	}
-	return len(have) == n && !slices.ContainsFunc(have, func(p corev1.Pod) bool { return podset.HasGate(p.Spec.SchedulingGates) })
+	return len(have) == n && !slices.ContainsFunc(have, func(p corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 })
 }

@@ -34,7 +34,9 @@ func (w *world) strip(most int) (n int) {
 		view.Set(c.Object, false, "spec", "suspend")
 		_ = w.c.Update(w.ctx, c)
 	}
-	w.op.Step(w.ctx)
+	for range 2 { // the first one only ends the suspension
+		w.op.Step(w.ctx)
+	}
 	w.pods(func(_ int, p *corev1.Pod) {
 		if ref := metav1.GetControllerOf(p); ref != nil && ref.UID == c.GetUID() && podset.HasGate(p.Spec.SchedulingGates) && n < most {
 			p.Spec.SchedulingGates = nil

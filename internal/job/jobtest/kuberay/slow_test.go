@@ -78,6 +78,37 @@ func TestInteractiveJobIsPreempted(t *testing.T) {
 	s.until("it waits again", is("Waiting", 3))
 }
 
+// TestClusterIsPreemptedBeforeItIsReady preempts a RayCluster that waited for its quota, whose state is still "suspended" therefore: its
+// head has a gate of another controller. Its quota is released when the last pod is gone.
+func TestClusterIsPreemptedBeforeItIsReady(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "ChildSuspended")
+	c := view.New(kuberay.GVK("RayCluster"))
+	c.SetName("notebook")
+	c.SetNamespace(s.op.Namespace)
+	c.SetLabels(map[string]string{kueue.QueueNameLabel: "lq"})
+	c.Object["spec"] = view.Map(manifest(2, "1").Object, "spec", "rayClusterConfig")
+	view.Set(c.Object, true, "spec", "suspend")
+	view.Set(c.Object, []any{map[string]any{"name": "test/not-yet"}}, "spec", "headGroupSpec", "template", "spec", "schedulingGates")
+	is := func(suspend bool, pods int) func() error {
+		return func() error {
+			must(s.world, s.c.Get(s.ctx, client.ObjectKeyFromObject(c), c))
+			if state := view.String(c.Object, "status", "state"); state != "suspended" || view.Bool(c.Object, "spec", "suspend") != suspend || s.left() != pods {
+				return fmt.Errorf("it is %q, with %d pods", state, s.left())
+			}
+			return nil
+		}
+	}
+	s.quota = 0
+	must(s.world, s.c.Create(s.ctx, c))
+	s.until("it waits", is(true, 0))
+	s.quota = 12
+	s.until("it starts", is(false, 3))
+	s.released(s.preempt(is(true, 3)))
+	s.quota = 12
+	s.until("it starts again", is(false, 3))
+}
+
 // TestHeldPodsArePreempted preempts a service in an upgrade whose pods wait, and whose cluster does not. The slice for the upgrade
 // is finished, and the service restarts with its current spec.
 func TestHeldPodsArePreempted(t *testing.T) {

@@ -33,6 +33,8 @@ const (
 	faultToleranceAnnotation = "ray.io/ft-enabled"
 	// ready is the state of a cluster whose pods are all ready.
 	ready = "ready"
+	// conditionSuspended is the condition of a suspended cluster without pods.
+	conditionSuspended = "RayClusterSuspended"
 	// maxRoles is the maximum number of pod sets of a Workload.
 	maxRoles = 18
 )
@@ -115,9 +117,15 @@ func longName(o, old view.Object, limit int) field.ErrorList {
 	return plan.LongName(o, "the "+o.GetKind(), plan.ExpectedName(o), limit)
 }
 
-// clusterIsActive reports whether the cluster may have pods. Its status shows when all are gone; a cluster that KubeRay has never
-// reconciled has none.
+// clusterIsActive reports whether the cluster may have pods; a cluster that KubeRay has never reconciled has none. The condition is false
+// before the first pod exists, and true once all are gone. Without it, before KubeRay 1.3, there is only the state, which a cluster that was
+// suspended keeps until all its pods are ready.
 func clusterIsActive(o view.Object) bool {
+	for _, c := range view.Maps(o.Object, "status", "conditions") {
+		if c["type"] == conditionSuspended {
+			return c["status"] != string(metav1.ConditionTrue)
+		}
+	}
 	status := view.Map(o.Object, "status")
 	return len(status) > 0 && view.String(status, "state") != "suspended"
 }

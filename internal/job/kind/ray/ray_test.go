@@ -148,6 +148,8 @@ func TestStatus(t *testing.T) {
 		"cluster: starting":   {ray.Cluster(ray.Settings{}), "{observedGeneration: 1}", "true false false false false"},
 		"cluster: ready":      {ray.Cluster(ray.Settings{}), "{state: ready}", "true true false false false"},
 		"cluster: suspended":  {ray.Cluster(ray.Settings{}), "{state: suspended}", "false false false false false"},
+		"cluster: resumed":    {ray.Cluster(ray.Settings{}), "{state: suspended, conditions: [{type: RayClusterSuspended, status: 'False'}]}", "true false false false false"},
+		"cluster: no pods":    {ray.Cluster(ray.Settings{}), "{state: suspended, conditions: [{type: RayClusterSuspended, status: 'True'}]}", "false false false false false"},
 		"job: new":            {ray.Job(ray.Settings{}), "{}", "false false false false false"},
 		"job: running":        {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Running, rayClusterStatus: {state: ready}}", "true true false false false"},
 		"job: retrying":       {ray.Job(ray.Settings{}), "{jobDeploymentStatus: Retrying}", "true false false false false"},
