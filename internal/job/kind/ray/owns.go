@@ -65,7 +65,16 @@ func madeCleanup(k *plan.OwnedBy) error {
 	if err != nil {
 		return err
 	}
-	return isSingle(k, k.Owner.GetName()+"-redis-cleanup", &head.Template.Spec)
+	return isSingle(k, nameOfJob(k.Owner.GetName()+"-redis-cleanup"), &head.Template.Spec)
+}
+
+// nameOfJob shortens the name of a Job as KubeRay does: the end stays, and begins with no punctuation.
+func nameOfJob(name string) string {
+	name = name[max(0, len(name)-plan.MaxLabel):]
+	if name[0] == '-' || name[0] == '.' {
+		name = "r" + name[1:]
+	}
+	return name
 }
 
 // isSingle compares a Job of one pod.
