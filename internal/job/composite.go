@@ -38,5 +38,6 @@ type Standing struct {
 	Kept       []Object // have a place in a pod set
 	Releasable []Object // have ended, and have a finalizer that is no longer needed
 	Surplus    []Object // have no place, and are to be deleted
+	Exceeding  []Object // wait, ask for more than their pod set was charged for, and are to be deleted
 	Absent     int      // number of empty places
 }

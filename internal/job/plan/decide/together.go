@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -53,6 +54,11 @@ func (s *decider) removeSurplus(c job.Composite, w *kueue.Workload) *job.Action 
 	return s.removeMembers(c, c.Standing(w).Surplus, normal(eventExcessPod, "Deleted because the group has all the pods that its workload is for"))
 }
 
+// removeExceeding deletes waiting members that ask for more than was charged for them.
+func (s *decider) removeExceeding(c job.Composite, w *kueue.Workload) *job.Action {
+	return s.removeMembers(c, c.Standing(w).Exceeding, warning(eventExcessPod, "Deleted because it asks for more than the pods of its role in the workload of its group"))
+}
+
 // stopRunning stops running members that no Workload describes, and waits until all have ended. Nil: nothing runs.
 func (s *decider) stopRunning(w *kueue.Workload) *job.Action {
 	if a := s.stopOrWait(w); a != nil {
@@ -99,7 +105,7 @@ func (s *decider) ensureTogether(c job.Composite) (*kueue.Workload, *job.Action)
 	if a := s.handOver(c, w); a != nil {
 		return nil, a
 	}
-	if a := s.removeSurplus(c, w); a != nil {
+	if a := cmp.Or(s.removeExceeding(c, w), s.removeSurplus(c, w)); a != nil {
 		return nil, a
 	}
 	if a := s.mismatchTogether(c, w); a != nil {
@@ -269,7 +275,7 @@ func (s *decider) adoptTogether(c job.Composite, w *kueue.Workload) (*kueue.Work
 	if lifecycle.IsFinished(w) || w.DeletionTimestamp != nil || s.finished {
 		return w, nil
 	}
-	if a := s.handOver(c, w); a != nil {
+	if a := cmp.Or(s.handOver(c, w), s.removeExceeding(c, w)); a != nil {
 		return nil, a
 	}
 	podSets, err := s.wanted(c)

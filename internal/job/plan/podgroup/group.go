@@ -195,8 +195,14 @@ func (g *Group) Check() error {
 	if total == 0 {
 		return fmt.Errorf("annotation %s of pod group %s is not a number of at least 1: set the number of its pods", kueue.PodGroupTotalCountAnnotation, g.Name)
 	}
-	runnable := g.runnable()
+	runnable, firsts := g.runnable(), map[string]*corev1.Pod{}
 	for _, p := range runnable {
+		if first := firsts[role(p)]; first == nil {
+			firsts[role(p)] = p
+		} else if err := exceeds(&p.Spec, &first.Spec); err != nil {
+			return fmt.Errorf("pod %s asks for more than pod %s of the same %s, %s, as which it would be counted (%w): create it again, with another role or none",
+				p.Name, first.Name, kueue.RoleHashAnnotation, role(p), err)
+		}
 		switch {
 		case job.QueueName(p) != job.QueueName(g):
 			return fmt.Errorf("pods of group %s name the queues %q and %q: give all the same label %s", g.Name, job.QueueName(g), job.QueueName(p), kueue.QueueNameLabel)

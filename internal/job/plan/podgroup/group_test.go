@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -26,6 +27,9 @@ func TestGroup(t *testing.T) {
 	admit, evict := (*world).admit, (*world).evict
 	over := func(phase corev1.PodPhase, names ...string) func(*world) {
 		return func(x *world) { x.phase(phase, names...) }
+	}
+	gpus := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("64")
 	}
 	tests := map[string]struct {
 		start func() *world
@@ -113,6 +117,58 @@ func TestGroup(t *testing.T) {
 			{over(corev1.PodFailed, "a", "b", "c"), []string{
 				"let the workload go", "delete the workload, DeletedWorkload", "let go a b c", "waits: pod group g does not have all of its 3 pods: create the others",
 			}},
+		}},
+		"a pod asks for more than the first of its role": {newWorld, []step{
+			{func(x *world) { x.add(2, "a:A", "b:A"); x.each(gpus, "b") }, []string{
+				"waits: pod b asks for more than pod a of the same kueue.x-k8s.io/role-hash, a, as which it would be counted " +
+					"(container c requests 64 nvidia.com/gpu, and its template 0): create it again, with another role or none",
+			}},
+		}},
+		"a pod asks for less than the first of its role": {newWorld, []step{
+			{func(x *world) { x.add(2, "a:A", "b:A"); x.each(gpus, "a") }, []string{"create A:2 of a b, CreatedWorkload"}},
+		}},
+		"a replacement asks for more": {running, []step{
+			{over(corev1.PodFailed, "a"), []string{"status WaitingForReplacementPods=True/PodsFailed"}},
+			{func(x *world) { x.add(3, "a2:A"); x.each(gpus, "a2") }, []string{"let go a2", "delete a2, ExcessPodDeleted"}},
+		}},
+		"a replacement of a prebuilt group asks for more": {running, []step{
+			{func(x *world) {
+				x.add(3, "a2:A")
+				x.each(gpus, "a2")
+				x.each(func(p *corev1.Pod) { p.Labels[kueue.PrebuiltWorkloadLabel] = "g" })
+			}, []string{"let go a2", "delete a2, ExcessPodDeleted"}},
+		}},
+		"a pod of fast admission asks for more": {newWorld, []step{
+			{func(x *world) {
+				x.add(2, "a:A")
+				x.each(annotate(kueue.PodGroupFastAdmissionAnnotation, "true"))
+			}, []string{"create A:2 of a, CreatedWorkload"}},
+			{admit, []string{"status PodsReady=False/WaitForStart", "open a, Started"}},
+			{func(x *world) { add(2, "b:A")(x); x.each(gpus, "b") }, []string{"let go b", "delete b, ExcessPodDeleted"}},
+		}},
+		"a running pod is resized in place": {running, []step{
+			{func(x *world) {
+				x.each(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("9") }, "a")
+			}, nil},
+		}},
+		"one pod has a sidecar that a webhook added": {newWorld, []step{
+			{func(x *world) {
+				x.add(2, "a:A", "b:A")
+				x.each(func(p *corev1.Pod) {
+					p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{
+						Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
+					}})
+				}, "b")
+			}, []string{"create A:2 of a b, CreatedWorkload"}},
+			{admit, []string{"status PodsReady=False/WaitForStart", "open a b, Started"}},
+		}},
+		"the containers of a role have names of their own": {newWorld, []step{
+			{func(x *world) {
+				x.add(2, "a:A", "b:A")
+				x.each(gpus)
+				x.each(func(p *corev1.Pod) { p.Spec.Containers[0].Name = "c-" + p.Name })
+			}, []string{"create A:2 of a b, CreatedWorkload"}},
+			{admit, []string{"status PodsReady=False/WaitForStart", "open a b, Started"}},
 		}},
 		"it shrinks and grows while it waits": {newWorld, []step{
 			{add(3, "a:A", "b:A", "c:A"), []string{"create A:3 of a b c, CreatedWorkload"}},

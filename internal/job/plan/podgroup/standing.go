@@ -26,6 +26,13 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		set := &w.Spec.PodSets[i]
 		roles[string(set.Name)] = true
 		of := members[string(set.Name)]
+		of.runnable = slices.DeleteFunc(of.runnable, func(p *corev1.Pod) bool {
+			tooMuch := job.PodIsGated(p) && exceeds(&p.Spec, &set.Template.Spec) != nil
+			if tooMuch {
+				s.Exceeding = append(s.Exceeding, p)
+			}
+			return tooMuch
+		})
 		kept, surplus, replaced := sift(of.runnable, of.inactive, set.Count)
 		s.Releasable = append(s.Releasable, job.Objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
