@@ -120,6 +120,7 @@ func TestPodsOnAnAPIServer(t *testing.T) {
 		delete(single.Labels, kueue.ManagedLabel)
 		single.Spec.SchedulingGates = nil
 	}), "metadata.labels[kueue.x-k8s.io/managed]")
+	forbidden(t, w.update(single, func() { single.Spec.SchedulingGates = nil }), "spec.schedulingGates")
 	w.must(w.update(single, func() { // joining later is fine
 		single.Labels[kueue.PodGroupNameLabel], single.Annotations[kueue.PodGroupTotalCountAnnotation] = "g", "2"
 	}))

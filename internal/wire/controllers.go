@@ -218,7 +218,7 @@ func addWebhooks(ctx context.Context, mgr ctrl.Manager, kinds *jobKinds, cfg Con
 			return err
 		}
 	}
-	if cfg.Options.HonourUserSuspend {
+	if cfg.Options.HonourUserSuspend || cfg.Groups.Has(install.Integrations) {
 		if o.Self, err = account(ctx, mgr); err != nil {
 			return err
 		}

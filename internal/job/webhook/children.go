@@ -32,7 +32,7 @@ import (
 // webhook configurations cannot know these, and a configured webhook that is not served would block the pods. Each request checks
 // whether the job's children are gated.
 func (s *server) ofChildPods(d *job.Descriptor) []review.Webhook {
-	if !d.ManagedChildren.CanGate() || !d.ManagedChildren.Upgrades.Configured(s.o.Jobs) {
+	if !s.gatesPodsOf(d) {
 		return nil
 	}
 	h := review.Webhook{
@@ -47,6 +47,11 @@ func (s *server) ofChildPods(d *job.Descriptor) []review.Webhook {
 	update.Name, update.Path = review.NewName("pod."+of, false), review.NewPath(h.GVK, false)+"-of-"+of
 	update.Updates, update.Validate = true, s.validateUngating(d)
 	return []review.Webhook{create, update}
+}
+
+// gatesPodsOf reports whether the pods of a kind's gated children have webhooks.
+func (s *server) gatesPodsOf(d *job.Descriptor) bool {
+	return d.ManagedChildren.CanGate() && d.ManagedChildren.Upgrades.Configured(s.o.Jobs)
 }
 
 // gatingKind returns the kind of the job that gates an object; nil for none.
@@ -212,4 +217,30 @@ func (s *server) validateUngating(d *job.Descriptor) review.Validator {
 		return review.Refuse(field.ErrorList{field.Forbidden(field.NewPath("spec", "schedulingGates"), "the gate "+kueue.ElasticJobSchedulingGate+" of a pod of "+
 			d.GVK.Kind+" "+gating.Object.GetName()+" stays until there is quota for the pod; Berth takes it off then")})
 	}
+}
+
+// keepGates refuses to take the gate of elastic jobs, or of queued pods, off a pod. The manager may: it counts the pods that it ungates.
+// Pods of jobs with gated children have a rule of their own.
+func (s *server) keepGates(ctx context.Context, req *admission.Request, pod, old *corev1.Pod) error {
+	if s.o.Self == "" || req.UserInfo.Username == s.o.Self || old.DeletionTimestamp != nil {
+		return nil
+	}
+	lost := func(gate string) bool { return job.PodHasGate(old, gate) && !job.PodHasGate(pod, gate) }
+	gate := kueue.AdmissionSchedulingGate
+	if lost(kueue.ElasticJobSchedulingGate) {
+		gate = kueue.ElasticJobSchedulingGate
+		for _, d := range s.descriptors {
+			if !s.gatesPodsOf(d) {
+				continue
+			}
+			if gating, err := s.gatingJob(ctx, d, req.Namespace, old); err != nil || gating != nil {
+				return err
+			}
+		}
+	}
+	if !lost(gate) {
+		return nil
+	}
+	return review.Refuse(field.ErrorList{field.Forbidden(field.NewPath("spec", "schedulingGates"), "the gate "+gate+
+		" stays until the pod is admitted; Berth takes it off then")})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -243,6 +244,11 @@ func (s *server) validateJob(d *job.Descriptor) review.Validator {
 		}
 		if err := s.checkJob(ctx, d, req.Namespace, object, old); err != nil {
 			return err
+		}
+		if pod, ok := object.(*corev1.Pod); ok && old != nil {
+			if err := s.keepGates(ctx, req, pod, old.(*corev1.Pod)); err != nil {
+				return err
+			}
 		}
 		if d.Once != nil && d.Once.Warn != nil {
 			review.Advise(ctx, d.Once.Warn(object, old, s.o.Jobs)...)

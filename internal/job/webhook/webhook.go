@@ -31,7 +31,7 @@ type Options struct {
 	LabelledOnly bool
 	// Gated is the cache of what depends on jobs with gated children, if this process has one. Nil: the API server is read.
 	Gated *lookup.Source
-	// Self is the user name of the manager, whose suspensions are not user stops.
+	// Self is the user name of the manager, whose suspensions are not user stops, and which takes gates off pods. Empty: others may, too.
 	Self string
 }
 

@@ -259,8 +259,7 @@ func (s *decider) despite(failed job.Action) job.Action {
 	if s.finished {
 		return s.finalizeJob()
 	}
-	admitted := func(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }
-	if !s.stopping() && (s.suspended || s.isHeld() || slices.ContainsFunc(own, admitted)) {
+	if !s.stopping() && (s.suspended || slices.ContainsFunc(own, runsBy)) {
 		return failed
 	}
 	var restore *kueue.Workload
@@ -269,6 +268,9 @@ func (s *decider) despite(failed job.Action) job.Action {
 	}
 	return *cmp.Or(s.stopOrWait(restore), &failed)
 }
+
+// runsBy reports whether pods may run by a Workload.
+func runsBy(w *kueue.Workload) bool { return lifecycle.IsAdmitted(w) && !lifecycle.IsFinished(w) }
 
 // own are the Workloads of this job.
 func (s *decider) own() (own []*kueue.Workload) {

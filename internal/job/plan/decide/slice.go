@@ -255,10 +255,14 @@ func (s *decider) runs(w *kueue.Workload) *kueue.Workload {
 	return w
 }
 
-// isHeld reports whether gates keep the pods of a running job from being scheduled before their admission.
+// isHeld reports whether gates keep the pods of a running job from being scheduled before their admission, while another slice of it is
+// admitted. A job without any is stopped like every other: a user who resumed it could take the gates off, too.
 func (s *decider) isHeld() bool {
-	if !s.elastic || !s.d.Elastic.GatesPods {
-		return s.elastic
+	if !s.elastic || !slices.ContainsFunc(s.own(), runsBy) {
+		return false
+	}
+	if !s.d.Elastic.GatesPods {
+		return true
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
 	if err != nil {

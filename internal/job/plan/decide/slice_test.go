@@ -261,6 +261,7 @@ func TestSlices(t *testing.T) {
 	)
 	var (
 		pods     step = (*elastic).pods
+		resumed  step = func(e *elastic) { e.job.Spec.Suspend = new(false); e.pods() }
 		gone     step = func(e *elastic) { e.step(); e.step() } // the name is free once it is gone
 		started       = []step{admit("w001"), pods}
 		grown         = append(slices.Clip(started), scale(6))
@@ -272,6 +273,8 @@ func TestSlices(t *testing.T) {
 	}{
 		"first":                            {started, nil, []string{runs4, "runs true"}},
 		"a job that waits is counted anew": {nil, []step{scale(6)}, []string{"w001: 6", "runs false"}},
+		"is resumed by hand":               {nil, []step{resumed}, []string{"w001: 4", "runs false"}},
+		"is resumed by hand, has quota":    {nil, []step{reserve("w001"), resumed}, []string{"w001: 4 reserved", "runs false"}},
 		"grows":                            {grown, nil, []string{runs4, waits6, "runs true"}},
 		"shrinks":                          {started, []step{scale(3)}, []string{"w001: 3 admitted", "runs true"}},
 		"grows, and is admitted":           {grown, []step{admit("w002")}, []string{replaced4, has6, "runs true"}},
