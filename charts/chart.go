@@ -345,6 +345,8 @@ func template(u *unstructured.Unstructured, hooks map[string][]any, kinds, switc
 		if err := markCRD(u); err != nil {
 			return "", err
 		}
+	case "Namespace": // others may be in it, such as a Trainer that takes the place of this one
+		u.SetAnnotations(map[string]string{"helm.sh/resource-policy": "keep"})
 	case "ClusterTrainingRuntime":
 		// After the CRD, once the webhook of the manager answers.
 		u.SetAnnotations(map[string]string{"helm.sh/hook": "post-install,post-upgrade"})
@@ -390,9 +392,9 @@ func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kin
 			if err != nil {
 				return "", err
 			}
+			text = onlyIf(text, switches[key(u)+name]...)
 			if !slices.Contains(names, name) {
 				names = append(names, name)
-			text = onlyIf(text, switches[key(u)+name]...)
 			}
 			at := slices.IndexFunc(forms[name], func(f *form) bool { return f.text == text })
 			if at < 0 {
