@@ -63,9 +63,10 @@ var placeholders = strings.NewReplacer(
 	fmt.Sprint(visiblePort), `{{ include "berth.port" (list . "visibility") }}`,
 )
 
-// gated are the feature gates that decide about objects.
+// gated are the feature gates that decide about objects, and about webhooks in them.
 var gated = []feature.Gate{
 	feature.MultiKueue, feature.ElasticJobsViaWorkloadSlices, feature.TopologyAwareScheduling, feature.FailureRecoveryPolicy, feature.VisibilityOnDemand,
+	feature.RayServiceUpgradeGating,
 }
 
 // stages are the gates that switch all features of a stage.
@@ -145,19 +146,25 @@ func chart() (map[string]string, error) {
 		if name == "crd" {
 			file = chartDir + "/crds/" + u.GetName() + ".yaml"
 		}
-		text, err := template(u, hooks[key(u)], kinds)
+		text, err := template(u, hooks[key(u)], kinds, switches)
 		if err != nil {
 			return nil, err
 		}
-		for _, condition := range switches[key(u)] {
-			text = "{{- if " + condition + " }}\n" + text + "{{- end }}\n"
-		}
+		text = onlyIf(text, switches[key(u)]...)
 		if value := switchOf(u, name); value != "" {
-			text = "{{- if .Values." + value + " }}\n" + text + "{{- end }}\n"
+			text = onlyIf(text, ".Values."+value)
 		}
 		out[file] += text
 	}
 	return out, nil
+}
+
+// onlyIf returns the template of a text under conditions.
+func onlyIf(text string, conditions ...string) string {
+	for _, condition := range conditions {
+		text = "{{- if " + condition + " }}\n" + text + "{{- end }}\n"
+	}
+	return text
 }
 
 // switchOf returns the value of the chart that enables an object of a part; "" for none.
@@ -176,32 +183,34 @@ func switchOf(u *unstructured.Unstructured, part string) string {
 }
 
 // conditions returns the template conditions of objects that are only installed with a group of controllers, a job kind, a feature gate,
-// internal certificates, or the dashboard.
+// internal certificates, or the dashboard, by their keys. A webhook that such an object has only with a feature gate has
+// conditions of its own, by the object's key and its name.
 func conditions(config string, all []*unstructured.Unstructured) (map[string][]string, error) {
 	type choice struct {
 		condition string
 		without   func(*install.Options)
+		ofHooks   bool
 	}
 	choices := []choice{
-		{"not .Values.enableCertManager", func(o *install.Options) { o.Options.Certs.Internal = false }},
-		{fmt.Sprintf("ne (include \"berth.leaseOfJobSets\" .) %q", options.JobSetLease), func(o *install.Options) { o.Options.JobSet.Lease.Name = options.JobSetLease }},
-		{".Values.enableKueueViz", func(o *install.Options) { o.Options.Dashboard.Address = "" }},
+		{"not .Values.enableCertManager", func(o *install.Options) { o.Options.Certs.Internal = false }, false},
+		{fmt.Sprintf("ne (include \"berth.leaseOfJobSets\" .) %q", options.JobSetLease), func(o *install.Options) { o.Options.JobSet.Lease.Name = options.JobSetLease }, false},
+		{".Values.enableKueueViz", func(o *install.Options) { o.Options.Dashboard.Address = "" }, false},
 	}
 	defaults := feature.Default()
 	for _, gate := range gated {
 		choices = append(choices, choice{
 			fmt.Sprintf("include \"berth.gate\" (list . %q %q %t)", gate, stages[gate.Stage()], defaults.On(gate)),
-			func(o *install.Options) { o.Options.Gates = o.Options.Gates.With(gate, false) },
+			func(o *install.Options) { o.Options.Gates = o.Options.Gates.With(gate, false) }, true,
 		})
 	}
 	for _, f := range options.Frameworks() {
 		choices = append(choices, choice{
-			fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *install.Options) { withoutFramework(o, f.Name) },
+			fmt.Sprintf("include \"berth.enabled\" (list . %q)", f.Name), func(o *install.Options) { withoutFramework(o, f.Name) }, false,
 		})
 	}
 	for _, group := range []install.Group{install.Queues, install.Integrations, install.JobSet, install.Training, install.Checks, install.MultiKueue} {
 		choices = append(choices, choice{
-			fmt.Sprintf("include \"berth.runs\" (list . %q)", group), func(o *install.Options) { delete(o.Groups, group) },
+			fmt.Sprintf("include \"berth.runs\" (list . %q)", group), func(o *install.Options) { delete(o.Groups, group) }, false,
 		})
 	}
 	out := map[string][]string{}
@@ -216,6 +225,14 @@ func conditions(config string, all []*unstructured.Unstructured) (map[string][]s
 		for _, u := range all {
 			if !slices.ContainsFunc(rest, func(r *unstructured.Unstructured) bool { return key(r) == key(u) }) {
 				out[key(u)] = append(out[key(u)], c.condition)
+			}
+		}
+		if c.ofHooks {
+			remain := hooksOf(rest)
+			for name := range hooksOf(all) { //berth:unordered a map
+				if !remain[name] {
+					out[name] = append(out[name], c.condition)
+				}
 			}
 		}
 	}
@@ -314,8 +331,8 @@ func nameOf(hook any) string {
 	return name
 }
 
-// template returns the template of an object; hooks are its webhooks by mode, kinds the frameworks of webhooks.
-func template(u *unstructured.Unstructured, hooks map[string][]any, kinds map[string][]string) (string, error) {
+// template returns the template of an object; hooks are its webhooks by mode, kinds and switches the frameworks and conditions of webhooks.
+func template(u *unstructured.Unstructured, hooks map[string][]any, kinds, switches map[string][]string) (string, error) {
 	u = u.DeepCopy()
 	labels := u.GetLabels()
 	if labels == nil {
@@ -328,6 +345,8 @@ func template(u *unstructured.Unstructured, hooks map[string][]any, kinds map[st
 		if err := markCRD(u); err != nil {
 			return "", err
 		}
+	case "Namespace": // others may be in it, such as a Trainer that takes the place of this one
+		u.SetAnnotations(map[string]string{"helm.sh/resource-policy": "keep"})
 	case "ClusterTrainingRuntime":
 		// After the CRD, once the webhook of the manager answers.
 		u.SetAnnotations(map[string]string{"helm.sh/hook": "post-install,post-upgrade"})
@@ -349,13 +368,13 @@ func template(u *unstructured.Unstructured, hooks map[string][]any, kinds map[st
 	if hooks == nil {
 		return placeholders.Replace(out), nil
 	}
-	list, err := webhooksTemplate(u, hooks, kinds)
+	list, err := webhooksTemplate(u, hooks, kinds, switches)
 	return placeholders.Replace(out + "webhooks:\n" + list), err
 }
 
 // webhooksTemplate returns the templates of the webhooks of a configuration. A webhook that is not the same in all modes has one for each
 // of its forms.
-func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kinds map[string][]string) (string, error) {
+func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kinds, switches map[string][]string) (string, error) {
 	type form struct {
 		text  string
 		modes []string
@@ -373,6 +392,7 @@ func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kin
 			if err != nil {
 				return "", err
 			}
+			text = onlyIf(text, switches[key(u)+name]...)
 			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
@@ -391,7 +411,7 @@ func webhooksTemplate(u *unstructured.Unstructured, byMode map[string][]any, kin
 				out.WriteString(f.text)
 				continue
 			}
-			fmt.Fprintf(&out, "{{- if has (include \"berth.jobs\" .) (list %s) }}\n%s{{- end }}\n", quoted(f.modes), f.text)
+			out.WriteString(onlyIf(f.text, fmt.Sprintf("has (include \"berth.jobs\" .) (list %s)", quoted(f.modes))))
 		}
 	}
 	return out.String(), nil

@@ -98,31 +98,22 @@ func complete(hooks []review.Webhook) []review.Webhook {
 	return hooks
 }
 
-// register serves webhooks and returns their paths.
-func register(mgr ctrl.Manager, hooks []review.Webhook) map[string]bool {
-	served := map[string]bool{}
+// register serves webhooks.
+func register(mgr ctrl.Manager, hooks []review.Webhook) {
 	for i := range hooks {
-		served[hooks[i].Path] = true
 		mgr.GetWebhookServer().Register(hooks[i].Path, &admission.Webhook{Handler: hooks[i].Handler()})
 	}
-	return served
 }
 
-// Setup registers every webhook with the manager's server. Disabled or unknown job kinds get a webhook that allows everything: a
-// configuration that another installation made may call it.
+// Setup registers every webhook with the manager's server. Any other path allows everything: the webhook configurations in the cluster may
+// have been made from another configuration file, or by a newer Berth, and an unserved path would refuse all objects of its webhook.
 func Setup(mgr ctrl.Manager, o Options) error {
 	r, err := review.NewReaders(mgr)
 	if err != nil {
 		return err
 	}
-	served := register(mgr, list(&o, r))
-	for gvk := range o.Jobs.Kinds {
-		for _, path := range []string{review.NewPath(gvk, true), review.NewPath(gvk, false)} {
-			if !served[path] && !(o.Training && gvk == trainingwebhook.TrainJob) {
-				mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: admission.HandlerFunc(allow)})
-			}
-		}
-	}
+	register(mgr, list(&o, r))
+	mgr.GetWebhookServer().Register("/", &admission.Webhook{Handler: admission.HandlerFunc(allow)})
 	return nil
 }
 

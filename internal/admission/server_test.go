@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -77,6 +80,12 @@ func serve(t testing.TB) (client.Client, string) {
 // serveWith is serve with options.
 func serveWith(t testing.TB, o admission.Options) (client.Client, string) {
 	t.Helper()
+	return serveUnder(t, o, o)
+}
+
+// serveUnder is serveWith in a cluster whose webhook configurations are made from other options.
+func serveUnder(t testing.TB, o, configured admission.Options) (client.Client, string) {
+	t.Helper()
 	embeddedtest.Quiet()
 	ctx := t.Context()
 	restConfig := embeddedtest.Config(t)
@@ -98,7 +107,7 @@ func serveWith(t testing.TB, o admission.Options) (client.Client, string) {
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(running) }()
-	mutating, validating := admission.Configurations(admission.Target{URL: url, CABundle: ca}, o)
+	mutating, validating := admission.Configurations(admission.Target{URL: url, CABundle: ca}, configured)
 	t.Cleanup(func() {
 		_ = c.Delete(context.WithoutCancel(ctx), mutating)
 		_ = c.Delete(context.WithoutCancel(ctx), validating)
@@ -168,6 +177,48 @@ func forbidden(t *testing.T, err error, pieces ...string) {
 		if !strings.Contains(err.Error(), p) {
 			t.Errorf("%q does not name %q", err, p)
 		}
+	}
+}
+
+// What is configured and not served allows everything: a kind that is off, one that the manager does not know, and the pods of gated children.
+func TestConfiguredAlone(t *testing.T) {
+	configured := testOptions()
+	jobs := *configured.Jobs
+	jobs.Kinds, jobs.ElasticJobs = maps.Clone(jobs.Kinds), true
+	configured.Jobs = &jobs
+	for _, d := range configured.Descriptors {
+		if d.GVK.Kind == "StatefulSet" || d.GVK.Kind == "RayService" {
+			jobs.Kinds[d.GVK] = true
+		}
+	}
+	declared := *configured.Descriptors[slices.IndexFunc(configured.Descriptors, func(d *job.Descriptor) bool { return d.GVK.Kind == "Job" })]
+	declared.GVK, declared.Resource, declared.Open = corev1.SchemeGroupVersion.WithKind("ConfigMap"), "configmaps", nil
+	jobs.Kinds[declared.GVK] = true
+	configured.Descriptors = append(configured.Descriptors, &declared)
+	c, namespace := serveUnder(t, testOptions(), configured)
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{kueue.QueueNameLabel: "lq"}}
+	}
+	if err := c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta("default")}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: meta("ray"), Spec: template().Spec}
+	pod.Labels["ray.io/cluster"] = "c"
+	set := &appsv1.StatefulSet{ObjectMeta: meta("set"), Spec: appsv1.StatefulSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: template().Labels}, Template: template(),
+	}}
+	for name, o := range map[string]client.Object{
+		"pods of Ray": pod, "a kind that is off": set, "an unknown kind": &corev1.ConfigMap{ObjectMeta: meta("declared")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Errorf("created: %v", err)
+			}
+			o.SetAnnotations(map[string]string{"a": "b"})
+			if err := c.Update(t.Context(), o); err != nil {
+				t.Errorf("updated: %v", err)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"net"
@@ -35,7 +36,9 @@ type Deploy struct {
 const (
 	configMapName = "kueue-manager-config"
 	configMapKey  = "controller_manager_config.yaml"
-	// metricsService is the name of the Service of the metrics.
+	// configChecksum is the annotation of the pod template with the hash of the configuration file, as the chart has it.
+	configChecksum = "charts.kueue.x-k8s.io/config-checksum"
+	// MetricsService is the name of the Service of the metrics.
 	MetricsService = "kueue-controller-manager-metrics-service"
 )
 
@@ -102,6 +105,8 @@ func deployment(o *Options) ([]*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("manifest of the manager: %w", err)
 	}
 	d.Namespace = o.namespace()
+	// Another file makes other pods: webhooks and rights follow the file at once, a running manager does not.
+	metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, configChecksum, fmt.Sprintf("%x", sha256.Sum256([]byte(o.Deploy.Config))))
 	c := &d.Spec.Template.Spec.Containers[0]
 	c.Image, c.Args = o.Deploy.Image, slices.Concat(c.Args, o.Deploy.Args)
 	listeners := map[string]int{

@@ -3,6 +3,8 @@ package install
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,6 +90,24 @@ func TestPutAll(t *testing.T) {
 				t.Errorf("error %v, want %v", err, want)
 			}
 		})
+	}
+}
+
+// TestConfigRestarts: another configuration file makes other pods, the same file does not.
+func TestConfigRestarts(t *testing.T) {
+	template := func(config string) any {
+		o := everything()
+		o.Deploy = &Deploy{Image: "berth:v1", Config: config}
+		objects, err := deployment(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := objects[slices.IndexFunc(objects, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Deployment" })]
+		out, _, _ := unstructured.NestedFieldNoCopy(d.Object, "spec", "template")
+		return out
+	}
+	if first := template("a: 1"); !reflect.DeepEqual(first, template("a: 1")) || reflect.DeepEqual(first, template("a: 2")) {
+		t.Errorf("the pods do not follow the file: %v", first)
 	}
 }
 

@@ -24,7 +24,7 @@ const jobSetWorkers = 10
 
 func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
-	active, err := lease.Setup(ctx, mgr, o.JobSet.Lease, lease.Holder(o), cfg.Log.WithName("jobsets"))
+	active, err := lease.Setup(ctx, mgr, o, cfg.Log.WithName("jobsets"))
 	if err != nil {
 		return err
 	}

@@ -201,6 +201,13 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		return stored(t, c, all)
 	}
 	const kinds = "\nintegrations: {frameworks: [batch/job, pod, deployment, ray.io/raycluster], honourUserSuspend: "
+	var names []string
+	for _, f := range options.Frameworks() {
+		if f.Gate == "" {
+			names = append(names, f.Name)
+		}
+	}
+	everyKind := "integrations: {frameworks: [" + strings.Join(names, ", ") + "]}\n"
 	for name, of := range map[string]struct{ config, controllers string }{
 		"all jobs":                 {"manageJobsWithoutQueueName: true" + kinds + "false}", ""},
 		"users may stop jobs":      {"manageJobsWithoutQueueName: false" + kinds + "true}", ""},
@@ -208,6 +215,9 @@ func TestChartFollowsTheConfiguration(t *testing.T) {
 		"recovery":                 {"featureGates: {FailureRecoveryPolicy: true}", ""},
 		"all alpha features":       {"featureGates: {AllAlpha: true}", ""},
 		"no beta features but":     {"featureGates: {AllBeta: false, MultiKueue: true}", ""},
+		"no beta features of all":  {everyKind + "featureGates: {AllBeta: false}", ""},
+		"no elastic jobs":          {everyKind + "featureGates: {ElasticJobsViaWorkloadSlices: false}", ""},
+		"no gates in RayServices":  {everyKind + "featureGates: {RayServiceUpgradeGating: false}", ""},
 		"no visibility":            {"featureGates: {VisibilityOnDemand: false}", ""},
 		"another Lease of JobSets": {"jobSet: {leaderElection: {resourceName: mine.example.com}}", ""},
 		"keys without values": {

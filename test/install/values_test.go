@@ -174,20 +174,22 @@ func TestChartValues(t *testing.T) {
 				t.Errorf("the manager is told %+v", c.Certs)
 			}
 		}},
-		"cert-manager":     {"enableCertManager: true", injected},
-		"issuer":           {"enableCertManager: true\ncertManager: {issuerRef: {name: mine}}", equal("Certificate berth-system/kueue-webhook-server-cert", "mine", "spec", "issuerRef", "name")},
-		"domain":           {"enableCertManager: true\nkubernetesClusterDomain: corp", equal("Certificate berth-system/kueue-webhook-server-cert", "kueue-webhook-service.berth-system.svc.corp", "spec", "dnsNames", 1)},
-		"no CRDs":          {"crds: {enabled: false}", absent("CustomResourceDefinition /workloads.kueue.x-k8s.io")},
-		"CRDs are kept":    {"", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", "keep", "metadata", "annotations", "helm.sh/resource-policy")},
-		"v1beta2 alone":    {"crds: {v1beta1: false}", func(t *testing.T, o all) { t.Helper(); servesV1beta2Alone(t, o) }},
-		"CRDs are not":     {"crds: {keep: false}", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", nil, "metadata", "annotations", "helm.sh/resource-policy")},
-		"without JobSets":  {"controllerManager: {manager: {controllers: -jobset}}", absent("ClusterRole /jobset-editor-role")},
-		"with JobSets":     {"controllerManager: {manager: {controllers: -training}}", equal("ClusterRole /jobset-editor-role", "jobsets", "rules", 0, "resources", 0)},
-		"only some groups": {"controllerManager: {manager: {controllers: 'webhooks,queues'}}", absent("ClusterRole /jobset-editor-role", "ClusterRole /kubeflow-trainer-view")},
-		"monitor":          {"enablePrometheus: true", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "kueue-webhook-server-cert", "spec", "endpoints", 0, "tlsConfig", "ca", "secret", "name")},
-		"monitor's TLS":    {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
-		"prometheus":       {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
-		"fairness":         {"enableVisibilityAPF: true", fairness},
+		"cert-manager":  {"enableCertManager: true", injected},
+		"issuer":        {"enableCertManager: true\ncertManager: {issuerRef: {name: mine}}", equal("Certificate berth-system/kueue-webhook-server-cert", "mine", "spec", "issuerRef", "name")},
+		"domain":        {"enableCertManager: true\nkubernetesClusterDomain: corp", equal("Certificate berth-system/kueue-webhook-server-cert", "kueue-webhook-service.berth-system.svc.corp", "spec", "dnsNames", 1)},
+		"no CRDs":       {"crds: {enabled: false}", absent("CustomResourceDefinition /workloads.kueue.x-k8s.io")},
+		"CRDs are kept": {"", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", "keep", "metadata", "annotations", "helm.sh/resource-policy")},
+		"v1beta2 alone": {"crds: {v1beta1: false}", func(t *testing.T, o all) { t.Helper(); servesV1beta2Alone(t, o) }},
+		"CRDs are not":  {"crds: {keep: false}", equal("CustomResourceDefinition /workloads.kueue.x-k8s.io", nil, "metadata", "annotations", "helm.sh/resource-policy")},
+		// A Trainer that takes over the TrainJobs, or anything else, may be in it.
+		"a namespace of others": {"", equal("Namespace /kubeflow-system", "keep", "metadata", "annotations", "helm.sh/resource-policy")},
+		"without JobSets":       {"controllerManager: {manager: {controllers: -jobset}}", absent("ClusterRole /jobset-editor-role")},
+		"with JobSets":          {"controllerManager: {manager: {controllers: -training}}", equal("ClusterRole /jobset-editor-role", "jobsets", "rules", 0, "resources", 0)},
+		"only some groups":      {"controllerManager: {manager: {controllers: 'webhooks,queues'}}", absent("ClusterRole /jobset-editor-role", "ClusterRole /kubeflow-trainer-view")},
+		"monitor":               {"enablePrometheus: true", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "kueue-webhook-server-cert", "spec", "endpoints", 0, "tlsConfig", "ca", "secret", "name")},
+		"monitor's TLS":         {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
+		"prometheus":            {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
+		"fairness":              {"enableVisibilityAPF: true", fairness},
 		"policy": {"enableMutatingAdmissionPolicy: true", func(t *testing.T, o all) {
 			for name, want := range policy(t) {
 				if diff := cmp.Diff(want, o[name]); diff != "" {

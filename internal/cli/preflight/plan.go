@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/install/upstream"
 )
 
@@ -133,8 +134,7 @@ func (l *looker) back(others []upstream.Deployment, namespace string) []Step {
 		Commands: []string{fmt.Sprintf("kubectl scale -n %s deployment/kueue-controller-manager --replicas=0", namespace)},
 		Back:     true,
 	}
-	// The manifests of the other controllers may start them.
-	return slices.Concat([]Step{stop}, release, []Step{
+	apply := []Step{
 		{
 			Text:     "Delete the policies that only Berth has.",
 			Commands: []string{"kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy berth-queue-label kueue-manager-writes"},
@@ -146,8 +146,21 @@ func (l *looker) back(others []upstream.Deployment, namespace string) []Step {
 			Commands: []string{"kubectl apply --server-side --force-conflicts -f MANIFESTS"},
 			Back:     true,
 		},
-		start,
-	})
+	}
+	if slices.ContainsFunc(others, func(d upstream.Deployment) bool { return d.Group == kueue.GroupVersion.Group }) {
+		apply = append(apply, unconverted)
+	}
+	return slices.Concat([]Step{stop}, release, apply, []Step{start}) // the manifests of the other controllers may start them
+}
+
+// unconverted is the step that takes Berth's conversion from the one CRD whose manifest has none for the other system: an apply does not
+// remove a field that its manifest lacks. spec: 40 §2.2.
+var unconverted = Step{
+	Text: "Have the API server convert MultiKueueConfigs itself again. Kueue's CRD has no conversion webhook for them, so applying it leaves Berth's.",
+	Commands: []string{
+		`kubectl patch crd multikueueconfigs.kueue.x-k8s.io --type=json -p '[{"op":"replace","path":"/spec/conversion","value":{"strategy":"None"}}]'`,
+	},
+	Back: true,
 }
 
 // writePlan writes the numbered steps.

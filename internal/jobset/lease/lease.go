@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ import (
 // Without the namespace of the Lease no other controller can hold it; it is read again at every retry.
 type runnable struct {
 	options.LeaderElection
-	holder string
+	us     holders
 	cached client.Reader // of namespaces
 	live   client.Reader
 	writer client.Client
@@ -44,19 +45,25 @@ type runnable struct {
 	last *coordinationv1.Lease // as we wrote it
 }
 
-// Holder returns the name of the installation in the Lease.
-func Holder(o *options.Options) string { return "berth/" + o.LeaderElection.Namespace }
+// holders are the names of an installation in the Lease: the one that it writes, and the one that earlier versions wrote.
+type holders [2]string
 
-// Setup keeps upstream's controller of JobSets away, under the name of a holder. The channel is closed once Berth may act; nil is at once.
-func Setup(ctx context.Context, mgr ctrl.Manager, o options.LeaderElection, holder string, log logr.Logger) (<-chan struct{}, error) {
-	if !o.Enabled {
+// holdersOf names an installation by its own namespace. Its replicas may differ in the namespace of their leader's Lease while a change of
+// that setting is rolled out; earlier versions were named by it.
+func holdersOf(o *options.Options) holders {
+	return holders{"berth/" + o.Namespace, "berth/" + o.LeaderElection.Namespace}
+}
+
+// Setup keeps upstream's controller of JobSets away. The channel is closed once Berth may act; nil is at once.
+func Setup(ctx context.Context, mgr ctrl.Manager, o *options.Options, log logr.Logger) (<-chan struct{}, error) {
+	if !o.JobSet.Lease.Enabled {
 		return nil, nil
 	}
 	l := &runnable{
-		LeaderElection: o, holder: holder, cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(),
+		LeaderElection: o.JobSet.Lease, us: holdersOf(o), cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(),
 		now: time.Now, log: log, ours: make(chan struct{}),
 	}
-	if err := alone(ctx, l.live, l.key(), holder, time.Now()); err != nil {
+	if err := alone(ctx, l.live, l.key(), l.us, time.Now()); err != nil {
 		return nil, err
 	}
 	return l.ours, mgr.Add(l)
@@ -130,7 +137,7 @@ func (l *runnable) hold(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	if err := heldByOther(lease, l.holder, l.now()); err != nil {
+	if err := heldByOther(lease, l.us, l.now()); err != nil {
 		return err
 	}
 	next := l.claim(lease)
@@ -145,12 +152,12 @@ func (l *runnable) hold(ctx context.Context) error {
 func (l *runnable) claim(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	next, now := lease.DeepCopy(), metav1.NewMicroTime(l.now())
 	s := &next.Spec
-	if s.HolderIdentity == nil || *s.HolderIdentity != l.holder {
+	if s.HolderIdentity == nil || *s.HolderIdentity != l.us[0] {
 		changes := int32(0)
 		if s.LeaseTransitions != nil {
 			changes = *s.LeaseTransitions + 1
 		}
-		s.HolderIdentity, s.AcquireTime, s.LeaseTransitions = &l.holder, &now, &changes
+		s.HolderIdentity, s.AcquireTime, s.LeaseTransitions = &l.us[0], &now, &changes
 	}
 	s.RenewTime, s.LeaseDurationSeconds = &now, new(int32(l.LeaseDuration/time.Second))
 	return next
@@ -164,9 +171,9 @@ func (h *heldElsewhere) Error() string {
 }
 
 // heldByOther returns an error if another holder has a Lease.
-func heldByOther(lease *coordinationv1.Lease, us string, now time.Time) error {
+func heldByOther(lease *coordinationv1.Lease, us holders, now time.Time) error {
 	s := &lease.Spec
-	if s.HolderIdentity == nil || *s.HolderIdentity == "" || *s.HolderIdentity == us || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || slices.Contains(us[:], *s.HolderIdentity) || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
 		!now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second)) {
 		return nil
 	}
@@ -175,7 +182,7 @@ func heldByOther(lease *coordinationv1.Lease, us string, now time.Time) error {
 
 // alone refuses to run JobSets beside an active upstream controller: the two would fight over every Job. A controller
 // without leader election cannot be detected.
-func alone(ctx context.Context, c client.Reader, key types.NamespacedName, us string, now time.Time) error {
+func alone(ctx context.Context, c client.Reader, key types.NamespacedName, us holders, now time.Time) error {
 	var lease coordinationv1.Lease
 	err := c.Get(ctx, key, &lease)
 	switch {

@@ -32,6 +32,9 @@ func TestMain(m *testing.M) { os.Exit(embeddedtest.Main(m)) }
 
 const us = "berth/berth-system"
 
+// both are our names, of which earlier versions wrote the second.
+var both = holders{us, "berth/leases"}
+
 var upstreamLease = types.NamespacedName{Namespace: "jobset-system", Name: "6d4f6a47.jobset.x-k8s.io"}
 
 // leaseOf returns upstream's Lease with a holder, renewed some time ago.
@@ -60,13 +63,14 @@ func TestAlone(t *testing.T) {
 		"we run":             {held(us, time.Second), false},
 		"we run, elsewhere":  {held("berth/other", time.Second), true},
 		"we ran, long since": {held(us, time.Hour), false},
+		"we run, as before":  {held("berth/leases", time.Second), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithScheme(install.Scheme())
 			if tc.lease != nil {
 				c.WithObjects(tc.lease)
 			}
-			err := alone(t.Context(), c.Build(), upstreamLease, us, now)
+			err := alone(t.Context(), c.Build(), upstreamLease, both, now)
 			if runs := err != nil; runs != tc.runs || runs && !strings.Contains(err.Error(), " runs JobSets already: it holds the Lease jobset-system/6d4f6a47.jobset.x-k8s.io; stop it") {
 				t.Errorf("error %v", err)
 			}
@@ -77,7 +81,7 @@ func TestAlone(t *testing.T) {
 // heldWith returns our Lease on some API server, with a stopped clock.
 func heldWith(t *testing.T, c client.Client, now time.Time) *runnable {
 	l := &runnable{
-		LeaderElection: options.Default().JobSet.Lease, holder: us, cached: c, live: c, writer: c,
+		LeaderElection: options.Default().JobSet.Lease, us: both, cached: c, live: c, writer: c,
 		now: func() time.Time { return now }, log: testr.New(t), ours: make(chan struct{}),
 	}
 	l.RetryPeriod = 10 * time.Millisecond
@@ -100,6 +104,7 @@ func TestHoldJobSets(t *testing.T) {
 		"upstream gave it up":      {[]client.Object{namespace, leaseOf("", now)}, us, 4, false},
 		"upstream runs":            {[]client.Object{namespace, leaseOf("jobset-0", now.Add(-time.Second))}, "jobset-0", 3, true},
 		"another replica of ours":  {[]client.Object{namespace, leaseOf(us, now.Add(-time.Second))}, us, 3, false},
+		"an earlier version of us": {[]client.Object{namespace, leaseOf("berth/leases", now.Add(-time.Second))}, us, 4, false},
 		"we were killed, are back": {[]client.Object{namespace, leaseOf(us, now.Add(-time.Hour))}, us, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,14 +134,24 @@ func TestHoldJobSets(t *testing.T) {
 	}
 }
 
-// All replicas of an installation hold the Lease under one name, and another installation under another (spec: 60 §5.6).
+// All replicas of an installation hold the Lease under one name, wherever their leader's Lease is, and another installation under another
+// (spec: 60 §5.6).
 func TestLeaseHolder(t *testing.T) {
-	for namespace, want := range map[string]string{"berth-system": us, "other": "berth/other"} {
-		o := options.Default()
-		o.LeaderElection.Namespace = namespace
-		if got := Holder(&o); got != want {
-			t.Errorf("in %s: %s, want %s", namespace, got, want)
-		}
+	for name, tc := range map[string]struct {
+		namespace, leader string
+		want              holders
+	}{
+		"as shipped":               {"berth-system", "berth-system", holders{us, us}},
+		"the leader's Lease moves": {"berth-system", "leases", both},
+		"another installation":     {"other", "other", holders{"berth/other", "berth/other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options.Default()
+			o.Namespace, o.LeaderElection.Namespace = tc.namespace, tc.leader
+			if got := holdersOf(&o); got != tc.want {
+				t.Errorf("%v", got)
+			}
+		})
 	}
 }
 
