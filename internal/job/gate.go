@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,6 +12,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -69,9 +71,15 @@ func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueNam
 // walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
 
-// jobSet is the kind whose controller resumes suspended Jobs whatever their labels are: it would resume each Job that Berth suspends
-// (spec: 60 §4.13).
-var jobSet = schema.GroupKind{Group: jobsetv1alpha2.GroupVersion.Group, Kind: jobsetv1alpha2.KindJobSet}
+var (
+	jobs      = batchv1.SchemeGroupVersion.WithKind("Job")
+	jobSets   = jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
+	trainJobs = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob)
+)
+
+// resumers are the kinds of owners whose controllers resume suspended objects of a kind, whatever their labels are: they would resume each
+// one that Berth suspends (spec: 60 §4.13).
+var resumers = map[schema.GroupKind]schema.GroupKind{jobs.GroupKind(): jobSets.GroupKind(), jobSets.GroupKind(): trainJobs.GroupKind()}
 
 // maxOwners is the maximum length of an owner chain.
 const maxOwners = 10
@@ -110,6 +118,7 @@ type Verdict struct {
 	// IsPart reports that the controller owner is of a managed kind, whatever its labels are, and has made the object.
 	IsPart bool
 	// Resumed reports that the controller owner starts the object while it runs itself, and has made it: without an ancestor it is Ignored.
+	// Nothing below the object follows the object either.
 	Resumed bool
 	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent.
 	NotMade error
@@ -196,13 +205,17 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 		if v.NotMade = rules.made(cfg, &child, &chain[i], &at, below); v.NotMade != nil {
 			return v
 		}
+		if resumed := resumers[at.GVK.GroupKind()] == gvk.GroupKind(); resumed && i == 0 {
+			v.Resumed = true
+		} else if resumed && v.Ancestor != nil && v.Ancestor.Object == at.Object {
+			v.Ancestor = nil
+		}
 		below = append(below, at.Object)
 		at = chain[i]
 		seen[ref.UID] = true
 		v.IsPart = v.IsPart || (i == 0 && managed)
-		v.Resumed = v.Resumed || (i == 0 && gvk.GroupKind() == jobSet)
 		relayed = child.Relay || (relayed && !child.Relayed)
-		if managed && !relayed && (cfg.ManageAll || QueueName(at.Object) != "") {
+		if managed && !relayed && cfg.IsQueued(at.Object) {
 			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
 		}
 	}
