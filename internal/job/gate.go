@@ -120,7 +120,7 @@ type Verdict struct {
 	// Resumed reports that the controller owner starts the object while it runs itself, and has made it: without an ancestor it is Ignored.
 	// Nothing below the object follows the object either.
 	Resumed bool
-	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent.
+	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent, or makes no pods now.
 	NotMade error
 	// Need is the owner to read and append to the chain, with Undecided. It is in the namespace of the object.
 	Need *metav1.OwnerReference
@@ -133,7 +133,7 @@ type Verdict struct {
 // Judge is the hard gate: it alone decides whether Berth may touch an object. The webhook, the reconciler and every writer ask it.
 // The namespace is checked first: in an unmanaged one no owner is read. chain holds the owners that were read so far, nearest
 // first; the verdict may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner that cannot have made its dependent ends
-// the chain.
+// the chain. A pod follows no owner while a queued job above it does not run.
 func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, chain []Owner) Verdict {
 	object := of.Object
 	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
@@ -216,6 +216,9 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 		v.IsPart = v.IsPart || (i == 0 && managed)
 		relayed = child.Relay || (relayed && !child.Relayed)
 		if managed && !relayed && cfg.IsQueued(at.Object) {
+			if err := rules.idle(of.GVK, &at, i == 0); err != nil {
+				return Verdict{NotMade: err}
+			}
 			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
 		}
 	}
