@@ -22,6 +22,12 @@ func (d *Descriptor) IsStopping(o Object) bool {
 	return d.Stops != nil && d.Stops.Begun != nil && d.Stops.Begun(o)
 }
 
+// Runs reports whether a job that does not serve may have pods: it is neither suspended nor finished.
+func (d *Descriptor) Runs(o Object) bool {
+	_, _, finished := d.Finished(o)
+	return !finished && !d.IsSuspended(o) && !d.IsStopping(o)
+}
+
 // Planned describes a kind whose controller plans the pods of a job before it starts, refuses starts that it cannot plan, and does not
 // change the pods of a job that runs. Without it an error of a start is retried, and a lasting one is final.
 type Planned struct {

@@ -100,6 +100,8 @@ type Descriptor struct {
 	// Serving reports that the object only makes other objects that are queued. It has no Workload, and so no PodSets and the like.
 	// Its defaults are set on updates, too. Without Sets its pods are queued one by one.
 	Serving bool
+	// ServePods sets on a pod template what makes its pods wait for an object that serves. Its defaults do so with the templates of the object.
+	ServePods func(t *corev1.PodTemplateSpec, owner metav1.Object)
 	// Validate checks the rules of the kind for a new job (old is nil) or a changed one.
 	Validate func(job, old Object, in *Setting) field.ErrorList
 	// Sizes lists the objects that the kind's controller will make for the job, as far as the job states it. Its running time

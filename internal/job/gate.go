@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,6 +12,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -69,9 +71,15 @@ func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueNam
 // walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
 
-// jobSet is the kind whose controller resumes suspended Jobs whatever their labels are: it would resume each Job that Berth suspends
-// (spec: 60 §4.13).
-var jobSet = schema.GroupKind{Group: jobsetv1alpha2.GroupVersion.Group, Kind: jobsetv1alpha2.KindJobSet}
+var (
+	jobs      = batchv1.SchemeGroupVersion.WithKind("Job")
+	jobSets   = jobsetv1alpha2.GroupVersion.WithKind(jobsetv1alpha2.KindJobSet)
+	trainJobs = trainerv1alpha1.GroupVersion.WithKind(trainerv1alpha1.KindTrainJob)
+)
+
+// resumers are the kinds of owners whose controllers resume suspended objects of a kind, whatever their labels are: they would resume each
+// one that Berth suspends (spec: 60 §4.13).
+var resumers = map[schema.GroupKind]schema.GroupKind{jobs.GroupKind(): jobSets.GroupKind(), jobSets.GroupKind(): trainJobs.GroupKind()}
 
 // maxOwners is the maximum length of an owner chain.
 const maxOwners = 10
@@ -110,8 +118,9 @@ type Verdict struct {
 	// IsPart reports that the controller owner is of a managed kind, whatever its labels are, and has made the object.
 	IsPart bool
 	// Resumed reports that the controller owner starts the object while it runs itself, and has made it: without an ancestor it is Ignored.
+	// Nothing below the object follows the object either.
 	Resumed bool
-	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent.
+	// NotMade is why the walk up the owners ended: the next owner cannot have made its dependent, or makes no pods now.
 	NotMade error
 	// Need is the owner to read and append to the chain, with Undecided. It is in the namespace of the object.
 	Need *metav1.OwnerReference
@@ -124,7 +133,7 @@ type Verdict struct {
 // Judge is the hard gate: it alone decides whether Berth may touch an object. The webhook, the reconciler and every writer ask it.
 // The namespace is checked first: in an unmanaged one no owner is read. chain holds the owners that were read so far, nearest
 // first; the verdict may ask for the next one (spec: 30 §4.2.5, 4.2.1, 4.2.2). An owner that cannot have made its dependent ends
-// the chain.
+// the chain. A pod follows no owner while a queued job above it does not run.
 func Judge(cfg *Config, rules Ownership, namespace map[string]string, of Owner, chain []Owner) Verdict {
 	object := of.Object
 	if cfg.ManagedNamespaces != nil && !cfg.ManagedNamespaces.Matches(labels.Set(namespace)) {
@@ -196,13 +205,20 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 		if v.NotMade = rules.made(cfg, &child, &chain[i], &at, below); v.NotMade != nil {
 			return v
 		}
+		if resumed := resumers[at.GVK.GroupKind()] == gvk.GroupKind(); resumed && i == 0 {
+			v.Resumed = true
+		} else if resumed && v.Ancestor != nil && v.Ancestor.Object == at.Object {
+			v.Ancestor = nil
+		}
 		below = append(below, at.Object)
 		at = chain[i]
 		seen[ref.UID] = true
 		v.IsPart = v.IsPart || (i == 0 && managed)
-		v.Resumed = v.Resumed || (i == 0 && gvk.GroupKind() == jobSet)
 		relayed = child.Relay || (relayed && !child.Relayed)
-		if managed && !relayed && (cfg.ManageAll || QueueName(at.Object) != "") {
+		if managed && !relayed && cfg.IsQueued(at.Object) {
+			if err := rules.idle(of.GVK, &at, i == 0); err != nil {
+				return Verdict{NotMade: err}
+			}
 			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
 		}
 	}

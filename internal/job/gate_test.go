@@ -20,6 +20,8 @@ func gvk(kind string) schema.GroupVersionKind {
 		return schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: kind}
 	case "JobSet":
 		return schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: kind}
+	case "TrainJob":
+		return schema.GroupVersionKind{Group: "trainer.kubeflow.org", Version: "v1alpha1", Kind: kind}
 	case "AppWrapper":
 		return schema.GroupVersionKind{Group: "workload.codeflare.dev", Version: "v1beta2", Kind: kind}
 	case "PipelineRun":
@@ -30,7 +32,7 @@ func gvk(kind string) schema.GroupVersionKind {
 }
 
 // parseChain reads objects such as "Job(q) JobSet AppWrapper(q)", child first, each owned by the next.
-func parseChain(text string) (object metav1.Object, chain []job.Owner) {
+func parseChain(text string) (of job.Owner, chain []job.Owner) {
 	fields := strings.Fields(text)
 	var below *metav1.ObjectMeta
 	for i, f := range fields {
@@ -42,7 +44,7 @@ func parseChain(text string) (object metav1.Object, chain []job.Owner) {
 			o.Labels = map[string]string{kueue.QueueNameLabel: "lq"}
 		}
 		if below == nil {
-			object = o
+			of = job.Owner{GVK: gvk(kind), Object: o}
 		} else {
 			ref := metav1.OwnerReference{APIVersion: gvk(kind).GroupVersion().String(), Kind: kind, Name: o.Name, UID: o.UID, Controller: new(true)}
 			below.OwnerReferences = []metav1.OwnerReference{ref}
@@ -57,14 +59,14 @@ func parseChain(text string) (object metav1.Object, chain []job.Owner) {
 		}
 		below = o
 	}
-	return object, chain
+	return of, chain
 }
 
 // judge asks as a caller does: the owners one by one, on demand.
-func judge(t *testing.T, cfg *job.Config, namespace map[string]string, object metav1.Object, chain []job.Owner) (job.Verdict, int) {
+func judge(t *testing.T, cfg *job.Config, namespace map[string]string, of job.Owner, chain []job.Owner) (job.Verdict, int) {
 	t.Helper()
 	for known := 0; ; known++ {
-		v := job.Judge(cfg, nil, namespace, job.Owner{Object: object}, chain[:known])
+		v := job.Judge(cfg, nil, namespace, of, chain[:known])
 		if v.Need == nil {
 			return v, known
 		}
@@ -98,6 +100,17 @@ func TestJudge(t *testing.T) {
 		"a JobSet without a queue, in an object":  {chain: "Job(q) JobSet AppWrapper", want: "ignored", lookups: 2},
 		"of a JobSet that is another object":      {chain: "Job(q) ~JobSet", want: "managed", lookups: 1},
 		"owner without a queue":                   {chain: "Job JobSet", want: "ignored", lookups: 1},
+		"a JobSet of a TrainJob":                  {chain: "JobSet(q) TrainJob", want: "ignored", lookups: 1},
+		"a JobSet of a queued TrainJob":           {chain: "JobSet(q) TrainJob(q)", want: "follows TrainJob", lookups: 1},
+		"a JobSet of another TrainJob":            {chain: "JobSet(q) ~TrainJob", want: "managed", lookups: 1},
+		"a Job below a TrainJob":                  {chain: "Job(q) JobSet(q) TrainJob", want: "ignored", lookups: 2},
+		"a Job below a queued TrainJob":           {chain: "Job(q) JobSet(q) TrainJob(q)", want: "follows TrainJob", lookups: 2},
+		"a pod of a Job of a JobSet":              {chain: "Pod Job(q) JobSet", want: "ignored", lookups: 2},
+		"a pod of a Job of a JobSet, with":        {chain: "Pod(q) Job(q) JobSet", want: "managed", lookups: 2},
+		"a pod below a TrainJob":                  {chain: "Pod(q) Job(q) JobSet(q) TrainJob", want: "managed", lookups: 3},
+		"a pod below a TrainJob in an object":     {chain: "Pod Job JobSet(q) TrainJob AppWrapper(q)", want: "follows AppWrapper", lookups: 4},
+		"another kind below a TrainJob":           {chain: "Job(q) TrainJob", want: "managed", lookups: 1},
+		"a JobSet of a TrainJob, all jobs":        {chain: "JobSet TrainJob", all: true, want: "ignored", lookups: 1},
 		"all jobs":                                {chain: "Job", all: true, want: "managed"},
 		"all jobs, child":                         {chain: "Job JobSet", all: true, want: "follows JobSet", lookups: 1},
 		"all jobs, child with a queue":            {chain: "Job(q) JobSet", all: true, want: "follows JobSet", lookups: 1},
@@ -129,15 +142,15 @@ func TestJudge(t *testing.T) {
 				ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), ManageAll: tc.all,
 				Kinds: job.Kinds{
 					gvk("Job"): true, gvk("JobSet"): true, gvk("AppWrapper"): true, gvk("Deployment"): true, gvk("PipelineRun"): true,
-					gvk("StatefulSet"): false, gvk("ReplicaSet"): false,
+					gvk("StatefulSet"): false, gvk("ReplicaSet"): false, gvk("TrainJob"): strings.Contains(tc.chain, "TrainJob(q)"),
 				},
 			}
 			namespace := map[string]string{"managed": "yes"}
 			if tc.unmanaged {
 				namespace = nil
 			}
-			object, chain := parseChain(tc.chain)
-			v, lookups := judge(t, cfg, namespace, object, chain)
+			of, chain := parseChain(tc.chain)
+			v, lookups := judge(t, cfg, namespace, of, chain)
 			if got := describe(v); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}

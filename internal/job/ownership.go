@@ -126,6 +126,26 @@ func (t Ownership) made(cfg *Config, c *Child, owner, owned *Owner, below []meta
 	return nil
 }
 
+// idle returns why the controller of a queued owner makes no pods now: no quota would count them. direct reports that the owner names the
+// controller of the pod itself. Above that an owner that is being deleted may still have a Job that cleans up.
+func (t Ownership) idle(of schema.GroupVersionKind, owner *Owner, direct bool) error {
+	pods, m := t[of], t[owner.GVK]
+	object, ok := complete(owner.Object)
+	if !ok || pods == nil || pods.Kind == nil || pods.Kind.Once == nil || m == nil || m.Kind == nil || m.Kind.Serving {
+		return nil
+	}
+	why := ""
+	switch deleted := object.GetDeletionTimestamp() != nil; {
+	case deleted && direct:
+		why = "is being deleted"
+	case !deleted && !m.Kind.Runs(object):
+		why = "does not run"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s %s %s, so it makes no pods", owner.GVK.Kind, owner.Object.GetName(), why)
+}
+
 // complete returns an object of which more than the metadata was read.
 func complete(o metav1.Object) (Object, bool) {
 	switch o := o.(type) {

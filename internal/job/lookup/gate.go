@@ -179,8 +179,7 @@ func (g *Gate) Runs(owner *job.Owner) bool {
 	if _, partial := o.(*metav1.PartialObjectMetadata); d == nil || !ok || partial {
 		return false
 	}
-	_, _, finished := d.Finished(object)
-	return !finished && !d.IsSuspended(object) && !d.IsStopping(object)
+	return d.Runs(object)
 }
 
 // namespaceLabels reads the cache, then the API server for a new namespace.

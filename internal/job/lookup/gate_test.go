@@ -37,6 +37,10 @@ func (r *reader) Get(_ context.Context, key client.ObjectKey, into client.Object
 	if !ok {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
+	if of, ok := from.(*batchv1.Job); ok && key.Name == "owner" {
+		of.DeepCopyInto(into.(*batchv1.Job))
+		return nil
+	}
 	into.SetName(from.GetName())
 	into.SetUID(from.GetUID())
 	into.SetResourceVersion(from.GetResourceVersion())
@@ -110,6 +114,43 @@ func TestGate(t *testing.T) {
 				t.Errorf("error %v", v.Err)
 			}
 		})
+	}
+}
+
+// TestPodOfJobThatWaits: a pod is queued by itself below a Job that waits. A Job that was resumed just now is read once more, and one that
+// runs by the cache is not.
+func TestPodOfJobThatWaits(t *testing.T) {
+	kinds := map[string]*job.Descriptor{}
+	for _, d := range all.Descriptors() {
+		kinds[d.GVK.Kind] = d
+	}
+	owner := func(suspended bool) map[client.ObjectKey]client.Object {
+		return map[client.ObjectKey]client.Object{
+			{Name: "ns"}: &corev1.Namespace{},
+			{Namespace: "ns", Name: "owner"}: &batchv1.Job{
+				ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: "u", Labels: map[string]string{kueue.QueueNameLabel: "lq"}},
+				Spec:       batchv1.JobSpec{Suspend: &suspended, Selector: &metav1.LabelSelector{}},
+			},
+		}
+	}
+	cfg := &job.Config{VerifyOwners: true, ManageAll: true, Kinds: job.Kinds{kinds["Job"].GVK: true, kinds["Pod"].GVK: true}}
+	for name, tc := range map[string]struct {
+		cached, stored bool // whether it is suspended
+		want           job.Mode
+		reads          int
+	}{
+		"runs":         {false, false, job.Follows, 0},
+		"just resumed": {true, false, job.Follows, 1},
+		"waits":        {true, true, job.Managed, 1},
+	} {
+		cache, live := &reader{objects: owner(tc.cached)}, &reader{objects: owner(tc.stored)}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-", OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "batch/v1", Kind: "Job", Name: "owner", UID: "u", Controller: new(true)},
+		}}}
+		v, err := lookup.NewGate(cfg, all.Descriptors(), cache, live).Judge(t.Context(), kinds["Pod"], "ns", pod)
+		if err != nil || v.Mode != tc.want || (v.NotMade == nil) != (tc.want == job.Follows) || live.asked != tc.reads {
+			t.Errorf("%s: %+v, %v, after %d live reads", name, v, err, live.asked)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -194,6 +195,86 @@ func TestJobOfJobSet(t *testing.T) {
 			if diff := cmp.Diff(before, o.DeepCopyObject()); diff != "" {
 				t.Errorf("queue %q, JobSets queued %v: changed\n%s", queue, enabled, diff)
 			}
+		}
+	}
+}
+
+// stored is a reader of objects in a managed namespace, as JSON by Go type and name.
+type stored struct {
+	namespaces
+	objects map[string]string
+}
+
+func (r stored) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	if text, ok := r.objects[fmt.Sprintf("%T %s", into, key.Name)]; ok {
+		return json.Unmarshal([]byte(text), into)
+	}
+	return r.namespaces.Get(ctx, key, into, opts...)
+}
+
+// TestPodOfServing: a pod below an object that serves waits for quota although it lacks the marks of a template. A user has made it, or it is
+// older than the marks.
+func TestPodOfServing(t *testing.T) {
+	owned := func(kind, name string) string {
+		return fmt.Sprintf(`"ownerReferences": [{"apiVersion": "apps/v1", "kind": %q, "name": %q, "uid": "u", "controller": true}]`, kind, name)
+	}
+	const queue = `"labels": {"kueue.x-k8s.io/queue-name": "lq"}`
+	top, middle := `{"metadata": {"name": "d", "uid": "u", `+queue+`}}`, `{"metadata": {"name": "d-1", "uid": "v", `+owned("Deployment", "d")+`}}`
+	reader := stored{namespaces{labels: map[string]string{"managed": "yes"}}, map[string]string{
+		"*v1.Deployment d": top, "*v1.ReplicaSet d-1": middle, "*v1.PartialObjectMetadata d": top, "*v1.PartialObjectMetadata d-1": middle,
+		"*v1.StatefulSet s": `{"metadata": {"name": "s", "uid": "u", ` + queue + `}, "spec": {"replicas": 2}}`,
+		"*v1.StatefulSet l": `{"metadata": {"name": "l", "uid": "u", "ownerReferences":
+			[{"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "l", "uid": "w", "controller": true}]}, "spec": {"replicas": 2}}`,
+		"*unstructured.Unstructured l": `{"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "l", "uid": "w", ` + queue + `},
+			"spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {}}}}}`,
+	}}
+	const parent, role = kueue.PodSuspendingParentAnnotation, kueue.RoleHashAnnotation
+	for name, tc := range map[string]struct {
+		owner               metav1.OwnerReference
+		trusted             bool
+		labels, annotations map[string]string
+	}{
+		"d-1-x": {
+			owner:       metav1.OwnerReference{Kind: "ReplicaSet", Name: "d-1", UID: "v"},
+			labels:      map[string]string{kueue.QueueNameLabel: "lq", kueue.ManagedLabel: "true"},
+			annotations: map[string]string{parent: "deployment", role: "own", job.SuspendedAnnotation: "true"},
+		},
+		"s-1": {
+			owner:       metav1.OwnerReference{Kind: "StatefulSet", Name: "s", UID: "u"},
+			annotations: map[string]string{parent: "statefulset", role: "own", job.SuspendedAnnotation: "true"},
+		},
+		"l-0": {
+			owner:       metav1.OwnerReference{Kind: "StatefulSet", Name: "l", UID: "u"},
+			labels:      map[string]string{kueue.QueueNameLabel: "lq"},
+			annotations: map[string]string{parent: "leaderworkerset.x-k8s.io/leaderworkerset", kueue.PodGroupServingAnnotation: "true", role: "own", job.SuspendedAnnotation: "true"},
+		},
+		"d-1-y": {
+			owner:       metav1.OwnerReference{Kind: "ReplicaSet", Name: "d-1", UID: "v"},
+			trusted:     true,
+			labels:      map[string]string{kueue.QueueNameLabel: "default", kueue.PriorityClassLabel: "default"},
+			annotations: map[string]string{role: "own"},
+		},
+	} {
+		kinds := all.Descriptors()
+		d := kinds[slices.IndexFunc(kinds, func(d *job.Descriptor) bool { return d.Framework == "pod" })]
+		s := gateServer(d, reader.namespaces)
+		s.descriptors, s.o.Jobs.VerifyOwners, s.o.Jobs.ManageAll = kinds, !tc.trusted, false
+		s.o.Jobs.Kinds = job.Kinds{{Group: "apps", Version: "v1", Kind: "ReplicaSet"}: false}
+		for _, k := range kinds {
+			s.o.Jobs.Kinds[k.GVK] = true
+		}
+		s.gate = lookup.NewGate(s.o.Jobs, kinds, reader, reader)
+		tc.owner.APIVersion, tc.owner.Controller = "apps/v1", new(true)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, OwnerReferences: []metav1.OwnerReference{tc.owner}, Annotations: map[string]string{role: "own"},
+		}}
+		req := &admission.Request{}
+		req.Namespace, req.Operation = "ns", admissionv1.Create
+		if err := s.defaultJob(d)(t.Context(), req, pod); err != nil {
+			t.Fatal(err)
+		}
+		if job.PodIsGated(pod) == tc.trusted || cmp.Diff(tc.labels, pod.Labels, cmpopts.EquateEmpty()) != "" || cmp.Diff(tc.annotations, pod.Annotations) != "" {
+			t.Errorf("%s: gates %v, labels %v, annotations %v", name, pod.Spec.SchedulingGates, pod.Labels, pod.Annotations)
 		}
 	}
 }

@@ -86,6 +86,14 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err != nil {
 		return err
 	}
+	if serves := s.servingKind(d, &v); serves != nil {
+		pod := object.(*corev1.Pod)
+		template := corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta}
+		serves.ServePods(&template, v.Ancestor.Object)
+		pod.ObjectMeta = template.ObjectMeta
+		d.Default(object, false, &job.Setting{Config: s.o.Jobs})
+		return nil
+	}
 	if err := s.defaultLabels(ctx, namespace, object, old, v.IsPart || v.Resumed); err != nil {
 		return err
 	}
@@ -119,6 +127,19 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	}
 	d.Default(object, mode == job.Managed, in)
 	return nil
+}
+
+// servingKind returns the kind that a new pod follows and that has its pods queued; nil for none. The template of such a pod did not have the
+// marks: the pod is older than they are, or a user has made it. Unverified owners are trusted.
+func (s *server) servingKind(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
+	if d.Once == nil || v.Mode != job.Follows || !s.o.Jobs.VerifyOwners {
+		return nil
+	}
+	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.ServePods != nil && x.GVK == v.Ancestor.GVK })
+	if at < 0 {
+		return nil
+	}
+	return s.descriptors[at]
 }
 
 // suspendJob suspends a job that gets a Workload, and warns a user whose job is not queued with its owner.

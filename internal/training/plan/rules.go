@@ -36,6 +36,7 @@ func (v *validation) validateFit() {
 	}
 	v.validateVolcano(v.draft)
 	v.warnHostNames(v.draft)
+	v.warnQueue(v.draft)
 }
 
 func (v *validation) validateSize(b *builder) {

@@ -136,6 +136,8 @@ func TestValidate(t *testing.T) {
 		"V12 LoRA on several nodes":            {spec: `{trainer: {command: [tune, run], numNodes: 2, args: ["model.lora_attn_modules=[a]"]}}`, builtin: "torchtune-llama3.2-3b", want: []string{"spec.trainer.numNodes", "spec.trainer.numNodes"}},
 		"V12 settings of the runtime":          {spec: `{trainer: {command: [tune, run], args: [a=b, output_dir=/x]}}`, builtin: "torchtune-llama3.2-3b", want: []string{"spec.trainer.args[1]"}},
 		"V12 another command is not torchtune": {spec: `{trainer: {command: [tune, run, x], args: [output_dir=/x], numNodes: 7}}`, builtin: "torchtune-llama3.2-3b"},
+		"a queue of the JobSet":                {spec: `{}`, runtime: `{template: {metadata: {labels: {kueue.x-k8s.io/queue-name: lq}}}}`, warning: "metadata.labels[kueue.x-k8s.io/queue-name]"},
+		"a queue of the JobSet, by a patch":    {spec: `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {metadata: {labels: {kueue.x-k8s.io/queue-name: lq}}}}}]}`, builtin: "torch-distributed", warning: "metadata.labels[kueue.x-k8s.io/queue-name]"},
 		"patches":                              {spec: `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: nope}]}}}}]}`, builtin: "torch-distributed", want: []string{"spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[nope]"}},
 		"patches of what MPI mounts": {
 			spec:    `{runtimePatches: [{manager: a.io/x, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: launcher, template: {spec: {template: {spec: {volumes: [{name: mpi-hostfile, emptyDir: {}}], containers: [{name: node, volumeMounts: [{name: mpi-hostfile, mountPath: /home/mpiuser/.ssh/}]}]}}}}}]}}}}]}`,

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
@@ -214,6 +215,14 @@ func (v *validation) warnHostNames(b *builder) {
 	if len(longest) > maxHostName {
 		v.warn("metadata.name: the longest host name of a pod, %s, has %d characters and may have %d; choose a name that is %d shorter",
 			longest, len(longest), maxHostName, len(longest)-maxHostName)
+	}
+}
+
+// warnQueue warns of a queue that the template of the JobSet names alone: a JobSet is queued with its TrainJob.
+func (v *validation) warnQueue(b *builder) {
+	if b.merged.Labels[kueue.QueueNameLabel] != "" && v.New.Labels[kueue.QueueNameLabel] == "" {
+		v.warn("metadata.labels[%s]: is not set, and on the template of the JobSet, as the runtime or a patch has it, the label has no effect: set it on the TrainJob",
+			kueue.QueueNameLabel)
 	}
 }
 

@@ -26,25 +26,28 @@ const (
 	withGPU   = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}, limits: {nvidia.com/gpu: 1}}}]}"
 	sidecGPU  = "{containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}, {name: mesh, image: m, resources: {limits: {nvidia.com/gpu: 1}}}]}"
 	someClaim = "{resourceClaims: [{name: r, resourceClaimTemplateName: all}], containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}]}"
-	aJob      = "Job: {metadata: {name: j}, spec: {template: {spec: " + spec1CPU + "}}}"
+	selector  = "selector: {matchLabels: {batch.kubernetes.io/controller-uid: uid-1}}, "
+	aJob      = "Job: {metadata: {name: j}, spec: {" + selector + "template: {spec: " + spec1CPU + "}}}"
 	aJobSet   = "JobSet: {metadata: {name: s}, spec: {replicatedJobs: [{name: w, replicas: 2, template: {spec: {parallelism: 4, completions: 4, template: {spec: " + spec1CPU + "}}}}]}}"
 	aWrapper  = "AppWrapper: {metadata: {name: a}, spec: {components: [{template: {apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {parallelism: 2, template: {spec: " +
 		spec1CPU + "}}}}]}}"
 	understated = "AppWrapper: {metadata: {name: a}, spec: {components: [{podSets: [{replicas: 1, path: template.spec.template}], template: {apiVersion: batch/v1, kind: Job," +
 		" metadata: {name: j}, spec: {parallelism: 50, template: {spec: " + spec1CPU + "}}}}]}}"
-	aTFJob     = "spec: {tfReplicaSpecs: {PS: {replicas: 5, template: {spec: " + spec1CPU + "}}, Worker: {replicas: 5, template: {spec: " + spec9CPU + "}}}}"
-	aPS        = "{replicas: 5, path: template.spec.tfReplicaSpecs.PS.template}"
-	aWorker    = "{replicas: 5, path: template.spec.tfReplicaSpecs.Worker.template}"
-	anLWSSpec  = "spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}"
-	rayGroups  = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 2, template: {spec: " + spec1CPU + "}}]"
-	rayMore    = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 3, template: {spec: " + spec1CPU + "}}]"
-	rayJobSpec = "spec: {rayClusterSpec: {" + rayGroups + "}}"
-	aPyTorch   = "PyTorchJob: {metadata: {name: p}, spec: {pytorchReplicaSpecs: {Master: {template: {spec: " + spec1CPU + "}}, Worker: {replicas: 2, template: {spec: " + spec1CPU + "}}}}}"
-	anMPI      = "MPIJob: {metadata: {name: m}, spec: {mpiReplicaSpecs: {Launcher: {template: {spec: " + spec1CPU + "}}, Worker: {replicas: 2, template: {spec: " + spec1CPU + "}}}}}"
-	aSet       = "StatefulSet: {metadata: {name: t}, spec: {replicas: 3, template: {spec: " + spec1CPU + "}}}"
-	aSpark     = "SparkApplication: {metadata: {name: a}, spec: {driver: {cores: 1, memory: 512m}, executor: {instances: 2, cores: 1, memory: 512m}}}"
-	aDriver    = "Pod: {metadata: {name: a-driver, labels: {spark-app-selector: q}}, spec: {containers: [{name: spark-kubernetes-driver, image: x, resources: {requests: {cpu: '1', memory: 896Mi}}}]}}"
-	anLWS      = "LeaderWorkerSet: {metadata: {name: l}, spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}}"
+	aTFJob      = "spec: {tfReplicaSpecs: {PS: {replicas: 5, template: {spec: " + spec1CPU + "}}, Worker: {replicas: 5, template: {spec: " + spec9CPU + "}}}}"
+	aPS         = "{replicas: 5, path: template.spec.tfReplicaSpecs.PS.template}"
+	aWorker     = "{replicas: 5, path: template.spec.tfReplicaSpecs.Worker.template}"
+	anLWSSpec   = "spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}"
+	rayGroups   = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 2, template: {spec: " + spec1CPU + "}}]"
+	rayMore     = "headGroupSpec: {template: {spec: " + spec1CPU + "}}, workerGroupSpecs: [{groupName: g, replicas: 3, template: {spec: " + spec1CPU + "}}]"
+	rayJobSpec  = "spec: {rayClusterSpec: {" + rayGroups + "}}"
+	aPyTorch    = "PyTorchJob: {metadata: {name: p}, spec: {pytorchReplicaSpecs: {Master: {template: {spec: " + spec1CPU + "}}, Worker: {replicas: 2, template: {spec: " + spec1CPU + "}}}}}"
+	anMPI       = "MPIJob: {metadata: {name: m}, spec: {mpiReplicaSpecs: {Launcher: {template: {spec: " + spec1CPU + "}}, Worker: {replicas: 2, template: {spec: " + spec1CPU + "}}}}}"
+	aSet        = "StatefulSet: {metadata: {name: t}, spec: {replicas: 3, template: {spec: " + spec1CPU + "}}}"
+	aSetWrapper = "AppWrapper: {metadata: {name: a}, spec: {components: [{template: {apiVersion: apps/v1, kind: StatefulSet, metadata: {name: t}, spec: {replicas: 3, template: {spec: " +
+		spec1CPU + "}}}}]}}"
+	aSpark  = "SparkApplication: {metadata: {name: a}, spec: {driver: {cores: 1, memory: 512m}, executor: {instances: 2, cores: 1, memory: 512m}}}"
+	aDriver = "Pod: {metadata: {name: a-driver, labels: {spark-app-selector: q}}, spec: {containers: [{name: spark-kubernetes-driver, image: x, resources: {requests: {cpu: '1', memory: 896Mi}}}]}}"
+	anLWS   = "LeaderWorkerSet: {metadata: {name: l}, spec: {replicas: 2, leaderWorkerTemplate: {size: 3, workerTemplate: {spec: " + spec1CPU + "}}}}"
 )
 
 // wrapperOf wraps an object with declared pod sets.
@@ -76,6 +79,22 @@ func TestOwnership(t *testing.T) {
 		"a pod with a device":                       {[]string{podOf("generateName: j-, "+ofUID1, withGPU), aJob}, own},
 		"a pod with a device beside it":             {[]string{podOf("generateName: j-, "+ofUID1, sidecGPU), aJob}, own},
 		"a pod with a claim":                        {[]string{podOf("generateName: j-, "+ofUID1, someClaim), aJob}, own},
+		"a pod of the earlier label":                {[]string{podOf("generateName: j-, labels: {controller-uid: uid-1}", spec1CPU), aJob}, own},
+		"a pod of a Job with a selector":            {[]string{podOf("name: p, labels: {a: b}", spec1CPU), batchJob("j", "manualSelector: true, selector: {matchLabels: {a: b}}, ", spec1CPU)}, jobs},
+		"a pod of a Job that makes its own pods":    {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), batchJob("j", "managedBy: kubernetes.io/job-controller, "+selector, spec1CPU)}, jobs},
+		"a pod of a Job of another controller":      {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), batchJob("j", "managedBy: example.com/none, "+selector, spec1CPU)}, own},
+		"a pod of a Job that waits":                 {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), batchJob("j", "suspend: true, "+selector, spec1CPU)}, own},
+		"a pod of a Job that is being stopped":      {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), batchJob("j, annotations: {kueue.x-k8s.io/stopping: 'true'}", "suspend: true, "+selector, spec1CPU)}, own},
+		"a pod of a Job that has ended":             {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), "Job: {metadata: {name: j}, spec: {" + selector + "template: {spec: " + spec1CPU + "}}, status: {conditions: [{type: Complete, status: 'True'}]}}"}, own},
+		"a pod of a Job that is being deleted":      {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), batchJob("j, deletionTimestamp: '2026-01-01T00:00:00Z'", selector, spec1CPU)}, own},
+		"a pod of a Job of a JobSet that waits":     {[]string{podOf("generateName: s-w-0-, "+ofUID1, spec1CPU), batchJob("s-w-0", selector, spec1CPU), strings.Replace(aJobSet, "spec: {", "spec: {suspend: true, ", 1)}, own},
+		"a worker of PyTorch that waits":            {[]string{podOf("name: p-worker-1", spec1CPU), strings.Replace(aPyTorch, "spec: {", "spec: {runPolicy: {suspend: true}, ", 1)}, own},
+		"a worker of PyTorch that has ended":        {[]string{podOf("name: p-worker-1", spec1CPU), strings.Replace(aPyTorch, "spec: {", "status: {conditions: [{type: Succeeded, status: 'True'}]}, spec: {", 1)}, own},
+		"a pod below a wrapper that waits":          {[]string{podOf("generateName: j-, "+ofUID1, spec1CPU), batchJob("j", selector, spec1CPU), strings.Replace(aWrapper, "spec: {", "spec: {suspend: true, ", 1)}, own},
+		"a Job below a wrapper that waits":          {[]string{batchJob("j", "", spec1CPU), strings.Replace(aWrapper, "spec: {", "spec: {suspend: true, ", 1)}, "AppWrapper"},
+		"a pod of a Job that cleans up":             {[]string{podOf("generateName: c-redis-cleanup-, "+ofUID1, spec1CPU), batchJob("c-redis-cleanup", selector, spec1CPU), "RayCluster: {metadata: {name: c, deletionTimestamp: '2026-01-01T00:00:00Z'}, spec: {suspend: true, " + rayGroups + "}}"}, "RayCluster"},
+		"a pod of a StatefulSet in a wrapper":       {[]string{podOf("name: t-0", spec1CPU), aSet, aSetWrapper}, "AppWrapper"},
+		"one in a wrapper that waits":               {[]string{podOf("name: t-0", spec1CPU), aSet, strings.Replace(aSetWrapper, "spec: {", "spec: {suspend: true, ", 1)}, own},
 		"a Job of a Job":                            {[]string{batchJob("k", "", spec1CPU), aJob}, own},
 		"a JobSet of a Job":                         {[]string{aJobSet, aJob}, own},
 		"a Job of a JobSet":                         {[]string{batchJob("s-w-1", "parallelism: 4, completions: 4, ", spec1CPU), aJobSet}, "JobSet"},
@@ -119,7 +138,7 @@ func TestOwnership(t *testing.T) {
 		"a large worker of PyTorch":                 {[]string{podOf("name: p-worker-1", withGPU), aPyTorch}, own},
 		"a worker of MPI":                           {[]string{podOf("name: m-worker-0", spec1CPU), anMPI}, "MPIJob"},
 		"the launcher of MPI":                       {[]string{batchJob("m-launcher", "", spec1CPU), anMPI}, "MPIJob"},
-		"the launcher's pod":                        {[]string{podOf("generateName: m-launcher-, "+ofUID1, spec1CPU), batchJob("m-launcher", "", spec1CPU), anMPI}, "MPIJob"},
+		"the launcher's pod":                        {[]string{podOf("generateName: m-launcher-, "+ofUID1, spec1CPU), batchJob("m-launcher", selector, spec1CPU), anMPI}, "MPIJob"},
 		"another launcher of MPI":                   {[]string{batchJob("m-launcher-2", "", spec1CPU), anMPI}, own},
 		"a launcher of PyTorch":                     {[]string{batchJob("p-launcher", "", spec1CPU), aPyTorch}, own},
 		"a pod of a StatefulSet":                    {[]string{podOf("name: t-2", spec1CPU), aSet}, "StatefulSet"},

@@ -5,6 +5,7 @@ package deployment
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,6 +31,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Made: madeReplicaSet}},
 		Serving:     true,
+		ServePods:   servePods,
 		Open:        &plan.Open{Templates: []string{"spec.template"}},
 		Default:     mark,
 		Sizes: func(o plan.Object, _ *plan.Setting) []plan.Size {
@@ -56,9 +58,11 @@ func mark(o plan.Object, managed bool, _ *plan.Setting) {
 	if !managed {
 		return
 	}
-	d := o.(*appsv1.Deployment)
-	template := &d.Spec.Template
-	podgroup.SetParent(template, framework)
-	podgroup.SetQueue(template, d.Labels)
-	metav1.SetMetaDataLabel(&template.ObjectMeta, kueue.ManagedLabel, "true")
+	servePods(&o.(*appsv1.Deployment).Spec.Template, o)
+}
+
+func servePods(t *corev1.PodTemplateSpec, owner metav1.Object) {
+	podgroup.SetParent(t, framework)
+	podgroup.SetQueue(t, owner.GetLabels())
+	metav1.SetMetaDataLabel(&t.ObjectMeta, kueue.ManagedLabel, "true")
 }

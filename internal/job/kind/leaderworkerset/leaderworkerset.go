@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -77,6 +78,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Relayed: true, Made: madeSet}},
 		Serving:     true,
+		ServePods:   servePods,
 		Open:        &plan.Open{Templates: []string{"spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"}},
 		Default:     mark,
 		Validate:    validateFixed,
@@ -145,9 +147,7 @@ func mark(o plan.Object, managed bool, in *plan.Setting) {
 		if t == ofLeader {
 			name = "leaderTemplate"
 		}
-		podgroup.SetQueue(t, o.GetLabels())
-		podgroup.SetParent(t, framework)
-		podgroup.SetAnnotation(t, kueue.PodGroupServingAnnotation, "true")
+		servePods(t, o)
 		if _, together := t.Annotations[kueue.PodSetGroupNameAnnotation]; t == ofWorker && ofLeader != nil && in.Topology && !together {
 			podgroup.SetAnnotation(t, kueue.PodIndexOffsetAnnotation, "1")
 		}
@@ -155,6 +155,12 @@ func mark(o plan.Object, managed bool, in *plan.Setting) {
 		view.Set(tree, view.Texts(t.Labels), "metadata", "labels")
 		view.Set(tree, view.Texts(t.Annotations), "metadata", "annotations")
 	}
+}
+
+func servePods(t *corev1.PodTemplateSpec, owner metav1.Object) {
+	podgroup.SetQueue(t, owner.GetLabels())
+	podgroup.SetParent(t, framework)
+	podgroup.SetAnnotation(t, kueue.PodGroupServingAnnotation, "true")
 }
 
 // owner is the LeaderWorkerSet of a pod or a pod template.

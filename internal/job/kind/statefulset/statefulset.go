@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -42,6 +43,7 @@ func Descriptor() *plan.Descriptor {
 		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Made: madePod}},
 		Serving:     true,
+		ServePods:   servePods,
 		Open:        &plan.Open{Templates: []string{"spec.template"}},
 		Claimed: func(o plan.Object) bool {
 			parent := podgroup.Parent(&o.(*appsv1.StatefulSet).Spec.Template)
@@ -63,9 +65,11 @@ var gvk = podgroup.StatefulSets.GVK
 // mark makes the pods of a managed StatefulSet wait. Other templates are not changed.
 func mark(o plan.Object, managed bool, _ *plan.Setting) {
 	if managed {
-		podgroup.SetParent(&o.(*appsv1.StatefulSet).Spec.Template, framework)
+		servePods(&o.(*appsv1.StatefulSet).Spec.Template, o)
 	}
 }
+
+func servePods(t *corev1.PodTemplateSpec, _ metav1.Object) { podgroup.SetParent(t, framework) }
 
 // replicas is the number of pods that the StatefulSet wants.
 func replicas(s *appsv1.StatefulSet) int32 { return ptr.Deref(s.Spec.Replicas, 1) }
