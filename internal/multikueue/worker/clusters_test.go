@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -489,6 +490,46 @@ func TestPauses(t *testing.T) {
 	if _, got := h.look(); !strings.Contains(got.Message, "connection attempts: 1, ") {
 		t.Errorf("after another Secret: %s", got.Message)
 	}
+}
+
+// TestFailingCalls: a cluster that fails calls is not listed again at once, unless they have worked for a while.
+func TestFailingCalls(t *testing.T) {
+	s := newStandIn(t, nil)
+	h := newHub(t, s.URL)
+	now := time.Now()
+	h.Now = func() time.Time { return now }
+	is := func(what, reason, text string, lists int32) {
+		t.Helper()
+		if _, got := h.look(); got.Reason != reason || !strings.Contains(got.Message, text) || s.lists.Load() != lists {
+			t.Errorf("%s: it is %s (%s) after %d lists; want %s (%s) after %d", what, got.Reason, got.Message, s.lists.Load(), reason, text, lists)
+		}
+	}
+	fails := func() {
+		t.Helper()
+		conn := h.Link("w1").Connection
+		if conn == nil {
+			t.Fatal("it is not connected")
+		}
+		for range maxFailures {
+			_ = conn.Call(t.Context(), func(context.Context, client.Client) error { return apierrors.NewInternalError(errors.New("read only")) })
+		}
+	}
+	is("at first", kueue.ReasonActive, "Connected", 1)
+	fails()
+	is("calls fail", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 1, ", 1)
+	now = now.Add(firstPause)
+	is("after a pause", kueue.ReasonActive, "Connected", 2)
+	fails()
+	is("calls fail again", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 2, ", 2)
+	now = now.Add(firstPause)
+	is("a longer pause", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 2, ", 2)
+	now = now.Add(firstPause)
+	is("after it", kueue.ReasonActive, "Connected", 3)
+	now = now.Add(provenAfter)
+	fails()
+	is("calls fail later", kueue.ReasonActive, "Connected", 4)
+	fails()
+	is("and from the start", kueue.ReasonClientConnectionFailed, "connection attempts: 1, ", 4)
 }
 
 // TestFileChanges is spec 40 §7.4: a kubeconfig file that is written again, or swapped as a kubelet does it, is used the next time that
