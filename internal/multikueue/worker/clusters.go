@@ -53,6 +53,10 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
 	}
 	cfg, credentials, refused := c.load(ctx, &cluster)
+	if refused != nil && refused.unread && r.uses(&cluster.Spec.ClusterSource) {
+		ctrl.LoggerFrom(ctx).Info("The credentials of a worker cluster cannot be read: it stays connected", "cluster", cluster.Name, "err", refused.Error())
+		return ctrlreconcile.Result{RequeueAfter: rereadAfter}, nil
+	}
 	if refused != nil {
 		return c.refuse(ctx, r, &cluster, refused)
 	}
@@ -66,7 +70,7 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	}
 	r.mu.Lock()
 	connected, hangs, unproven := r.connection, r.hangs != nil, r.unproven
-	r.unproven = nil
+	r.unproven, r.source = nil, cluster.Spec.ClusterSource
 	attempts, left := r.attempts, r.next.Sub(c.Now())
 	r.mu.Unlock()
 	switch {

@@ -15,13 +15,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -621,6 +624,51 @@ func TestProfileChanges(t *testing.T) {
 	says(kueue.ReasonActive, "Connected", rereadProfile)
 	h.Profiles = false
 	says(kueue.ReasonMultiKueueClusterProfileFeatureDisabled, "MultiKueueClusterProfile", 0)
+}
+
+// TestUnreadCredentials: while the API server of the manager cannot read the credentials, a cluster stays connected; not so if it refuses them, or
+// if the cluster has another source meanwhile.
+func TestUnreadCredentials(t *testing.T) {
+	secrets := schema.GroupResource{Resource: "secrets"}
+	for name, tc := range map[string]struct {
+		err   error
+		stays bool
+	}{
+		"an error": {apierrors.NewInternalError(errors.New("no quorum")), true},
+		"too many": {apierrors.NewTooManyRequestsError("later"), true},
+		"no line":  {errors.New("connection reset by peer"), true},
+		"refused":  {apierrors.NewForbidden(secrets, "w1", errors.New("no")), false},
+		"no kind":  {&apimeta.NoKindMatchError{GroupKind: profileKind.GroupKind()}, false},
+	} {
+		for of, profile := range map[string]bool{"a Secret": false, "a ClusterProfile": true} {
+			t.Run(name+", "+of, func(t *testing.T) {
+				s := newStandIn(t, nil)
+				h := newHub(t, s.URL)
+				if profile {
+					if err := os.Remove(h.provide(s.URL)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.is(kueue.ReasonActive)
+				conn := h.Link("w1").Connection
+				h.live = interceptor.NewClient(h.api.(client.WithWatch), interceptor.Funcs{
+					Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+						return tc.err
+					},
+				})
+				looks := func(what string, stays bool) {
+					t.Helper()
+					result, got := h.look()
+					if kept := h.Link("w1").Connection == conn; kept != stays || (got.Reason == kueue.ReasonActive) != stays || result.RequeueAfter != rereadAfter {
+						t.Errorf("%s: it is %s (%s), connected: %v, again in %s", what, got.Reason, got.Message, kept, result.RequeueAfter)
+					}
+				}
+				looks("unread", tc.stays)
+				h.from(kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypeSecret, Location: "other"}})
+				looks("another source", false)
+			})
+		}
+	}
 }
 
 // TestLossOutlivesRestarts is part of spec 40 §7.26: after a restart a cluster counts as lost since then, and the time of the first loss

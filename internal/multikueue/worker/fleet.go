@@ -20,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -95,6 +96,7 @@ type workerCluster struct {
 
 	mu          sync.Mutex
 	credentials []byte // of the connection
+	source      kueue.ClusterSource
 	address     string // host:port of a probe, empty behind a proxy or a custom dialer
 	connection  *Connection
 	connectedAt time.Time
@@ -377,4 +379,11 @@ func (r *workerCluster) same(credentials []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Equal(r.credentials, credentials)
+}
+
+// uses reports whether it is connected with credentials of a source.
+func (r *workerCluster) uses(source *kueue.ClusterSource) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connection != nil && equality.Semantic.DeepEqual(&r.source, source)
 }
