@@ -36,7 +36,7 @@ func addCapacity(mgr ctrl.Manager, e *engine.Engine, cfg Config) (start func() <
 		close(needed)
 		return sink.known
 	})
-	return start, capacity.Setup(mgr, capacity.Options{Sink: sink, Needed: needed, Synced: sink.sync})
+	return start, capacity.Setup(mgr, capacity.Options{Sink: sink, Follow: reconcile.Follow, Needed: needed, Synced: sink.sync})
 }
 
 // capacitySink posts capacity to the engine. It collects what exists at the start, and posts the usage of nodes before the nodes: a node

@@ -452,9 +452,6 @@ func (c *Connection) JobKinds() []schema.GroupVersionKind {
 	return out
 }
 
-// webhookFailed is part of the API server's internal error about a webhook that it could not call: the object was not stored.
-const webhookFailed = "failed calling webhook"
-
 // Create creates one object. Once the request is sent the object counts as being created until there is an answer, or for as long as the
 // request may still be carried out. created is called when the object exists, also if Create has returned ErrStuck since.
 func (c *Connection) Create(ctx context.Context, gvk schema.GroupVersionKind, o client.Object, created func() error) error {
@@ -465,7 +462,7 @@ func (c *Connection) Create(ctx context.Context, gvk schema.GroupVersionKind, o 
 		if err == nil {
 			err = created()
 		}
-		if err == nil || answered(err) || strings.Contains(err.Error(), webhookFailed) {
+		if err == nil || rejected(err) {
 			into.setCreating(key, false)
 		}
 		return err
