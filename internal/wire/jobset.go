@@ -51,7 +51,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil || !cfg.Groups.Has(install.Webhooks) {
 		return err
 	}
-	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
+	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Leaders: jobsetcontroller.LeadersIn(pods)})
 }
 
 // jobSetsServed returns an error if TrainJobs have no JobSets to run as, before caches wait for them in vain.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/inflight"
 )
 
 const (
@@ -80,7 +81,7 @@ type Connection struct {
 func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limit time.Duration, lost func(*Connection, error)) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.RateLimiter, cfg.UserAgent = f.Limit.Same(), "berth-multikueue"
-	cfg.Wrap(boundAnswers)
+	cfg.Wrap(inflight.BoundAnswers(maxAnswer, "the worker"))
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.AddSpecific(WorkloadKind, kueue.GroupVersion.WithResource("workloads"), kueue.GroupVersion.WithResource("workload"), apimeta.RESTScopeNamespace)
 	namespaces := schema.GroupVersion{Version: "v1"}
