@@ -48,7 +48,7 @@ type Config struct {
 
 	AdmissionGatedBy         bool // copy the annotation of gates
 	AssignQueueLabels        bool // label pods with their queues
-	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
+	AnnotationIdentifiers    bool // names are written to annotations: gate WorkloadIdentifierAnnotations
 	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
 	ElasticJobs              bool // gate ElasticJobsViaWorkloadSlices
 	FinishOrphans            bool // gate FinishOrphanedWorkloads
@@ -225,18 +225,20 @@ func (c *Config) PrebuiltName(object metav1.Object) string {
 	return c.identifier(object, kueue.PrebuiltWorkloadLabel)
 }
 
-// GroupName is the pod group that a pod names, or empty (spec: 30 §3.2).
+// GroupName is the pod group that a pod names, or empty (spec: 30 §3.2). Without the gate an annotation is read as well where there is no
+// label: a pod whose group was written with the gate stays in it.
 func (c *Config) GroupName(object metav1.Object) string {
-	if name := object.GetAnnotations()[kueue.PodGroupNameLabel]; name != "" && c.AnnotationIdentifiers {
-		return name
+	label, annotation := object.GetLabels()[kueue.PodGroupNameLabel], object.GetAnnotations()[kueue.PodGroupNameLabel]
+	if annotation != "" && (c.AnnotationIdentifiers || label == "") {
+		return annotation
 	}
-	return object.GetLabels()[kueue.PodGroupNameLabel]
+	return label
 }
 
-// identifier reads a name from the label or the annotation of a key (spec: 30 §3.2).
+// identifier reads a name from the label or the annotation of a key (spec: 30 §3.2), as GroupName does.
 func (c *Config) identifier(object metav1.Object, key string) string {
 	label, annotation := object.GetLabels()[key], object.GetAnnotations()[key]
-	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > MaxLabel) {
+	if annotation != "" && (c.AnnotationIdentifiers || label == "" || len(annotation) > MaxLabel) {
 		return annotation
 	}
 	return label

@@ -193,7 +193,7 @@ func TestPrebuiltName(t *testing.T) {
 		"label":                        {label: "l", want: "l"},
 		"annotation first":             {label: "l", annotation: "a", annotations: true, want: "a"},
 		"gate off: label":              {label: "l", annotation: "a", want: "l"},
-		"gate off: no short ones":      {annotation: "a"},
+		"gate off: annotation alone":   {annotation: "a", want: "a"},
 		"gate off: only a long name":   {annotation: long, want: long},
 		"gate off: long name wins too": {label: "l", annotation: long, want: long},
 	}
@@ -289,7 +289,7 @@ func TestIdentifiers(t *testing.T) {
 		"an annotation too long":    {false, "l", long, long, "l"},
 		"the annotation goes first": {true, "l", "a", "a", "a"},
 		"an annotation alone":       {true, "", "a", "a", "a"},
-		"which nobody reads":        {false, "", "a", "", ""},
+		"alone without the gate":    {false, "", "a", "a", "a"},
 	} {
 		object := &metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}
 		for _, key := range []string{kueue.PrebuiltWorkloadLabel, kueue.PodGroupNameLabel} {
