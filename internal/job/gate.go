@@ -69,6 +69,16 @@ func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueNam
 // walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
 
+// AreOff reports whether owners are all of known kinds that are not enabled; false without owners.
+func (k Kinds) AreOff(owners []metav1.OwnerReference) bool {
+	for i := range owners {
+		if enabled, known := k[schema.FromAPIVersionAndKind(owners[i].APIVersion, owners[i].Kind)]; enabled || !known {
+			return false
+		}
+	}
+	return len(owners) > 0
+}
+
 // jobSet is the kind whose controller resumes suspended Jobs whatever their labels are: it would resume each Job that Berth suspends
 // (spec: 60 §4.13).
 var jobSet = schema.GroupKind{Group: jobsetv1alpha2.GroupVersion.Group, Kind: jobsetv1alpha2.KindJobSet}

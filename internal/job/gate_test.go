@@ -276,6 +276,30 @@ func TestHasManagedOwner(t *testing.T) {
 	}
 }
 
+func TestAreOff(t *testing.T) {
+	kinds := job.Kinds{gvk("On"): true, gvk("Off"): false, gvk("OffToo"): false}
+	for name, tc := range map[string]struct {
+		owners []string
+		want   bool
+	}{
+		"of a kind that is off":   {[]string{"Off"}, true},
+		"of two kinds that are":   {[]string{"Off", "OffToo"}, true},
+		"of one that is on":       {[]string{"On"}, false},
+		"of both":                 {[]string{"Off", "On"}, false},
+		"of a kind of others":     {[]string{"Else"}, false},
+		"of a kind of others too": {[]string{"Off", "Else"}, false},
+		"without owners":          {nil, false},
+	} {
+		var owners []metav1.OwnerReference
+		for _, kind := range tc.owners {
+			owners = append(owners, metav1.OwnerReference{APIVersion: gvk(kind).GroupVersion().String(), Kind: kind})
+		}
+		if got := kinds.AreOff(owners); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // Names are written as they are read. spec: 30 §3.2.
 func TestIdentifiers(t *testing.T) {
 	long := strings.Repeat("x", 64)
