@@ -10,12 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
@@ -49,8 +49,7 @@ func Live(reader client.Reader) Source {
 // Workloads. Workloads that are nil are read.
 func ReadDependents(ctx context.Context, from Source, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Dependents, error) {
 	f := &Dependents{Workloads: workloads}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
+	list := view.NewList(d.ManagedChildren.Child)
 	err := from.Children.List(ctx, list, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy)
 	if err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
 		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
@@ -59,7 +58,7 @@ func ReadDependents(ctx context.Context, from Source, d *job.Descriptor, of meta
 	controllers := map[types.UID]bool{} // whether the job controls each child
 	for i := range list.Items {
 		child := &list.Items[i]
-		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
+		if controllers[child.GetUID()] = metav1.IsControlledBy(child, of); controllers[child.GetUID()] {
 			f.Children = append(f.Children, child.DeepCopy())
 			names = append(names, child.GetName())
 		}
@@ -122,14 +121,17 @@ func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([
 	}
 	var out []*kueue.Workload
 	for i := range all.Items {
-		if w := &all.Items[i]; isControlled(w, of.GetUID()) {
+		if w := &all.Items[i]; metav1.IsControlledBy(w, of) {
 			out = append(out, w.DeepCopy())
 		}
 	}
 	return out, nil
 }
 
-func isControlled(o metav1.Object, by types.UID) bool {
-	ref := metav1.GetControllerOf(o)
-	return ref != nil && ref.UID == by
+// ControllerUID is the index of objects by the UID of their controller.
+func ControllerUID(o client.Object) []string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return []string{string(ref.UID)}
+	}
+	return nil
 }
