@@ -62,46 +62,36 @@ type callerKey struct{}
 
 var errTooMuch = errors.New("the object takes too many questions to the API server to be judged; name fewer others in it")
 
-// begin waits until a request may be made.
-func (l *Live) begin(ctx context.Context) (end func(), err error) {
+// within makes a request, once it may be made.
+func (l *Live) within(ctx context.Context, request func() error) error {
 	r, _ := ctx.Value(callerKey{}).(*caller)
 	if r == nil {
-		return nil, errors.New("a live request belongs to a review: serve the webhook by its Handler")
+		return errors.New("a live request belongs to a review: serve the webhook by its Handler")
 	}
 	if r.requests.Add(1) > livePerReview {
-		return nil, errTooMuch
+		return errTooMuch
 	}
-	return l.turns.Acquire(ctx, r.namespace, 1)
+	end, err := l.turns.Acquire(ctx, r.namespace, 1)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return request()
 }
 
 // Get reads an object.
 func (l *Live) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	end, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return l.to.Get(ctx, key, into, options...)
+	return l.within(ctx, func() error { return l.to.Get(ctx, key, into, options...) })
 }
 
 // List reads objects.
 func (l *Live) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	end, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return l.to.List(ctx, into, options...)
+	return l.within(ctx, func() error { return l.to.List(ctx, into, options...) })
 }
 
 // Create makes a review of permissions.
 func (l *Live) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
-	end, err := l.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return l.to.Create(ctx, object, options...)
+	return l.within(ctx, func() error { return l.to.Create(ctx, object, options...) })
 }
 
 // guarded refuses requests that no API server sends to the webhook of a kind, before the API server is asked about anything.
