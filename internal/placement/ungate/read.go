@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -19,6 +20,11 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
 	}
 	return reconcile.Pointers(list.Items), nil
+}
+
+// flavors returns the flavors of the admission that exist.
+func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavors, error) {
+	return lookup.Flavors(ctx, r.client, w)
 }
 
 // unhealthy returns the hostnames of the unhealthy nodes of a Workload. Its status names nodes, and its assignment hostnames, which differ

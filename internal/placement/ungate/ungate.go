@@ -241,7 +241,7 @@ func (r *reconciler) updateToWritten(ctx context.Context, pods []*corev1.Pod) (e
 func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) (all []*corev1.Pod, contradiction string, err error) {
 	next := newPods(pods)
 	if r.isElastic(w) && slices.ContainsFunc(pods, plan.IsGated) {
-		flavors, err := lookup.Flavors(ctx, r.client, w)
+		flavors, err := r.flavors(ctx, w)
 		if err != nil {
 			return nil, "", err
 		}

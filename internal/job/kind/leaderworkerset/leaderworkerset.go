@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -58,12 +59,20 @@ func Descriptors(o *options.Options) []*plan.Descriptor {
 // Descriptor describes LeaderWorkerSet, whose groups keep their size while they are queued (spec: 30 §4.9).
 func Descriptor() *plan.Descriptor {
 	return &plan.Descriptor{
-		Framework:   framework,
-		GVK:         gvk,
-		Resource:    "leaderworkersets",
-		Listing:     plan.Listing{Rules: []rbacv1.PolicyRule{plan.Allow(gvk.Group, []string{"leaderworkersets"}, "delete")}},
-		New:         func() plan.Object { return view.New(gvk) },
-		NewList:     func() runtime.Object { return view.NewList(gvk) },
+		Framework: framework,
+		GVK:       gvk,
+		Resource:  "leaderworkersets",
+		Listing:   plan.Listing{Rules: []rbacv1.PolicyRule{plan.Allow(gvk.Group, []string{"leaderworkersets"}, "delete")}},
+		New: func() plan.Object {
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(gvk)
+			return o
+		},
+		NewList: func() runtime.Object {
+			l := &unstructured.UnstructuredList{}
+			l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+			return l
+		},
 		IsSuspended: func(o plan.Object) bool { return view.Int(view.Of(o).Object, 0, "status", "readyReplicas") == 0 },
 		Suspend:     func(plan.Object) {}, // its pods are gated instead
 		Owns:        []plan.Child{{GVK: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), Relayed: true, Made: madeSet}},
