@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -136,7 +137,8 @@ func Setup(mgr ctrl.Manager, o Options) (*Fleet, error) {
 	if err := mgr.Add(secrets); err != nil {
 		return nil, err
 	}
-	named := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}
+	named := &metav1.PartialObjectMetadata{}
+	named.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	c := &clusters{Fleet: f}
 	err = ctrl.NewControllerManagedBy(mgr).Named("multikueue_cluster").
 		For(&kueue.MultiKueueCluster{}, builder.WithPredicates(editedOrReported)).
