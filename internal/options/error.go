@@ -14,9 +14,6 @@ type Error struct {
 // Problem is one mistake.
 type Problem = strict.Problem
 
-// Nearest returns the known word that a misspelt one most likely meant, or "".
-func Nearest(name string, known []string) string { return strict.Nearest(name, known) }
-
 // Error returns one line for each problem.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))

@@ -22,6 +22,7 @@ import (
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/declare"
 	"github.com/berth-project/berth/internal/options/feature"
+	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/options/training"
 )
 
@@ -356,7 +357,7 @@ func notNegative(d *metav1.Duration, path *field.Path) field.ErrorList {
 // notSupported is field.NotSupported with the nearest name first.
 func notSupported(path *field.Path, value string, known []string) *field.Error {
 	err := field.NotSupported(path, value, known)
-	if near := Nearest(value, known); near != "" {
+	if near := strict.Nearest(value, known); near != "" {
 		err.Detail = "did you mean " + near + "? " + err.Detail
 	}
 	return err

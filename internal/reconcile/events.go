@@ -85,6 +85,17 @@ func (e Events) Warning(object runtime.Object, reason, note string) {
 	e.emit(object, corev1.EventTypeWarning, reason, note)
 }
 
+// Tell records events as they are described.
+func (e Events) Tell(object runtime.Object, events ...lifecycle.Event) {
+	for _, d := range events {
+		if d.Warning {
+			e.Warning(object, d.Reason, d.Note)
+		} else {
+			e.Normal(object, d.Reason, d.Note)
+		}
+	}
+}
+
 // Evicted records the eviction of a Workload, as its condition says.
 func (e Events) Evicted(w *kueue.Workload) {
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {

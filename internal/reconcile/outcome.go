@@ -55,6 +55,14 @@ func Wait(after time.Duration) Outcome {
 	return Outcome{kind: wait, after: max(after, time.Nanosecond)}
 }
 
+// Earliest returns the earlier of two delays; 0 is never.
+func Earliest(a, b time.Duration) time.Duration {
+	if a > 0 && b > 0 {
+		return min(a, b)
+	}
+	return max(a, b)
+}
+
 // Stalled means that only a change of the objects can help; err names it. It is logged and counted, and not retried.
 func Stalled(err error) Outcome { return Outcome{kind: stalled, err: err} }
 

@@ -37,6 +37,15 @@ func EditedLater() predicate.Predicate {
 	})
 }
 
+// Pointers returns the addresses of the items of a list.
+func Pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
 // Matching returns a request for each object in the cache that matches, for a handler of events about other objects. kinds names the
 // objects in the log if they cannot be listed. match gets the cache's own objects, and must not change them.
 func Matching[P client.Object](

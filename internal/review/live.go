@@ -66,46 +66,36 @@ type callerKey struct{}
 
 var errTooMuch = errors.New("the object takes too many questions to the API server to be judged; name fewer others in it")
 
-// begin waits until a request may be made, which takes so many seats.
-func (l *Live) begin(ctx context.Context, seats int) (end func(), err error) {
+// within makes a request that takes so many seats, once it may be made.
+func (l *Live) within(ctx context.Context, seats int, request func() error) error {
 	r, _ := ctx.Value(callerKey{}).(*caller)
 	if r == nil {
-		return nil, errors.New("a live request belongs to a review: serve the webhook by its Handler")
+		return errors.New("a live request belongs to a review: serve the webhook by its Handler")
 	}
 	if r.requests.Add(1) > livePerReview {
-		return nil, errTooMuch
+		return errTooMuch
 	}
-	return l.turns.Acquire(ctx, r.namespace, seats)
+	end, err := l.turns.Acquire(ctx, r.namespace, seats)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return request()
 }
 
 // Get reads an object.
 func (l *Live) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	end, err := l.begin(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return l.to.Get(ctx, key, into, options...)
+	return l.within(ctx, 1, func() error { return l.to.Get(ctx, key, into, options...) })
 }
 
 // List reads objects, for one review of a namespace at a time and for two in all: answers are large. The caller pages long lists.
 func (l *Live) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	end, err := l.begin(ctx, livePerNamespace)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return l.to.List(ctx, into, options...)
+	return l.within(ctx, livePerNamespace, func() error { return l.to.List(ctx, into, options...) })
 }
 
 // Create makes a review of permissions.
 func (l *Live) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
-	end, err := l.begin(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer end()
-	return l.to.Create(ctx, object, options...)
+	return l.within(ctx, 1, func() error { return l.to.Create(ctx, object, options...) })
 }
 
 // guarded refuses requests that no API server sends to the webhook of a kind, before the API server is asked about anything.

@@ -48,8 +48,11 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	err = jobsetcontroller.Setup(mgr, jobsetcontroller.Options{
 		Plan: plan, Workers: workers, QPS: o.JobSet.Client.QPS, Burst: o.JobSet.Client.Burst, Pods: pods, Active: active, Now: time.Now,
 	})
-	if err != nil || !cfg.Groups.Has(install.Webhooks) {
-		return err
+	if err != nil {
+		return fmt.Errorf("jobset: %w", err)
+	}
+	if !cfg.Groups.Has(install.Webhooks) {
+		return nil
 	}
 	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Leaders: jobsetcontroller.LeadersIn(pods)})
 }

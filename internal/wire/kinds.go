@@ -66,12 +66,7 @@ func newJobKinds(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*jobKinds,
 // dependents is what the webhooks know of jobs with gated children: each ungated pod asks for all of its job.
 func (k *jobKinds) dependents(ctx context.Context, c cache.Cache) (*lookup.Source, error) {
 	list := func() client.ObjectList { return &kueue.WorkloadList{} }
-	owned, err := reconcile.NewIndex(ctx, c, &kueue.Workload{}, list, "berth.owned", func(w client.Object) []string {
-		if ref := metav1.GetControllerOf(w); ref != nil {
-			return []string{string(ref.UID)}
-		}
-		return nil
-	})
+	owned, err := reconcile.NewIndex(ctx, c, &kueue.Workload{}, list, "berth.owned", lookup.ControllerUID)
 	if err != nil {
 		return nil, err
 	}

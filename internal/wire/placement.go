@@ -60,7 +60,7 @@ func (c *capacitySink) RemoveNode(name string) {
 }
 
 func (c *capacitySink) SetForeign(node string, used capacityplan.Amounts) {
-	event := state.SetForeign{Node: node, Used: used.Requests()}
+	event := state.SetForeign{Node: node, Used: used}
 	c.post(event, func() { c.foreign[node] = event })
 }
 

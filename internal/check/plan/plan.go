@@ -61,14 +61,11 @@ func Holds(w *kueue.Workload) bool {
 	return lifecycle.IsReserved(w) && !lifecycle.IsEvicted(w) && !lifecycle.IsFinished(w) && w.DeletionTimestamp == nil
 }
 
-// maxMessage is how many bytes of a message an entry keeps.
-const maxMessage = 32 * 1024
-
 // Become returns an entry with another state and message. Only another state has another transition time.
 func Become(entry kueue.AdmissionCheckState, state kueue.CheckState, message string, now metav1.Time) kueue.AdmissionCheckState {
 	if entry.State != state {
 		entry.State, entry.LastTransitionTime = state, now
 	}
-	entry.Message = lifecycle.Cut(message, maxMessage)
+	entry.Message = lifecycle.Cut(message, lifecycle.MaxMessage)
 	return entry
 }

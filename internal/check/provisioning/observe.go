@@ -13,7 +13,9 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/check"
 	plan "github.com/berth-project/berth/internal/check/plan/provisioning"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
 // reasonNotServed is the reason of Active=False while the API server serves no ProvisioningRequests.
@@ -75,7 +77,7 @@ func (p *provisioner) observe(ctx context.Context, wl *kueue.Workload, checks []
 	if version == "" {
 		return f, nil
 	}
-	if err := p.observeFlavors(ctx, f); err != nil {
+	if f.Flavors, err = lookup.Flavors(ctx, p.cache, wl, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	if f.Requests, err = p.requests(ctx, wl, version, own); err != nil {
@@ -85,30 +87,9 @@ func (p *provisioner) observe(ctx context.Context, wl *kueue.Workload, checks []
 	return f, err
 }
 
-func (p *provisioner) observeFlavors(ctx context.Context, f *plan.Facts) error {
-	if f.Workload.Status.Admission == nil {
-		return nil
-	}
-	for _, a := range f.Workload.Status.Admission.PodSetAssignments {
-		for _, name := range a.Flavors {
-			flavor := &kueue.ResourceFlavor{}
-			err := p.cache.Get(ctx, client.ObjectKey{Name: string(name)}, flavor, client.UnsafeDisableDeepCopy)
-			if client.IgnoreNotFound(err) != nil {
-				return err
-			}
-			if err == nil {
-				f.Flavors[name] = flavor
-			}
-		}
-	}
-	return nil
-}
-
 // requests returns the ProvisioningRequests that a Workload controls.
 func (p *provisioner) requests(ctx context.Context, wl *kueue.Workload, version string, own check.Owned) (out []*plan.Request, err error) {
-	list := &unstructured.UnstructuredList{}
-	gvk := request(version).GroupVersionKind()
-	list.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+	list := view.NewList(request(version).GroupVersionKind())
 	err = p.cache.List(ctx, list, client.InNamespace(wl.Namespace), client.MatchingFields{byOwner: string(wl.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +29,7 @@ import (
 	"github.com/berth-project/berth/internal/check"
 	plan "github.com/berth-project/berth/internal/check/plan/provisioning"
 	"github.com/berth-project/berth/internal/job/lookup"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -130,7 +130,7 @@ func (p *provisioner) start(ctx context.Context, mgr ctrl.Manager, version strin
 	p.version, p.byCRD = version, err == nil
 	p.mu.Unlock()
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, request(version), byOwner, controllerUID); err != nil {
+	if err := indexer.IndexField(ctx, request(version), byOwner, lookup.ControllerUID); err != nil {
 		return fmt.Errorf("indexing ProvisioningRequests: %w", err)
 	}
 	err = indexer.IndexField(ctx, podTemplate(), byWorkload, func(o client.Object) []string {
@@ -162,29 +162,16 @@ func (p *provisioner) start(ctx context.Context, mgr ctrl.Manager, version strin
 	})
 }
 
-func controllerUID(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
-	}
-	return nil
-}
-
 func request(version string) *unstructured.Unstructured {
-	out := &unstructured.Unstructured{}
-	out.SetGroupVersionKind(schema.GroupVersionKind{Group: plan.Group, Version: version, Kind: plan.Kind})
-	return out
+	return view.New(schema.GroupVersionKind{Group: plan.Group, Version: version, Kind: plan.Kind})
 }
 
 func podTemplate() *metav1.PartialObjectMetadata {
-	out := &metav1.PartialObjectMetadata{}
-	out.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodTemplate"))
-	return out
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodTemplate"}}
 }
 
 func crd() *metav1.PartialObjectMetadata {
-	out := &metav1.PartialObjectMetadata{}
-	out.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	return out
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}}
 }
 
 // created passes objects that are there for the first time, also in place of one whose deletion was missed.
@@ -247,8 +234,7 @@ func (p *provisioner) crdServes(ctx context.Context, shown *metav1.PartialObject
 	if known.uid == shown.UID && known.generation == shown.Generation {
 		return known.serves, nil
 	}
-	whole := &unstructured.Unstructured{}
-	whole.SetGroupVersionKind(shown.GroupVersionKind())
+	whole := view.New(shown.GroupVersionKind())
 	if err := p.live.Get(ctx, client.ObjectKeyFromObject(shown), whole); err != nil {
 		return false, fmt.Errorf("reading the CRD of ProvisioningRequests: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
-	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // group is the GroupID of the commands of this package in the help of their parent.
@@ -72,7 +72,7 @@ func unknown(cmd *cobra.Command, name string) error {
 		names = append(names, c.Name())
 		names = append(names, c.Aliases...)
 	}
-	if near := options.Nearest(name, names); near != "" {
+	if near := strict.Nearest(name, names); near != "" {
 		return cluster.Usage("%s: unknown kind %q: did you mean %s %s? See %s --help", cmd.CommandPath(), name, cmd.CommandPath(), near, cmd.CommandPath())
 	}
 	return cluster.Usage("%s: unknown kind %q: see %s --help", cmd.CommandPath(), name, cmd.CommandPath())

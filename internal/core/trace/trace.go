@@ -180,11 +180,14 @@ type Domain struct {
 	Count  int32
 }
 
+// Path returns the values of a domain as one text, for messages and as a key: no value contains a slash.
+func (d Domain) Path() string { return strings.Join(d.Values, "/") }
+
 // String lists the domains, in one line.
 func (p *Placement) String() string {
 	parts := make([]string, 0, len(p.Domains))
 	for _, d := range p.Domains {
-		parts = append(parts, fmt.Sprintf("%s %d", strings.Join(d.Values, "/"), d.Count))
+		parts = append(parts, fmt.Sprintf("%s %d", d.Path(), d.Count))
 	}
 	if len(parts) > shownDomains {
 		parts = append(parts[:shownDomains:shownDomains], fmt.Sprintf("and %d more", len(parts)-shownDomains))

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,7 +24,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/lookup"
-	placementplan "github.com/berth-project/berth/internal/placement/plan"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -81,8 +80,7 @@ func (r *reconciler) awaitChildren(ctx context.Context, mgr ctrl.Manager, late *
 			Served: func() (bool, error) { return lookup.IsServed(mgr.GetRESTMapper(), gvk) },
 		}
 		err := late.StartLate(ctx, kind, func(context.Context) error {
-			child := &unstructured.Unstructured{}
-			child.SetGroupVersionKind(gvk)
+			child := view.New(gvk)
 			return r.childWatches.add(source.Kind(mgr.GetCache(), client.Object(child), handler.EnqueueRequestsFromMapFunc(r.ofChild)))
 		})
 		if err != nil {
@@ -100,7 +98,7 @@ func (r *reconciler) watchPods(c controller.Controller) error {
 	gone := predicate.TypedFuncs[*corev1.Pod]{
 		CreateFunc: func(event.TypedCreateEvent[*corev1.Pod]) bool { return r.d.ManagedChildren.CanGate() },
 		UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Pod]) bool {
-			return r.d.ManagedChildren.CanGate() || placementplan.IsOver(e.ObjectNew)
+			return r.d.ManagedChildren.CanGate() || job.PodIsOver(e.ObjectNew)
 		},
 	}
 	return c.Watch(source.Kind(r.childCache.pods.Cache, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofChildPod), gone))
@@ -113,8 +111,7 @@ func (r *reconciler) ofChildPod(ctx context.Context, pod *corev1.Pod) []ctrlreco
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind) != r.d.ManagedChildren.Child {
 		return nil
 	}
-	child := &unstructured.Unstructured{}
-	child.SetGroupVersionKind(r.d.ManagedChildren.Child)
+	child := view.New(r.d.ManagedChildren.Child)
 	if err := r.cache.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: ref.Name}, child); err == nil && child.GetUID() == ref.UID {
 		return r.ofControlled(child)
 	}
@@ -190,9 +187,7 @@ func (r *reconciler) observeOtherPods(ctx context.Context, o *job.Observed) erro
 	if err := r.live.List(ctx, &pods, client.InNamespace(o.Job.GetNamespace()), client.MatchingLabels(r.d.ManagedChildren.Others(o.Job))); err != nil {
 		return fmt.Errorf("listing pods of %s: %w", client.ObjectKeyFromObject(o.Job), err)
 	}
-	for i := range pods.Items {
-		o.Pods = append(o.Pods, &pods.Items[i])
-	}
+	o.Pods = append(o.Pods, reconcile.Pointers(pods.Items)...)
 	return nil
 }
 

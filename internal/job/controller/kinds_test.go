@@ -49,7 +49,7 @@ func kindsOf(t testing.TB, n int, parents ...map[string]string) *kinds {
 	all := &kinds{}
 	for i := range n {
 		informer := toolscache.NewSharedIndexInformer(&toolscache.ListWatch{}, &batchv1.Job{}, 0, toolscache.Indexers{})
-		index, err := reconcile.NewIndex(t.Context(), informers{only: informer}, &batchv1.Job{}, nil, byParent, controllerUID)
+		index, err := reconcile.NewIndex(t.Context(), informers{only: informer}, &batchv1.Job{}, nil, byParent, lookup.ControllerUID)
 		if err != nil {
 			t.Fatal(err)
 		}

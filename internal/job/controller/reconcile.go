@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -170,10 +171,7 @@ func workloadsBy(ctx context.Context, cache client.Reader, namespace, index, val
 	if err := cache.List(ctx, &list, append(options, client.InNamespace(namespace), client.MatchingFields{index: value})...); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
 	}
-	out := make([]*kueue.Workload, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
+	out := reconcile.Pointers(list.Items)
 	decide.SortByAge(out)
 	return out, nil
 }
@@ -227,22 +225,9 @@ func (r *reconciler) flavors(ctx context.Context, o *job.Observed) error {
 		if err := r.started(ctx, o, w); err != nil {
 			return err
 		}
-		for _, a := range w.Status.Admission.PodSetAssignments {
-			for _, name := range a.Flavors {
-				if o.Flavors[name] != nil {
-					continue
-				}
-				var flavor kueue.ResourceFlavor
-				err := r.cache.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor)
-				if client.IgnoreNotFound(err) != nil {
-					return fmt.Errorf("reading flavor %s: %w", name, err)
-				}
-				if err == nil {
-					o.Flavors[name] = &flavor
-				}
-			}
-		}
-		return nil
+		found, err := lookup.Flavors(ctx, r.cache, w)
+		maps.Copy(o.Flavors, found)
+		return err
 	}
 	for _, w := range o.Workloads {
 		if err := read(w); err != nil {

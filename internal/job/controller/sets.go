@@ -154,9 +154,7 @@ func (r *sets) addGroups(ctx context.Context, key types.NamespacedName, o *decid
 	if err != nil {
 		return fmt.Errorf("listing the pods of %s: %w", key, err)
 	}
-	for i := range pods.Items {
-		o.Pods = append(o.Pods, &pods.Items[i])
-	}
+	o.Pods = append(o.Pods, reconcile.Pointers(pods.Items)...)
 	if o.Workloads, err = workloadsBy(ctx, r.cache, key.Namespace, byOwner(r.d.GVK), key.Name, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	enabled := slices.DeleteFunc(slices.Clone(o.Descriptors), func(d *job.Descriptor) bool { return !o.Config.Kinds[d.GVK] || (d.Serving && d.Sets == nil) })
 	gate := lookup.NewGate(o.Config, o.Descriptors, mgr.GetCache(), mgr.GetAPIReader())
 	err := errors.Join(
-		mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, controllerUID),
+		mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byOwnerUID, lookup.ControllerUID),
 		mgr.GetFieldIndexer().IndexField(ctx, &kueue.Workload{}, byChain, chainNamed),
 	)
 	if err != nil {
@@ -161,13 +161,6 @@ func chainNamed(o client.Object) []string {
 	return nil
 }
 
-func controllerUID(o client.Object) []string {
-	if ref := metav1.GetControllerOf(o); ref != nil {
-		return []string{string(ref.UID)}
-	}
-	return nil
-}
-
 func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	switch {
 	case r.composed != nil:
@@ -176,7 +169,7 @@ func (r *reconciler) setup(ctx context.Context, mgr ctrl.Manager, workers int) e
 		return (&sets{r}).setup(ctx, mgr, workers)
 	}
 	var err error
-	if r.byParent, err = reconcile.NewIndex(ctx, mgr.GetCache(), r.d.New(), r.newList, byParent, controllerUID); err != nil {
+	if r.byParent, err = reconcile.NewIndex(ctx, mgr.GetCache(), r.d.New(), r.newList, byParent, lookup.ControllerUID); err != nil {
 		return err
 	}
 	r.byPrebuilt, err = reconcile.NewIndex(ctx, mgr.GetCache(), r.d.New(), r.newList, byPrebuilt, func(o client.Object) []string {

@@ -16,6 +16,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
 
@@ -72,13 +73,11 @@ func ReadDependents(ctx context.Context, from Source, d *job.Descriptor, of meta
 	names := []string{of.GetName()}
 	controllers := map[types.UID]bool{} // whether the job controls each child
 	err := eachPage(ctx, from.Children, from.pages, func() *unstructured.UnstructuredList {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
-		return list
+		return view.NewList(d.ManagedChildren.Child)
 	}, func(list *unstructured.UnstructuredList) {
 		for i := range list.Items {
 			child := &list.Items[i]
-			if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
+			if controllers[child.GetUID()] = metav1.IsControlledBy(child, of); controllers[child.GetUID()] {
 				f.Children = append(f.Children, child.DeepCopy())
 				names = append(names, child.GetName())
 			}
@@ -146,14 +145,17 @@ func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([
 	}
 	var out []*kueue.Workload
 	for i := range all.Items {
-		if w := &all.Items[i]; isControlled(w, of.GetUID()) {
+		if w := &all.Items[i]; metav1.IsControlledBy(w, of) {
 			out = append(out, w.DeepCopy())
 		}
 	}
 	return out, nil
 }
 
-func isControlled(o metav1.Object, by types.UID) bool {
-	ref := metav1.GetControllerOf(o)
-	return ref != nil && ref.UID == by
+// ControllerUID is the index of objects by the UID of their controller.
+func ControllerUID(o client.Object) []string {
+	if ref := metav1.GetControllerOf(o); ref != nil {
+		return []string{string(ref.UID)}
+	}
+	return nil
 }

@@ -11,13 +11,13 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
@@ -212,8 +212,7 @@ func (g *Gate) Refer(ctx context.Context, d *job.Descriptor, object job.Object) 
 		if !ref.Cluster {
 			key.Namespace = object.GetNamespace()
 		}
-		found := &unstructured.Unstructured{}
-		found.SetGroupVersionKind(ref.GVK)
+		found := view.New(ref.GVK)
 		reader := g.cache
 		if ref.Uncached {
 			reader = g.live

@@ -65,11 +65,11 @@ func (r *reconciler) carryOut(ctx context.Context, o *plan.Observed, p *plan.Pla
 		return reconcile.Wait(0)
 	}
 	after := p.After
-	if waits && (after == 0 || after > refusedPause) {
-		after = refusedPause
+	if waits {
+		after = reconcile.Earliest(after, refusedPause)
 	}
-	if r.written.jobs(o.JobSet).Len() > 0 && (after == 0 || after > reconcile.Believed) {
-		after = reconcile.Believed // a Job that comes and goes while a watch is broken has no event
+	if r.written.jobs(o.JobSet).Len() > 0 {
+		after = reconcile.Earliest(after, reconcile.Believed) // a Job that comes and goes while a watch is broken has no event
 	}
 	if after > 0 {
 		return reconcile.Wait(after)

@@ -98,9 +98,5 @@ func list(ctx context.Context, reader client.Reader, namespace string, by ...cli
 	if err := reader.List(ctx, &pods, append(by, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	out := make([]*corev1.Pod, 0, len(pods.Items))
-	for i := range pods.Items {
-		out = append(out, &pods.Items[i])
-	}
-	return out, nil
+	return reconcile.Pointers(pods.Items), nil
 }

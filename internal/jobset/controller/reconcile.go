@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -85,14 +84,14 @@ func (r *reconciler) observe(ctx context.Context, js *jobsetv1alpha2.JobSet) (*p
 	o := &plan.Observed{JobSet: js, Now: r.now(), CountersWritten: r.written.status(js), Priorities: plan.Priorities{Classes: map[string]int32{}}}
 	o.Jobs = r.written.jobs(js).List(r.jobs.of(js.UID), nil)
 	if plan.HasService(js) {
-		found, err := r.metadata(ctx, "Service", js.Namespace, plan.ServiceName(js))
+		found, err := metadata(ctx, r.client, "Service", js.Namespace, plan.ServiceName(js))
 		if err != nil {
 			return nil, err
 		}
 		o.ServiceExists = found != nil
 	}
 	for _, name := range plan.ClaimNames(js) {
-		found, err := r.metadata(ctx, "PersistentVolumeClaim", js.Namespace, name)
+		found, err := metadata(ctx, r.client, "PersistentVolumeClaim", js.Namespace, name)
 		if err != nil {
 			return nil, err
 		}
@@ -127,10 +126,9 @@ func (r *reconciler) observe(ctx context.Context, js *jobsetv1alpha2.JobSet) (*p
 }
 
 // metadata reads the metadata of an object of the core group; nil if it does not exist.
-func (r *reconciler) metadata(ctx context.Context, kind, namespace, name string) (metav1.Object, error) {
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
+func metadata(ctx context.Context, c client.Reader, kind, namespace, name string) (metav1.Object, error) {
+	found := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

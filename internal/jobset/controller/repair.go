@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -81,7 +79,7 @@ func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 
 // check removes the followers among some pods that are in another domain than their leader, which has a node.
 func (r *repairer) check(ctx context.Context, leader *corev1.Pod, pods []*corev1.Pod) error {
-	node, err := r.node(ctx, leader.Spec.NodeName)
+	node, err := metadata(ctx, r.client, "Node", "", leader.Spec.NodeName)
 	if err != nil {
 		return err
 	}
@@ -94,20 +92,6 @@ func (r *repairer) check(ctx context.Context, leader *corev1.Pod, pods []*corev1
 		work = append(work, func() error { return r.remove(ctx, pod) })
 	}
 	return errors.Join(r.turns.atOnce(work)...)
-}
-
-// node reads the metadata of a node; nil if it does not exist.
-func (r *repairer) node(ctx context.Context, name string) (metav1.Object, error) {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := r.client.Get(ctx, client.ObjectKey{Name: name}, node)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading node %s: %w", name, err)
-	}
-	return node, nil
 }
 
 // remove marks a pod as disrupted, so that a pod failure policy can ignore its end, and deletes it.

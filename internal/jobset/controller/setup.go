@@ -71,11 +71,11 @@ type Options struct {
 func Setup(mgr ctrl.Manager, o Options) error {
 	c, err := newClient(mgr, o)
 	if err != nil {
-		return fmt.Errorf("jobset: %w", err)
+		return err
 	}
 	m, err := registerMetrics()
 	if err != nil {
-		return fmt.Errorf("jobset: %w", err)
+		return err
 	}
 	r := &reconciler{
 		plan: o.Plan, client: c, live: mgr.GetAPIReader(), jobs: newJobs(), pods: o.Pods, now: o.Now,
@@ -83,13 +83,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		refusals: reconcile.NewRefusals(o.Patience, o.Now),
 	}
 	if err := r.setup(mgr, o); err != nil {
-		return fmt.Errorf("jobset: %w", err)
+		return err
 	}
 	repair := &repairer{client: c, pods: o.Pods, turns: r.turns, now: o.Now}
-	if err := repair.setup(mgr, o); err != nil {
-		return fmt.Errorf("jobset: %w", err)
-	}
-	return nil
+	return repair.setup(mgr, o)
 }
 
 // newClient returns the client for writes. It reads from the cache of the manager.

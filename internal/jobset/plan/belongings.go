@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
 // ensureService creates the headless Service. An existing Service of the name is used as it is (spec: 60 §4.9). A
@@ -77,9 +78,9 @@ func (p *pass) claim(t *corev1.PersistentVolumeClaim, owned bool) *corev1.Persis
 		ObjectMeta: metav1.ObjectMeta{Name: ClaimName(p.js.Name, t.Name), Namespace: p.js.Namespace},
 		Spec:       *t.Spec.DeepCopy(),
 	}
-	merge(&c.Labels, t.Labels)
+	podset.Merge(&c.Labels, t.Labels)
 	put(&c.Labels, jobsetv1alpha2.JobSetNameKey, p.js.Name)
-	merge(&c.Annotations, t.Annotations)
+	podset.Merge(&c.Annotations, t.Annotations)
 	if owned {
 		c.OwnerReferences = controllerRef(p.js)
 	}

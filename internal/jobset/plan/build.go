@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
 // JobKey returns the value of the label job-key: 40 hexadecimal digits (spec: 60 §4.2).
@@ -81,8 +82,8 @@ func (p *pass) build(r *replicated, index int) *batchv1.Job {
 		Spec: *r.Template.Spec.DeepCopy(),
 	}
 	pod := &j.Spec.Template
-	merge(&j.Labels, r.Template.Labels)
-	merge(&j.Annotations, r.Template.Annotations)
+	podset.Merge(&j.Labels, r.Template.Labels)
+	podset.Merge(&j.Annotations, r.Template.Annotations)
 	for _, kv := range p.identity(r, index) {
 		put(&j.Labels, kv.key, kv.value)
 		put(&j.Annotations, kv.key, kv.value)
@@ -158,10 +159,4 @@ func put(m *map[string]string, key, value string) {
 		*m = map[string]string{}
 	}
 	(*m)[key] = value
-}
-
-func merge(to *map[string]string, from map[string]string) {
-	for k, v := range from { //berth:unordered into a map
-		put(to, k, v)
-	}
 }

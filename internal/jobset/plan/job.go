@@ -103,20 +103,13 @@ func isTrue(j *batchv1.Job, t batchv1.JobConditionType) bool {
 
 // isReady reports whether as many pods of a Job are ready or succeeded as run at a time.
 func isReady(j *batchv1.Job) bool {
-	ready := j.Status.Succeeded
-	if j.Status.Ready != nil {
-		ready += *j.Status.Ready
-	}
-	return ready >= wantedPods(&j.Spec)
+	return j.Status.Succeeded+ptr.Deref(j.Status.Ready, 0) >= wantedPods(&j.Spec)
 }
 
 // wantedPods returns how many pods of a Job run or succeed at a time.
 func wantedPods(s *batchv1.JobSpec) int32 {
 	parallelism := ptr.Deref(s.Parallelism, 1)
-	if s.Completions != nil {
-		return min(parallelism, *s.Completions)
-	}
-	return parallelism
+	return min(parallelism, ptr.Deref(s.Completions, parallelism))
 }
 
-func isSuspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
+func isSuspended(j *batchv1.Job) bool { return ptr.Deref(j.Spec.Suspend, false) }

@@ -24,6 +24,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -158,7 +159,7 @@ func TrainJobOf(js *jobsetv1alpha2.JobSet) *metav1.OwnerReference {
 // HoldsQuota reports whether a JobSet runs by an admission: a queue labels the pod templates of the JobSets that it starts. Such a JobSet
 // must not wait for ever for objects that it cannot have, because others wait for its quota.
 func HoldsQuota(js *jobsetv1alpha2.JobSet) bool {
-	return (js.Spec.Suspend == nil || !*js.Spec.Suspend) && slices.ContainsFunc(js.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool {
+	return !ptr.Deref(js.Spec.Suspend, false) && slices.ContainsFunc(js.Spec.ReplicatedJobs, func(rj jobsetv1alpha2.ReplicatedJob) bool {
 		return rj.Template.Spec.Template.Labels[kueue.PodSetLabel] != ""
 	})
 }
@@ -264,7 +265,7 @@ func (p *pass) tooLarge() string {
 	return "spec.replicatedJobs: " + job.TooMany(int64(p.globalReplicas), "Jobs", most)
 }
 
-func (p *pass) suspended() bool { return p.js.Spec.Suspend != nil && *p.js.Spec.Suspend }
+func (p *pass) suspended() bool { return ptr.Deref(p.js.Spec.Suspend, false) }
 
 func (p *pass) deleteAll(s state) {
 	for i := range p.children {

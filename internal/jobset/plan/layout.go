@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 )
@@ -67,17 +68,13 @@ func countersOf(status *jobsetv1alpha2.JobSetStatus, name string) *jobsetv1alpha
 
 // Replicas returns the number of Jobs of a replicated job.
 func Replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 {
-	if rj.Replicas == nil {
-		return 1
-	}
-	return max(*rj.Replicas, 0)
+	return max(ptr.Deref(rj.Replicas, 1), 0)
 }
 
 // HasService reports whether pods get host names, and so the JobSet a Service. An absent setting counts as off
 // (spec: 60 §3.1).
 func HasService(js *jobsetv1alpha2.JobSet) bool {
-	n := js.Spec.Network
-	return n != nil && n.EnableDNSHostnames != nil && *n.EnableDNSHostnames
+	return js.Spec.Network != nil && ptr.Deref(js.Spec.Network.EnableDNSHostnames, false)
 }
 
 // ServiceName returns the name of the headless Service, which is the subdomain of the pods (spec: 60 §4.9).

@@ -154,14 +154,10 @@ func (p *pass) resume(i int) {
 			p.patch(c.Object, jobPatch{Spec: specPatch{Suspend: new(true)}})
 		case c.suspended && !stale:
 			p.patch(c.Object, jobPatch{Spec: specPatch{Suspend: new(false)}})
-		case c.suspended && !hasPods(c.Object):
+		case c.suspended && c.Object.Status.Active == 0 && ptr.Deref(c.Object.Status.Terminating, 0) == 0: // it has no pods
 			p.patch(c.Object, rebuild(r, c))
 		}
 	}
-}
-
-func hasPods(j *batchv1.Job) bool {
-	return j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0
 }
 
 // FingerprintAnnotation is the version of the fields that a resume changes, on every Job that Berth creates or resumes. Fields that

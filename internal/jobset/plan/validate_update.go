@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -40,8 +41,7 @@ func (v *rules) sameReplicatedJobs(old *jobsetv1alpha2.JobSet) {
 		v.errs = append(v.errs, field.Forbidden(rjsPath, "replicated jobs can be neither added, removed, renamed nor reordered"))
 		return
 	}
-	isSuspended := func(js *jobsetv1alpha2.JobSet) bool { return js.Spec.Suspend != nil && *js.Spec.Suspend }
-	mayMove := isSuspended(old) || isSuspended(v.js)
+	mayMove := ptr.Deref(old.Spec.Suspend, false) || ptr.Deref(v.js.Spec.Suspend, false)
 	for i := range a {
 		was, is := a[i].DeepCopy(), b[i].DeepCopy()
 		if mayMove {

@@ -8,6 +8,7 @@
 package restartagent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,12 +87,7 @@ func FromEnv(namespace string, env func(string) (string, bool)) (Config, error) 
 			errs = append(errs, fmt.Errorf("%s and WORKER_COMMAND are both set: either the agent runs the worker, or a probe holds it up", name))
 		}
 	}
-	if c.Shell == "" {
-		c.Shell = "bash"
-	}
-	if c.ProbePath == "" {
-		c.ProbePath = defaultProbePath
-	}
+	c.Shell, c.ProbePath = cmp.Or(c.Shell, "bash"), cmp.Or(c.ProbePath, defaultProbePath)
 	if !strings.HasPrefix(c.ProbePath, "/") {
 		c.ProbePath = "/" + c.ProbePath
 	}

@@ -186,8 +186,7 @@ func (s *server) leader(ctx context.Context, namespace string, follower *corev1.
 
 func (s *server) domain(ctx context.Context, leader *corev1.Pod) (string, error) {
 	topology := leader.Annotations[jobsetv1alpha2.ExclusiveTopologyAnnotation]
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	err := s.cached.Get(ctx, client.ObjectKey{Name: leader.Spec.NodeName}, node)
 	switch {
 	case apierrors.IsNotFound(err):

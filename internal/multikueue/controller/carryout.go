@@ -40,7 +40,7 @@ func (w *workloads) carryOut(ctx context.Context, s *observation, plan *plan.Pla
 				blocked = blocked || step.Blocks
 				if l, ok := errors.AsType[*delayedError](err); ok {
 					ctrl.LoggerFrom(ctx).Info("Trying again later", "cluster", step.Cluster, "after", l.after.String(), "err", err.Error())
-					again = earliest(again, l.after)
+					again = reconcile.Earliest(again, l.after)
 					continue
 				}
 				if step.Cluster != "" {
@@ -49,8 +49,8 @@ func (w *workloads) carryOut(ctx context.Context, s *observation, plan *plan.Pla
 				errs = append(errs, err)
 				continue
 			}
-			again = earliest(again, result.again)
-			w.emit(s, result.events)
+			again = reconcile.Earliest(again, result.again)
+			w.Events.Tell(s.observed.Local, result.events...)
 		}
 	}
 	return again, joinErrors(errs)
@@ -60,24 +60,6 @@ func (w *workloads) carryOut(ctx context.Context, s *observation, plan *plan.Pla
 type delayedError struct {
 	error
 	after time.Duration
-}
-
-// earliest returns the earlier of two delays; 0 is never.
-func earliest(a, b time.Duration) time.Duration {
-	if a > 0 && b > 0 {
-		return min(a, b)
-	}
-	return max(a, b)
-}
-
-func (w *workloads) emit(s *observation, events []lifecycle.Event) {
-	for _, e := range events {
-		if e.Warning {
-			w.Events.Warning(s.observed.Local, e.Reason, e.Note)
-		} else {
-			w.Events.Normal(s.observed.Local, e.Reason, e.Note)
-		}
-	}
 }
 
 // joinErrors joins all errors but stale-cache errors, which would make the join look like one of them. If there are no others it returns the
@@ -214,7 +196,7 @@ func (w *workloads) noteWrite(s *observation, cluster string, err error) error {
 		fault := plan.Fault{Code: plan.WriteFailed, Text: err.Error()}
 		w.noteFault(s, cluster, fault)
 		warning := plan.Warning{Code: plan.WriteFailed + cluster, Text: fmt.Sprintf("[%s] %s: %s", fault.Code, cluster, fault.Text)}
-		w.emit(s, w.records.warnings(s.observed.Local, []plan.Warning{warning}))
+		w.Events.Tell(s.observed.Local, w.records.warnings(s.observed.Local, []plan.Warning{warning})...)
 	}
 	return err
 }

@@ -59,12 +59,10 @@ func (c *checks) warn(condition *metav1.Condition) bool {
 	}
 	warnings := c.Misnamed()
 	if len(warnings) > 0 {
-		condition.Message = lifecycle.Cut(condition.Message+". Warning: "+strings.Join(warnings, "; "), maxMessage)
+		condition.Message = lifecycle.Cut(condition.Message+". Warning: "+strings.Join(warnings, "; "), lifecycle.MaxMessage)
 	}
 	return len(warnings) > 0
 }
-
-const maxMessage = 32 * 1024
 
 func (c *checks) condition(ctx context.Context, check *kueue.AdmissionCheck) (metav1.Condition, error) {
 	out := metav1.Condition{Status: metav1.ConditionFalse}

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/multikueue/plan/external"
 	"github.com/berth-project/berth/internal/multikueue/worker"
@@ -18,13 +19,7 @@ func (m *shared) clusterTree(ctx context.Context, name string) map[string]any {
 	if err := m.cache.Get(ctx, client.ObjectKey{Name: name}, &cluster); err != nil {
 		return out
 	}
-	for into, from := range map[string]map[string]string{"labels": cluster.Labels, "annotations": cluster.Annotations} {
-		tree := map[string]any{}
-		for key, value := range from {
-			tree[key] = value
-		}
-		out[into] = tree
-	}
+	out["labels"], out["annotations"] = view.Texts(cluster.Labels), view.Texts(cluster.Annotations)
 	return out
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/multikueue/plan"
 	"github.com/berth-project/berth/internal/multikueue/worker"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 	elastic "github.com/berth-project/berth/internal/workload/plan/slices"
 )
@@ -184,7 +185,7 @@ func (w *workloads) syncJobs(ctx context.Context, s *observation, conn *worker.C
 	for _, o := range s.members {
 		after, err := w.syncJob(ctx, s.of(o), conn, create)
 		errs = append(errs, err)
-		again = earliest(again, after)
+		again = reconcile.Earliest(again, after)
 	}
 	for _, there := range w.jobsOf(conn, s) {
 		known := slices.ContainsFunc(s.members, func(o job.Object) bool { return o.GetName() == there.GetName() })

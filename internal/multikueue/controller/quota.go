@@ -173,7 +173,7 @@ func (q *quotas) updateQuota(ctx context.Context, cq *kueue.ClusterQueue) (after
 	if changed {
 		refused, err := q.write(ctx, before, cq)
 		if refused != nil || err != nil {
-			return earliest(found.after, refusedAgain), refused, err
+			return reconcile.Earliest(found.after, refusedAgain), refused, err
 		}
 	}
 	return found.after, &metav1.Condition{Status: metav1.ConditionTrue, Reason: kueue.ReasonQuotaAutomated, Message: fmt.Sprintf(
@@ -262,9 +262,7 @@ func (q *quotas) contributions(ctx context.Context, cq *kueue.ClusterQueue, conf
 		default:
 			out.unknown = true
 		}
-		if out.after == 0 || left < out.after {
-			out.after = left
-		}
+		out.after = reconcile.Earliest(out.after, left)
 	}
 	return out, nil
 }

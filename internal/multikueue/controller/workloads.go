@@ -77,7 +77,7 @@ func (w *workloads) Reconcile(ctx context.Context, req ctrlreconcile.Request) (c
 	if err == nil && s.observed.Gone {
 		w.records.forget(s.observed.Local)
 	}
-	return w.result(ctx, s.key, earliest(again, decided.After), err)
+	return w.result(ctx, s.key, reconcile.Earliest(again, decided.After), err)
 }
 
 // result has a Workload reconciled again after a pause, 0 for never, and no later than that if there is an error, whose backoff may be longer.

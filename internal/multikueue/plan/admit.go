@@ -23,11 +23,9 @@ const (
 // maxRejections is how often all worker clusters may refuse a job before its check is rejected.
 const maxRejections = 5
 
-const maxMessage = 32 * 1024
-
 func setCheck(w *kueue.Workload, name kueue.AdmissionCheckReference, state kueue.CheckState, message string, now metav1.Time) bool {
 	c := CheckOf(w, name)
-	message = lifecycle.Cut(message, maxMessage)
+	message = lifecycle.Cut(message, lifecycle.MaxMessage)
 	if c.State == state && c.Message == message {
 		return false
 	}

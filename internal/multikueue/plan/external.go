@@ -8,6 +8,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/view"
 	"github.com/berth-project/berth/internal/multikueue/plan/external"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -106,7 +107,7 @@ func workloadTree(w *kueue.Workload) (map[string]any, error) {
 		spec["priority"] = int64(*w.Spec.Priority)
 	}
 	out := map[string]any{
-		"metadata": map[string]any{"name": w.Name, "namespace": w.Namespace, "labels": texts(w.Labels), "annotations": texts(w.Annotations)},
+		"metadata": map[string]any{"name": w.Name, "namespace": w.Namespace, "labels": view.Texts(w.Labels), "annotations": view.Texts(w.Annotations)},
 		"spec":     spec,
 		"status":   map[string]any{},
 	}
@@ -123,12 +124,4 @@ func workloadTree(w *kueue.Workload) (map[string]any, error) {
 	}
 	out["status"] = map[string]any{"admission": admission}
 	return out, nil
-}
-
-func texts(m map[string]string) map[string]any {
-	out := map[string]any{}
-	for key, value := range m { //berth:unordered copies a map
-		out[key] = value
-	}
-	return out
 }

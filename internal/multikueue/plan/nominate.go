@@ -57,9 +57,15 @@ func (d *decider) nominations() []string {
 		return d.nominateTogether(d.o.Job.Siblings)
 	case d.w.Status.ClusterName != "": // an elastic slice follows the one that it replaces
 		return []string{d.w.Status.ClusterName}
-	case d.Mode == AllAtOnce:
+	}
+	return d.nominateByMode()
+}
+
+func (d *decider) nominateByMode() []string {
+	switch d.Mode {
+	case AllAtOnce:
 		return d.nominateAll()
-	case d.Mode == Incremental:
+	case Incremental:
 		return d.nominateNext()
 	}
 	return d.w.Status.NominatedClusterNames

@@ -17,12 +17,8 @@ func (d *decider) nominateTogether(s *Siblings) []string {
 		return d.follow(s.Clusters[0])
 	case s.Present < s.Wanted || !s.First:
 		return nil // events of the others requeue the Workload
-	case d.Mode == AllAtOnce:
-		return d.nominateAll()
-	case d.Mode == Incremental:
-		return d.nominateNext()
 	}
-	return d.w.Status.NominatedClusterNames
+	return d.nominateByMode()
 }
 
 func (d *decider) follow(name string) []string {

@@ -182,7 +182,7 @@ func (c *clusters) fail(ctx context.Context, r *workerCluster, cluster *kueue.Mu
 	attempts := fmt.Sprintf("; connection attempts: %d, next connection attempt: %s", r.attempts, r.next.UTC().Format(time.RFC3339))
 	r.mu.Unlock()
 	c.noteFailure(ctx, r)
-	message := lifecycle.Cut(err.Error(), maxMessage-len(attempts)) + attempts
+	message := lifecycle.Cut(err.Error(), lifecycle.MaxMessage-len(attempts)) + attempts
 	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, message)); err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
@@ -282,11 +282,8 @@ func (c *clusters) report(ctx context.Context, cluster *kueue.MultiKueueCluster,
 	return ctrlreconcile.Result{}, nil
 }
 
-// maxMessage is the maximum length of the message of a condition, in bytes (spec: 40 §5).
-const maxMessage = 32 * 1024
-
 func active(status metav1.ConditionStatus, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: lifecycle.Cut(message, maxMessage)}
+	return metav1.Condition{Type: kueue.MultiKueueClusterActive, Status: status, Reason: reason, Message: lifecycle.Cut(message, lifecycle.MaxMessage)}
 }
 
 func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, conditions ...metav1.Condition) error {
@@ -296,11 +293,7 @@ func (c *clusters) write(ctx context.Context, cluster *kueue.MultiKueueCluster, 
 		if old != nil && old.Status == condition.Status && old.Reason == condition.Reason && old.Message == condition.Message {
 			continue
 		}
-		condition.ObservedGeneration = cluster.Generation
-		condition.LastTransitionTime = metav1.NewTime(c.Now())
-		if old != nil && old.Status == condition.Status {
-			condition.LastTransitionTime = old.LastTransitionTime
-		}
+		condition.ObservedGeneration, condition.LastTransitionTime = cluster.Generation, metav1.NewTime(c.Now())
 		apimeta.SetStatusCondition(&next.Status.Conditions, condition)
 	}
 	if equality.Semantic.DeepEqual(cluster.Status, next.Status) {

@@ -33,6 +33,7 @@ import (
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/inflight"
 	"github.com/berth-project/berth/internal/multikueue/plan"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // standIn is a worker cluster without Workloads that fails as a test wants.
@@ -441,15 +442,15 @@ func TestRefused(t *testing.T) {
 func TestLongMessage(t *testing.T) {
 	h := newHub(t, newStandIn(t, func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "` + strings.Repeat("x", maxMessage) + `"}`))
+		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "` + strings.Repeat("x", lifecycle.MaxMessage) + `"}`))
 		return true
 	}).URL)
 	_, got := h.look()
-	if len(got.Message) != maxMessage || !strings.Contains(got.Message, "; connection attempts: 1, next connection attempt: ") {
+	if len(got.Message) != lifecycle.MaxMessage || !strings.Contains(got.Message, "; connection attempts: 1, next connection attempt: ") {
 		t.Errorf("%d bytes, ending with %s", len(got.Message), got.Message[max(0, len(got.Message)-100):])
 	}
-	h.points("https://" + strings.Repeat("x_", maxMessage))
-	if _, got := h.look(); len(got.Message) != maxMessage || got.Reason != kueue.ReasonInsecureKubeConfig {
+	h.points("https://" + strings.Repeat("x_", lifecycle.MaxMessage))
+	if _, got := h.look(); len(got.Message) != lifecycle.MaxMessage || got.Reason != kueue.ReasonInsecureKubeConfig {
 		t.Errorf("%s with %d bytes", got.Reason, len(got.Message))
 	}
 }

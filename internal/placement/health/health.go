@@ -158,19 +158,9 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 }
 
 func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) (plan.Decision, error) {
-	flavors := map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor{}
-	if w.Status.Admission != nil {
-		for _, a := range w.Status.Admission.PodSetAssignments {
-			for _, name := range a.Flavors {
-				var flavor kueue.ResourceFlavor
-				switch err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor); {
-				case err == nil:
-					flavors[name] = &flavor
-				case client.IgnoreNotFound(err) != nil:
-					return plan.Decision{}, fmt.Errorf("reading flavor %s: %w", name, err)
-				}
-			}
-		}
+	flavors, err := lookup.Flavors(ctx, r.client, w)
+	if err != nil {
+		return plan.Decision{}, err
 	}
 	as, err := lookup.AsStarted(ctx, r.client, w)
 	if err != nil {
@@ -198,10 +188,7 @@ func (r *reconciler) workload(ctx context.Context, from client.Reader, chain typ
 	if err != nil {
 		return nil, fmt.Errorf("listing workloads of %s: %w", chain, err)
 	}
-	var all []*kueue.Workload
-	for i := range list.Items {
-		all = append(all, &list.Items[i])
-	}
+	all := reconcile.Pointers(list.Items)
 	found := slices.Granting(all)
 	if live := slices.Live(all); found == nil && len(live) > 0 {
 		found = live[len(live)-1]

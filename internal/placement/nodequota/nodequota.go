@@ -247,10 +247,7 @@ func (f *follower[T, P]) decide(ctx context.Context, o P, percent int64) (plan.R
 	if err := f.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return plan.Result{}, fmt.Errorf("listing nodes: %w", err)
 	}
-	nodes := make([]*corev1.Node, len(list.Items))
-	for i := range list.Items {
-		nodes[i] = &list.Items[i]
-	}
+	nodes := reconcile.Pointers(list.Items)
 	var failed error
 	flavor := func(name kueue.ResourceFlavorReference) *kueue.ResourceFlavor {
 		out := &kueue.ResourceFlavor{}

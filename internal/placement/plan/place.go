@@ -10,6 +10,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/workload/plan/assignment"
 	chain "github.com/berth-project/berth/internal/workload/plan/slices"
 )
@@ -234,7 +235,7 @@ func (f *filling) ungated(unhealthy map[string]bool) (out []*corev1.Pod) {
 			continue
 		}
 		pod := without(c.pod, topologyGate)
-		pod.Spec.NodeSelector = merged(pod.Spec.NodeSelector, selector)
+		podset.Merge(&pod.Spec.NodeSelector, selector)
 		out = append(out, pod)
 	}
 	return out

@@ -15,7 +15,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -36,14 +35,10 @@ func Chain(pod *corev1.Pod) string {
 }
 
 // IsGated reports whether the gate of elastic jobs holds the pod.
-func IsGated(pod *corev1.Pod) bool { return slices.Contains(pod.Spec.SchedulingGates, gate) }
-
-var gate = corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate}
+func IsGated(pod *corev1.Pod) bool { return podset.HasGate(pod.Spec.SchedulingGates) }
 
 // IsOver reports whether the pod uses no resources any more.
-func IsOver(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
+func IsOver(pod *corev1.Pod) bool { return job.PodIsOver(pod) }
 
 // Observed is a chain of slices and its pods.
 type Observed struct {
@@ -127,10 +122,10 @@ func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 	if !accepts(pod, info.NodeSelector) {
 		return nil
 	}
-	out := without(pod, gate)
-	out.Labels = merged(out.Labels, info.Labels)
-	out.Annotations = merged(out.Annotations, info.Annotations)
-	out.Spec.NodeSelector = merged(out.Spec.NodeSelector, info.NodeSelector)
+	out := without(pod, podset.ElasticGate)
+	podset.Merge(&out.Labels, info.Labels)
+	podset.Merge(&out.Annotations, info.Annotations)
+	podset.Merge(&out.Spec.NodeSelector, info.NodeSelector)
 	for _, t := range info.Tolerations {
 		if !slices.ContainsFunc(out.Spec.Tolerations, func(has corev1.Toleration) bool { return podset.SameToleration(has, t) }) {
 			out.Spec.Tolerations = append(out.Spec.Tolerations, t)
@@ -140,7 +135,9 @@ func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 }
 
 // Abandon returns the pod without any gate that an admission would remove, for a namespace that is not managed any more.
-func Abandon(pod *corev1.Pod) *corev1.Pod { return without(without(pod, gate), topologyGate) }
+func Abandon(pod *corev1.Pod) *corev1.Pod {
+	return without(without(pod, podset.ElasticGate), topologyGate)
+}
 
 // FreeUnplaced returns the pods that the topology gate holds, without it and without a choice of a domain: no places are kept for them any
 // more. Pods that the gate of elastic jobs holds keep both.
@@ -173,15 +170,4 @@ func without(pod *corev1.Pod, gate corev1.PodSchedulingGate) *corev1.Pod {
 	out := pod.DeepCopy()
 	out.Spec.SchedulingGates = slices.DeleteFunc(out.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g == gate })
 	return out
-}
-
-func merged(to, from map[string]string) map[string]string {
-	if len(from) == 0 {
-		return to
-	}
-	if to == nil {
-		to = map[string]string{}
-	}
-	maps.Copy(to, from)
-	return to
 }

@@ -9,7 +9,6 @@ package standing
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,15 +49,9 @@ func (s *Watch) Places(w *kueue.Workload, a *kueue.PodSetAssignment) ([]assignme
 	if a.TopologyAssignment == nil || !chain.ScaledDown(w, a.Name) || !s.follow(w) {
 		return assignment.Decode(a.TopologyAssignment)
 	}
-	var list corev1.PodList
-	err := s.Pods.List(context.Background(), &list, client.InNamespace(w.Namespace), client.MatchingFields{reconcile.ByChain: chain.Chain(w)},
-		client.UnsafeDisableDeepCopy)
+	pods, err := s.Pods.OfChain(context.Background(), types.NamespacedName{Namespace: w.Namespace, Name: chain.Chain(w)})
 	if err != nil {
-		return nil, fmt.Errorf("listing pods of workload %s/%s: %w", w.Namespace, w.Name, err)
-	}
-	pods := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[i] = &list.Items[i]
+		return nil, err
 	}
 	return plan.Places(w, a, pods)
 }

@@ -11,6 +11,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
+	"github.com/berth-project/berth/internal/job/lookup"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -19,11 +20,7 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 	if err := r.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", namespace, value, err)
 	}
-	out := make([]*kueue.Workload, 0, len(list.Items))
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out, nil
+	return reconcile.Pointers(list.Items), nil
 }
 
 // named returns the slices of a chain, or the Workload of that name, which is no slice or an earlier one than the pods name.
@@ -44,22 +41,7 @@ func (r *reconciler) named(ctx context.Context, chain types.NamespacedName) ([]*
 
 // flavors returns the flavors of the admission that exist.
 func (r *reconciler) flavors(ctx context.Context, w *kueue.Workload) (job.Flavors, error) {
-	out := job.Flavors{}
-	for _, a := range w.Status.Admission.PodSetAssignments {
-		for _, name := range a.Flavors {
-			if out[name] != nil {
-				continue
-			}
-			var flavor kueue.ResourceFlavor
-			switch err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, &flavor); {
-			case err == nil:
-				out[name] = &flavor
-			case client.IgnoreNotFound(err) != nil:
-				return nil, fmt.Errorf("reading flavor %s: %w", name, err)
-			}
-		}
-	}
-	return out, nil
+	return lookup.Flavors(ctx, r.client, w)
 }
 
 // unhealthy returns the hostnames of the unhealthy nodes of a Workload. Its status names nodes, and its assignment hostnames, which differ

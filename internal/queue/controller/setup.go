@@ -122,14 +122,14 @@ func (t *touched) add(name types.NamespacedName) {
 // usersOf maps a flavor or a check to the ClusterQueues that name it.
 func usersOf(c client.Client, names func(*kueue.ClusterQueue, string) bool) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []ctrlreconcile.Request {
-		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return names(cq, o.GetName()) })
+		return reconcile.Matching(ctx, c, &kueue.ClusterQueueList{}, "ClusterQueues", func(cq *kueue.ClusterQueue) bool { return names(cq, o.GetName()) })
 	}
 }
 
 // inCohorts maps a Cohort to the ClusterQueues that may be below it.
 func inCohorts(c client.Client) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool { return cq.Spec.CohortName != "" })
+		return reconcile.Matching(ctx, c, &kueue.ClusterQueueList{}, "ClusterQueues", func(cq *kueue.ClusterQueue) bool { return cq.Spec.CohortName != "" })
 	}
 }
 
@@ -141,7 +141,7 @@ func placedBy(c client.Client) handler.MapFunc {
 			ctrl.LoggerFrom(ctx).Error(err, "Listing ResourceFlavors")
 			return nil
 		}
-		return clusterQueuesThat(ctx, c, func(cq *kueue.ClusterQueue) bool {
+		return reconcile.Matching(ctx, c, &kueue.ClusterQueueList{}, "ClusterQueues", func(cq *kueue.ClusterQueue) bool {
 			return slices.ContainsFunc(flavors.Items, func(f kueue.ResourceFlavor) bool {
 				return string(f.Spec.TopologyName) == o.GetName() && convert.NamesFlavor(cq, f.Name)
 			})
@@ -149,35 +149,11 @@ func placedBy(c client.Client) handler.MapFunc {
 	}
 }
 
-func clusterQueuesThat(ctx context.Context, c client.Client, match func(*kueue.ClusterQueue) bool) []ctrlreconcile.Request {
-	var list kueue.ClusterQueueList
-	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing ClusterQueues")
-		return nil
-	}
-	var out []ctrlreconcile.Request
-	for i := range list.Items {
-		if match(&list.Items[i]) {
-			out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return out
-}
-
 // entrancesTo maps a ClusterQueue to the LocalQueues that point to it.
 func entrancesTo(c client.Client) handler.MapFunc {
 	return func(ctx context.Context, cq client.Object) []ctrlreconcile.Request {
-		var list kueue.LocalQueueList
-		if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing LocalQueues")
-			return nil
-		}
-		var out []ctrlreconcile.Request
-		for i := range list.Items {
-			if string(list.Items[i].Spec.ClusterQueue) == cq.GetName() {
-				out = append(out, ctrlreconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return out
+		return reconcile.Matching(ctx, c, &kueue.LocalQueueList{}, "LocalQueues", func(lq *kueue.LocalQueue) bool {
+			return string(lq.Spec.ClusterQueue) == cq.GetName()
+		})
 	}
 }

@@ -75,16 +75,7 @@ func request(namespace string) ctrlreconcile.Request {
 
 // everywhere returns every namespace: the ClusterQueue may have selected any before, or do so now.
 func (p *Populator) everywhere(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-	var list corev1.NamespaceList
-	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing namespaces")
-		return nil
-	}
-	out := make([]ctrlreconcile.Request, len(list.Items))
-	for i := range list.Items {
-		out[i] = request(list.Items[i].Name)
-	}
-	return out
+	return reconcile.Matching(ctx, p.Client, &corev1.NamespaceList{}, "namespaces", func(*corev1.Namespace) bool { return true })
 }
 
 // ofWorkload returns the namespace, if a generated LocalQueue is in it, whose removal may wait for its last Workload.
@@ -150,12 +141,7 @@ func (p *Populator) observe(ctx context.Context, name string) (*plan.Observed, e
 	if err := p.Client.List(ctx, &localQueues, client.InNamespace(name), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing LocalQueues: %w", err)
 	}
-	for i := range clusterQueues.Items {
-		o.ClusterQueues = append(o.ClusterQueues, &clusterQueues.Items[i])
-	}
-	for i := range localQueues.Items {
-		o.LocalQueues = append(o.LocalQueues, &localQueues.Items[i])
-	}
+	o.ClusterQueues, o.LocalQueues = reconcile.Pointers(clusterQueues.Items), reconcile.Pointers(localQueues.Items)
 	return o, nil
 }
 

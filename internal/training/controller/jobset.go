@@ -29,7 +29,7 @@ func (r *reconciler) applyJobSet(ctx context.Context, obs *observation, wanted *
 	if err != nil {
 		return nil, err
 	}
-	runs := obs.jobset != nil && (obs.jobset.Spec.Suspend == nil || !*obs.jobset.Spec.Suspend)
+	runs := obs.jobset != nil && !ptr.Deref(obs.jobset.Spec.Suspend, false)
 	if runs && !plan.IsSuspended(obs.job) {
 		return r.deriveProvenance(ctx, obs, u)
 	}

@@ -20,6 +20,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/reconcile"
 	"github.com/berth-project/berth/internal/training/plan"
 )
 
@@ -60,7 +61,7 @@ func (r *reconciler) applyObjects(ctx context.Context, obs *observation) (*prove
 	}
 	built, err := r.applyJobSet(ctx, obs, objects.JobSet)
 	if err == nil && built != nil && !plan.IsSuspended(obs.job) && len(objects.ConfigMaps)+len(objects.Secrets) > 0 {
-		built.after = earliest(built.after, r.o.Recheck)
+		built.after = reconcile.Earliest(built.after, r.o.Recheck)
 	}
 	return built, err
 }

@@ -67,13 +67,13 @@ func (r *reconciler) reconcile(ctx context.Context, obs *observation) reconcile.
 	r.recordPatches(obs, base, built, status)
 	r.recordSnapshot(obs, status)
 	after, err := r.enforceDeadline(ctx, obs, status)
-	after = earliest(after, again)
+	after = reconcile.Earliest(after, again)
 	failure = errors.Join(ignoreWait(failure), suspension, unread, err)
 	if built != nil {
-		after = earliest(after, built.after)
+		after = reconcile.Earliest(after, built.after)
 	}
 	if pause := r.statusDelay(obs, &base.Status, status); pause > 0 {
-		after = earliest(after, pause)
+		after = reconcile.Earliest(after, pause)
 	} else {
 		failure = errors.Join(failure, r.writeStatus(ctx, obs, status))
 	}
@@ -123,13 +123,6 @@ func (r *reconciler) recordPatches(obs *observation, base *trainerv1alpha1.Train
 		status.RuntimePatches = patch.Record(base, &obs.runtime.Spec.Template, patch.SelectedOf(base), &r.o.Config.Patches, built.hashes, r.o.Now())
 		r.recordOverridden(base, status.RuntimePatches)
 	}
-}
-
-func earliest(a, b time.Duration) time.Duration {
-	if a == 0 || (b > 0 && b < a) {
-		return b
-	}
-	return a
 }
 
 // retry unwraps a single joined error, so that a conflict is recognized.

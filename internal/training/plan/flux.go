@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
 )
@@ -114,12 +115,9 @@ type fluxScript struct {
 }
 
 func (b *builder) fluxScript(s *step, c *corev1.Container, env []corev1.EnvVar) *fluxScript {
-	procs := int32(1)
-	if p := b.Runtime.Spec.MLPolicy.Flux.NumProcPerNode; p != nil {
-		procs = *p
-	}
-	if t := b.TrainJob.Spec.Trainer; t != nil && t.NumProcPerNode != nil {
-		procs = *t.NumProcPerNode
+	procs := ptr.Deref(b.Runtime.Spec.MLPolicy.Flux.NumProcPerNode, 1)
+	if t := b.TrainJob.Spec.Trainer; t != nil {
+		procs = ptr.Deref(t.NumProcPerNode, procs)
 	}
 	return &fluxScript{
 		job: b.TrainJob.Name, namespace: b.TrainJob.Namespace, subdomain: b.subdomain(), nodes: s.count, procs: max(procs, 1), gpus: b.Config.gpus(&c.Resources),

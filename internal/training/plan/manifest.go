@@ -2,11 +2,13 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	"github.com/berth-project/berth/internal/job/plan/view"
 )
 
 // Manifest returns an object as it is applied: without the zero values that Go adds, and with the values of empty variables (spec: 50 §4.5).
@@ -20,36 +22,29 @@ func Manifest(object runtime.Object) (*unstructured.Unstructured, error) {
 	}
 	delete(content, "status")
 	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
-	jobs, _, err := unstructured.NestedFieldNoCopy(content, "spec", "replicatedJobs")
-	if err != nil {
-		return &unstructured.Unstructured{Object: content}, nil //nolint:nilerr // not a JobSet
-	}
-	eachMap(jobs, func(job map[string]any) {
-		template := mapIn(job, "template")
+	for _, job := range view.Maps(content, "spec", "replicatedJobs") {
+		template := view.Map(job, "template")
 		removeEmptyMeta(template)
-		pod := mapIn(template, "spec", "template")
+		pod := view.Map(template, "spec", "template")
 		removeEmptyMeta(pod)
-		spec := mapIn(pod, "spec")
-		eachMap(spec["initContainers"], normalizeContainer)
-		eachMap(spec["containers"], normalizeContainer)
-	})
-	claims, _, err := unstructured.NestedFieldNoCopy(content, "spec", "volumeClaimPolicies")
-	if err == nil {
-		eachMap(claims, func(policy map[string]any) {
-			if policy["retentionPolicy"] == nil { // as the webhook of JobSets stores it: the field is immutable, and the list is applied as a whole
-				policy["retentionPolicy"] = map[string]any{"whenDeleted": string(jobsetv1alpha2.RetentionDelete)}
-			}
-			eachMap(policy["templates"], func(claim map[string]any) {
-				delete(claim, "status")
-				removeEmptyMeta(claim)
-			})
-		})
+		for _, c := range slices.Concat(view.Maps(pod, "spec", "initContainers"), view.Maps(pod, "spec", "containers")) {
+			normalizeContainer(c)
+		}
+	}
+	for _, policy := range view.Maps(content, "spec", "volumeClaimPolicies") {
+		if policy["retentionPolicy"] == nil { // as the webhook of JobSets stores it: the field is immutable, and the list is applied as a whole
+			policy["retentionPolicy"] = map[string]any{"whenDeleted": string(jobsetv1alpha2.RetentionDelete)}
+		}
+		for _, claim := range view.Maps(policy, "templates") {
+			delete(claim, "status")
+			removeEmptyMeta(claim)
+		}
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
 func removeEmptyMeta(object map[string]any) {
-	meta := mapIn(object, "metadata")
+	meta := view.Map(object, "metadata")
 	delete(meta, "creationTimestamp")
 	if len(meta) == 0 {
 		delete(object, "metadata")
@@ -57,32 +52,12 @@ func removeEmptyMeta(object map[string]any) {
 }
 
 func normalizeContainer(c map[string]any) {
-	if len(mapIn(c, "resources")) == 0 {
+	if len(view.Map(c, "resources")) == 0 {
 		delete(c, "resources")
 	}
-	eachMap(c["env"], func(v map[string]any) {
+	for _, v := range view.Maps(c, "env") {
 		if v["value"] == nil && v["valueFrom"] == nil {
 			v["value"] = ""
-		}
-	})
-}
-
-func mapIn(m map[string]any, path ...string) map[string]any {
-	for _, key := range path {
-		next, ok := m[key].(map[string]any)
-		if !ok {
-			return map[string]any{}
-		}
-		m = next
-	}
-	return m
-}
-
-func eachMap(list any, f func(map[string]any)) {
-	items, _ := list.([]any)
-	for _, item := range items {
-		if m, ok := item.(map[string]any); ok {
-			f(m)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,10 +27,7 @@ const (
 )
 
 func sshPath(p *trainerv1alpha1.MPIPolicy) string {
-	if p.SSHAuthMountPath != nil && *p.SSHAuthMountPath != "" {
-		return *p.SSHAuthMountPath
-	}
-	return mpiDefaultSSHPath
+	return cmp.Or(ptr.Deref(p.SSHAuthMountPath, ""), mpiDefaultSSHPath)
 }
 
 // slots is the number of processes on a node by the TrainJob or the runtime. The runtime's 1 on nodes with several GPUs is ignored.

@@ -16,6 +16,7 @@ package plan
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -259,11 +260,8 @@ func PodSetsOf(jobset *jobsetv1alpha2.JobSet) []PodSet {
 }
 
 func isAncestor(value string) bool {
-	switch value {
-	case trainerv1alpha1.AncestorTrainer, trainerv1alpha1.AncestorDatasetInitializer, trainerv1alpha1.AncestorModelInitializer:
-		return true
-	}
-	return false
+	ancestors := []string{trainerv1alpha1.AncestorTrainer, trainerv1alpha1.AncestorDatasetInitializer, trainerv1alpha1.AncestorModelInitializer}
+	return slices.Contains(ancestors, value)
 }
 
 func replicas(rj *jobsetv1alpha2.ReplicatedJob) int32 { return ptr.Deref(rj.Replicas, 1) }

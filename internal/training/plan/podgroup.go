@@ -51,13 +51,13 @@ func (b *builder) addPodGroups() {
 		}
 		b.addPodGroup(CoschedulingPodGroup, spec)
 		for _, s := range members {
-			setKey(&s.pod.Labels, coschedulingLabel, b.TrainJob.Name)
+			metav1.SetMetaDataLabel(&s.pod.ObjectMeta, coschedulingLabel, b.TrainJob.Name)
 		}
 	}
 	if policy.Volcano != nil {
 		b.addPodGroup(VolcanoPodGroup, b.volcanoSpec(policy.Volcano, groupSpec(count, total)))
 		for _, s := range members {
-			setKey(&s.pod.Annotations, volcanoAnnotation, b.TrainJob.Name)
+			metav1.SetMetaDataAnnotation(&s.pod.ObjectMeta, volcanoAnnotation, b.TrainJob.Name)
 		}
 	}
 }
@@ -101,13 +101,6 @@ func (b *builder) addPodGroup(gvk schema.GroupVersionKind, spec map[string]any) 
 	group.SetNamespace(b.TrainJob.Namespace)
 	group.SetOwnerReferences([]metav1.OwnerReference{owner})
 	b.plan.PodGroups = append(b.plan.PodGroups, group)
-}
-
-func setKey(m *map[string]string, key, value string) {
-	if *m == nil {
-		*m = map[string]string{}
-	}
-	(*m)[key] = value
 }
 
 // concurrentSteps are the steps whose pods can run at the same time. If steps depend on the completion of others, these are the steps of the

@@ -15,9 +15,7 @@ const (
 )
 
 // StatusPath returns the path for reports about a TrainJob, below the base URL of the progress server.
-func StatusPath(namespace, name string) string {
-	return "/apis/" + trainerv1alpha1.GroupVersion.String() + "/namespaces/" + namespace + "/" + trainerv1alpha1.ResourceTrainJobs + "/" + name + "/status"
-}
+func StatusPath(namespace, name string) string { return "/apis/" + StatusAudience(namespace, name) }
 
 // StatusAudience returns the audience of tokens for reports about a TrainJob.
 func StatusAudience(namespace, name string) string {

@@ -36,9 +36,7 @@ func Resumes(before, after *trainerv1alpha1.TrainJobStatus) bool {
 }
 
 // IsSuspended reports whether spec.suspend is true.
-func IsSuspended(job *trainerv1alpha1.TrainJob) bool {
-	return job.Spec.Suspend != nil && *job.Spec.Suspend
-}
+func IsSuspended(job *trainerv1alpha1.TrainJob) bool { return ptr.Deref(job.Spec.Suspend, false) }
 
 // IsOverdue reports whether a TrainJob failed because of its deadline.
 func IsOverdue(job *trainerv1alpha1.TrainJob) bool {

@@ -31,13 +31,9 @@ type Request struct {
 
 // Findings are the result of a validation.
 type Findings struct {
-	Warnings []string
-	Errors   field.ErrorList
+	patch.Findings
 	// Unsupported is the error about the kind of runtime, which has no field.
 	Unsupported error
-	// DeniedPatches are the reasons why runtime patches are refused, and PatchConflicts is the number of conflicts.
-	DeniedPatches  []string
-	PatchConflicts int
 }
 
 // Err returns all errors as one, or nil.
@@ -121,7 +117,7 @@ func validate(v *validation) Findings {
 	v.validatePresence()
 	if errs := patch.Transition(v.New, v.Old, v.JobSet, v.JobSetErr); len(errs) > 0 {
 		v.refuse(errs...)
-		v.DeniedPatches = append(v.DeniedPatches, patch.DeniedTransition)
+		v.Denied = append(v.Denied, patch.DeniedTransition)
 	}
 	v.validatePatches()
 	if v.Runtime != nil && !Stops(v.New, v.Old) {
@@ -163,7 +159,7 @@ func (v *validation) validatePatches() {
 	for _, w := range found.Warnings {
 		v.warn("%s", w)
 	}
-	v.DeniedPatches, v.PatchConflicts = append(v.DeniedPatches, found.Denied...), found.Conflicts
+	v.Denied, v.Conflicts = append(v.Denied, found.Denied...), found.Conflicts
 }
 
 // validatePresence refuses to add or remove immutable fields: CEL rules compare only fields that both versions have.

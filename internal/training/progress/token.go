@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/time/rate"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -143,8 +142,7 @@ func (t *Tokens) jobOf(ctx context.Context, namespace, name, uid string) (place,
 	if job, ok := t.places.Get(uid); ok && !t.isReplaced(ctx, namespace, job.(place)) {
 		return job.(place), nil
 	}
-	pod := &metav1.PartialObjectMetadata{}
-	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	pod := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	if err := t.pods.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
 		if apierrors.IsNotFound(err) {
 			return place{}, errForbidden

@@ -216,11 +216,11 @@ func (s *server) validateQueued(ctx context.Context, req *admission.Request) (re
 
 // count counts conflicts and refusals of runtime patches.
 func (s *server) count(found *plan.Findings) {
-	if found.PatchConflicts > 0 && s.Conflict != nil {
+	if found.Conflicts > 0 && s.Conflict != nil {
 		s.Conflict(string(s.Plan.Patches.ConflictPolicy))
 	}
 	if s.Denied != nil {
-		for _, reason := range found.DeniedPatches {
+		for _, reason := range found.Denied {
 			s.Denied(reason)
 		}
 	}

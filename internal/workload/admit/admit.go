@@ -190,8 +190,7 @@ func (w *Writer) admitted(stored *kueue.Workload, o *order, now metav1.Time) {
 	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
 	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, o.Decision, now))
 	if lifecycle.IsAdmitted(stored) {
-		e := lifecycle.AdmittedNow(stored, now)
-		w.Events.Normal(stored, e.Reason, e.Note)
+		w.Events.Tell(stored, lifecycle.AdmittedNow(stored, now))
 	}
 }
 

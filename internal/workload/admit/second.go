@@ -46,8 +46,7 @@ func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, o *order) e
 	}
 	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
 	if wrote && !was && lifecycle.IsAdmitted(stored) {
-		e := lifecycle.AdmittedNow(stored, now)
-		w.Events.Normal(stored, e.Reason, e.Note)
+		w.Events.Tell(stored, lifecycle.AdmittedNow(stored, now))
 	}
 	return nil
 }

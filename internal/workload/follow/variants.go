@@ -149,9 +149,7 @@ func (d *Divider) observe(ctx context.Context, key types.NamespacedName) (*plan.
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		o.Variants = append(o.Variants, &list.Items[i])
-	}
+	o.Variants = reconcile.Pointers(list.Items)
 	if d.Plan.On {
 		o.Queue, err = d.queueOf(ctx, parent)
 	}

@@ -108,13 +108,7 @@ func (f *Follower) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 	}
-	for _, e := range todo.Events {
-		if e.Warning {
-			f.Events.Warning(told, e.Reason, e.Note)
-		} else {
-			f.Events.Normal(told, e.Reason, e.Note)
-		}
-	}
+	f.Events.Tell(told, todo.Events...)
 	if todo.Wake.IsZero() {
 		return ctrlreconcile.Result{}, nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/check/plan"
@@ -139,12 +140,7 @@ func (f *Facts) triggers(r *Request, attempt int, entry kueue.AdmissionCheckStat
 	return !f.isOld(r) && attempt > retries(entry)
 }
 
-func retries(entry kueue.AdmissionCheckState) int {
-	if entry.RetryCount == nil {
-		return 0
-	}
-	return int(*entry.RetryCount)
-}
+func retries(entry kueue.AdmissionCheckState) int { return int(ptr.Deref(entry.RetryCount, 0)) }
 
 // nextAttempt returns the number of the attempt of a new request.
 func (f *Facts) nextAttempt(c *Checked, entry kueue.AdmissionCheckState) int {
@@ -199,21 +195,8 @@ const (
 )
 
 func strategy(config *kueue.ProvisioningRequestConfig) (limit int, base, most int32) {
-	limit, base, most = defaultLimit, defaultBase, defaultMost
-	s := config.Spec.RetryStrategy
-	if s == nil {
-		return limit, base, most
-	}
-	if s.BackoffLimitCount != nil {
-		limit = int(*s.BackoffLimitCount)
-	}
-	if s.BackoffBaseSeconds != nil {
-		base = *s.BackoffBaseSeconds
-	}
-	if s.BackoffMaxSeconds != nil {
-		most = *s.BackoffMaxSeconds
-	}
-	return limit, base, most
+	s := ptr.Deref(config.Spec.RetryStrategy, kueue.ProvisioningRequestRetryStrategy{})
+	return int(ptr.Deref(s.BackoffLimitCount, defaultLimit)), ptr.Deref(s.BackoffBaseSeconds, defaultBase), ptr.Deref(s.BackoffMaxSeconds, defaultMost)
 }
 
 // backoff returns base·2^retries seconds, at most most.

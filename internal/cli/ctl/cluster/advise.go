@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
-	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // UsageError is a mistake on the command line.
@@ -97,7 +97,7 @@ func (s *Session) NotFound(ctx context.Context, err error) error {
 		}
 	}
 	known, listed := s.names(ctx, k)
-	if near := options.Nearest(details.Name, known); near != "" {
+	if near := strict.Nearest(details.Name, known); near != "" {
 		return fmt.Errorf("%w: did you mean %q?", err, near)
 	}
 	if !listed {
@@ -131,7 +131,7 @@ func (s *Session) otherNamespace(ctx context.Context, name string) string {
 			names = append(names, list.Items[i].Name)
 		}
 	}
-	if near := options.Nearest(name, names); near != "" {
+	if near := strict.Nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "give another -n, or create it: kubectl create namespace " + name

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/strict"
 )
 
 // Resolve finds the objects of the name TYPE[.GROUP]/NAME, in all namespaces or the session's: usually one, or none. spec: 70 §4.9.
@@ -79,7 +79,7 @@ func noSuchType(word string, served []*restmapper.APIGroupResources) error {
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" || strings.Contains(n, "/") })
-	if near := options.Nearest(word, names); near != "" {
+	if near := strict.Nearest(word, names); near != "" {
 		return Usage("the API server has no type %q: did you mean %s?", word, near)
 	}
 	return Usage("the API server has no type %q: kubectl api-resources lists those it has", word)

@@ -60,7 +60,7 @@ func foreignUse(list *corev1.PodList) (out []state.Event) {
 		pods.Set(&list.Items[i])
 	}
 	for _, node := range pods.Nodes() {
-		out = append(out, state.SetForeign{Node: node, Used: pods.Usage(node).Requests()})
+		out = append(out, state.SetForeign{Node: node, Used: pods.Usage(node)})
 	}
 	return out
 }

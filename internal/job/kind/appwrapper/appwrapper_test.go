@@ -6,27 +6,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/appwrapper"
 	"github.com/berth-project/berth/internal/job/plan/podset"
-	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/job/plan/view/viewtest"
 )
 
-func parse(t *testing.T, text string) view.Object {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+var parse = viewtest.Parse
 
 var setting = &plan.Setting{Config: &plan.Config{Topology: true}}
 

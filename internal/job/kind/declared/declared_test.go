@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
@@ -17,6 +16,7 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/declared"
 	"github.com/berth-project/berth/internal/job/plan/decide"
 	"github.com/berth-project/berth/internal/job/plan/podset"
+	"github.com/berth-project/berth/internal/job/plan/view/viewtest"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -31,18 +31,7 @@ func example(t *testing.T) (crew, run *plan.Descriptor) {
 	return d[0], d[1]
 }
 
-func parse(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+var parse = viewtest.Parse
 
 const crewText = `
 apiVersion: crew.example.com/v1

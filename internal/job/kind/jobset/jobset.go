@@ -3,6 +3,8 @@
 package jobset
 
 import (
+	"slices"
+
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -68,12 +70,7 @@ func statuses(o view.Object) []map[string]any {
 }
 
 func isActive(o view.Object) bool {
-	for _, s := range statuses(o) {
-		if view.Int(s, 0, "active") > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(statuses(o), func(s map[string]any) bool { return view.Int(s, 0, "active") > 0 })
 }
 
 func podsReady(o view.Object, _ []view.Role) bool {

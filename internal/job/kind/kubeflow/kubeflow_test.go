@@ -6,27 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/kubeflow"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/job/plan/view/viewtest"
 )
 
-func parse(t *testing.T, text string) view.Object {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+var parse = viewtest.Parse
 
 func find(t *testing.T, framework string) *plan.Descriptor {
 	t.Helper()

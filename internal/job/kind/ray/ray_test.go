@@ -8,28 +8,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/kind/ray"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/job/plan/view/viewtest"
 )
 
-func parse(t *testing.T, text string) view.Object {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+var parse = viewtest.Parse
 
 var setting = &plan.Setting{Config: &plan.Config{Topology: true}}
 

@@ -1,6 +1,7 @@
 package spark
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -43,14 +44,14 @@ func assemble(app view.Object, name string, overhead bool) (*corev1.PodTemplateS
 	if err := decode(role, &f); err != nil {
 		return nil, podset.Permanent("spec.%s: %s", name, err)
 	}
-	out.Labels = over(out.Labels, f.Labels)
-	out.Annotations = over(out.Annotations, f.Annotations)
+	out.Labels = podset.Completed(f.Labels, out.Labels)
+	out.Annotations = podset.Completed(f.Annotations, out.Annotations)
 	s := &out.Spec
 	var global map[string]string
 	if err := decodeMap(view.Map(app.Object, "spec", "nodeSelector"), &global); err != nil {
 		return nil, podset.Permanent("spec.nodeSelector: %s", err)
 	}
-	s.NodeSelector = over(over(s.NodeSelector, global), f.NodeSelector)
+	s.NodeSelector = podset.Completed(f.NodeSelector, podset.Completed(global, s.NodeSelector))
 	if f.Affinity != nil {
 		s.Affinity = f.Affinity
 	}
@@ -69,9 +70,7 @@ func assemble(app view.Object, name string, overhead bool) (*corev1.PodTemplateS
 	at := mainContainer(s, "spark-kubernetes-"+name)
 	s.Containers = append(s.Containers, f.Sidecars...)
 	c := &s.Containers[at]
-	if image := orElse(f.Image, view.String(app.Object, "spec", "image")); image != "" {
-		c.Image = image
-	}
+	c.Image = cmp.Or(f.Image, view.String(app.Object, "spec", "image"), c.Image)
 	c.VolumeMounts = append(c.VolumeMounts, f.VolumeMounts...)
 	c.Env = append(c.Env, f.Env...)
 	c.EnvFrom = append(c.EnvFrom, f.EnvFrom...)
@@ -125,19 +124,6 @@ func decodeMap(tree map[string]any, into *map[string]string) error {
 	}
 	*into = out
 	return nil
-}
-
-// over merges one map over another; nil if both are empty.
-func over(below, above map[string]string) map[string]string {
-	if len(below)+len(above) == 0 {
-		return nil
-	}
-	out := maps.Clone(below)
-	if out == nil {
-		out = map[string]string{}
-	}
-	maps.Copy(out, above)
-	return out
 }
 
 // mainContainer is the container of Spark: by its name, else the first of the template, else a new one.

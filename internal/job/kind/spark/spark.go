@@ -5,6 +5,7 @@
 package spark
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -87,18 +88,11 @@ func finished(o view.Object) (message string, success, done bool) {
 	case stateCompleted:
 		return "The application completed", true, true
 	case stateFailed:
-		return orElse(message, "The application failed"), false, true
+		return cmp.Or(message, "The application failed"), false, true
 	case stateSubmissionFailed:
-		return orElse(message, "The application could not be submitted"), false, !isSubmittedAgain(o)
+		return cmp.Or(message, "The application could not be submitted"), false, !isSubmittedAgain(o)
 	}
 	return "", false, false
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 func isSubmittedAgain(o view.Object) bool {

@@ -7,12 +7,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	plan "github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/job/plan/view/viewtest"
 )
 
 func parse(t *testing.T, spec string) view.Object {
@@ -21,15 +20,7 @@ func parse(t *testing.T, spec string) view.Object {
 	if strings.HasPrefix(spec, "\n") {
 		text = "apiVersion: sparkoperator.k8s.io/v1beta2\nkind: SparkApplication\nspec:" + spec
 	}
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return viewtest.Parse(t, text)
 }
 
 func setting() *plan.Setting {

@@ -380,12 +380,7 @@ func stop(o plan.Object, _ []kueue.PodSet, _ plan.StopReason) (plan.Step, plan.O
 func jobsStatus(o view.Object) []map[string]any { return view.Maps(o.Object, "status", "jobsStatus") }
 
 func isActive(o view.Object) bool {
-	for _, s := range jobsStatus(o) {
-		if view.Int(s, 0, "active") > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(jobsStatus(o), func(s map[string]any) bool { return view.Int(s, 0, "active") > 0 })
 }
 
 func (k kind) podsReady(o plan.Object, in *plan.Setting) bool {

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -19,22 +18,12 @@ import (
 	"github.com/berth-project/berth/internal/job/kind/trainjob"
 	"github.com/berth-project/berth/internal/job/plan/podset"
 	"github.com/berth-project/berth/internal/job/plan/view"
+	"github.com/berth-project/berth/internal/job/plan/view/viewtest"
 	trainingplan "github.com/berth-project/berth/internal/training/plan"
 	"github.com/berth-project/berth/internal/training/plan/patch"
 )
 
-func parse(t *testing.T, text string) view.Object {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := &unstructured.Unstructured{}
-	if err := out.UnmarshalJSON(raw); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
+var parse = viewtest.Parse
 
 // setting has a runtime of one job, node, with a toleration and the zone that is given.
 func setting(t *testing.T, d *plan.Descriptor, o plan.Object, zone string) *plan.Setting {

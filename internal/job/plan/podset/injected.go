@@ -89,8 +89,8 @@ func WithoutInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
 // WithInjected returns pod sets with the values of a text of Injected, nil for no text. Values that were changed since stay.
 func WithInjected(text string, podSets []kueue.PodSet) []kueue.PodSet {
 	return edited(text, podSets, func(in *injection, t *corev1.PodTemplateSpec) {
-		t.Labels, t.Annotations = completed(t.Labels, in.Labels), completed(t.Annotations, in.Annotations)
-		t.Spec.NodeSelector = completed(t.Spec.NodeSelector, in.NodeSelector)
+		t.Labels, t.Annotations = Completed(t.Labels, in.Labels), Completed(t.Annotations, in.Annotations)
+		t.Spec.NodeSelector = Completed(t.Spec.NodeSelector, in.NodeSelector)
 		t.Spec.Tolerations = union(t.Spec.Tolerations, in.Tolerations, SameToleration)
 		for _, name := range in.Gates {
 			if gate := (corev1.PodSchedulingGate{Name: name}); !slices.Contains(t.Spec.SchedulingGates, gate) {
@@ -116,8 +116,8 @@ func edited(text string, podSets []kueue.PodSet, change func(*injection, *corev1
 	return out
 }
 
-// completed returns own, with the entries of wanted for other keys.
-func completed(own, wanted map[string]string) map[string]string {
+// Completed returns own, with the entries of wanted for other keys.
+func Completed(own, wanted map[string]string) map[string]string {
 	out := Clone(wanted)
 	maps.Copy(out, own)
 	return OrNil(out)

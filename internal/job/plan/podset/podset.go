@@ -220,6 +220,14 @@ func Clone(m map[string]string) map[string]string {
 	return out
 }
 
+// Merge copies entries into a map, and makes the map if there are any.
+func Merge(to *map[string]string, from map[string]string) {
+	if *to == nil && len(from) > 0 {
+		*to = make(map[string]string, len(from))
+	}
+	maps.Copy(*to, from)
+}
+
 // OrNil returns nil for an empty map.
 func OrNil(m map[string]string) map[string]string {
 	if len(m) == 0 {

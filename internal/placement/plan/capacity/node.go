@@ -21,18 +21,12 @@ import (
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
-// Quantity is an amount of one resource.
-type Quantity struct {
-	Resource string
-	Amount   resource.Amount
-}
-
 // Amounts are amounts of several resources, sorted by resource. A resource that is not listed has an amount of 0.
-type Amounts []Quantity
+type Amounts []state.Request
 
 // Of returns the amount of a resource.
 func (a Amounts) Of(name string) resource.Amount {
-	at, found := slices.BinarySearchFunc(a, name, func(q Quantity, name string) int { return strings.Compare(q.Resource, name) })
+	at, found := slices.BinarySearchFunc(a, name, func(q state.Request, name string) int { return strings.Compare(q.Resource, name) })
 	if !found {
 		return 0
 	}
@@ -53,17 +47,8 @@ type Node struct {
 // Event is the event that tells a State of the node.
 func (n Node) Event() state.SetNode {
 	return state.SetNode{
-		Name: n.Name, Labels: n.Labels, Taints: n.Taints, Ready: n.Ready, Schedulable: n.Schedulable, Allocatable: n.Allocatable.Requests(),
+		Name: n.Name, Labels: n.Labels, Taints: n.Taints, Ready: n.Ready, Schedulable: n.Schedulable, Allocatable: n.Allocatable,
 	}
-}
-
-// Requests returns the amounts as a State counts them.
-func (a Amounts) Requests() []state.Request {
-	out := make([]state.Request, len(a))
-	for i, q := range a {
-		out[i] = state.Request{Resource: q.Resource, Amount: q.Amount}
-	}
-	return out
 }
 
 // NodeOf returns what placement needs of a node.
@@ -120,7 +105,7 @@ func amounts(list corev1.ResourceList, of func(corev1.ResourceName, apiresource.
 	out := make(Amounts, 0, len(list))
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		if amount := of(name, list[name]); amount > 0 {
-			out = append(out, Quantity{string(name), amount})
+			out = append(out, state.Request{Resource: string(name), Amount: amount})
 		}
 	}
 	return out

@@ -35,7 +35,7 @@ func node() *corev1.Node {
 func TestNodeOf(t *testing.T) {
 	want := Node{
 		Name: "n1", Labels: map[string]string{corev1.LabelHostname: "h1"}, Taints: []workload.Taint{{Key: "x", Value: "y", Effect: "NoExecute"}},
-		Ready: true, Schedulable: true, Allocatable: Amounts{{"cpu", 3900}, {"memory", 1}, {"pods", 110}},
+		Ready: true, Schedulable: true, Allocatable: Amounts{{Resource: "cpu", Amount: 3900}, {Resource: "memory", Amount: 1}, {Resource: "pods", Amount: 110}},
 	}
 	if diff := cmp.Diff(want, NodeOf(node())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/placement/plan"
+	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
 )
 
@@ -82,9 +83,9 @@ func (p *Pods) Usage(node string) Amounts {
 	sum := p.nodes.values[id].sum
 	out := make(Amounts, 0, len(sum))
 	for name, amount := range sum { //berth:unordered sorted below
-		out = append(out, Quantity{name, amount})
+		out = append(out, state.Request{Resource: name, Amount: amount})
 	}
-	slices.SortFunc(out, func(a, b Quantity) int { return strings.Compare(a.Resource, b.Resource) })
+	slices.SortFunc(out, func(a, b state.Request) int { return strings.Compare(a.Resource, b.Resource) })
 	return out
 }
 

@@ -18,6 +18,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/state"
 )
 
 // podOn is a pod of one container.
@@ -231,9 +232,9 @@ func usages(world map[types.UID]*corev1.Pod) map[string]Amounts {
 	out := map[string]Amounts{}
 	for node, sum := range sums { //berth:unordered a map again
 		for name, amount := range sum { //berth:unordered sorted below
-			out[node] = append(out[node], Quantity{name, amount})
+			out[node] = append(out[node], state.Request{Resource: name, Amount: amount})
 		}
-		slices.SortFunc(out[node], func(a, b Quantity) int { return strings.Compare(a.Resource, b.Resource) })
+		slices.SortFunc(out[node], func(a, b state.Request) int { return strings.Compare(a.Resource, b.Resource) })
 	}
 	return out
 }

@@ -138,7 +138,7 @@ type checker struct {
 type Findings struct {
 	Warnings []string
 	Errors   field.ErrorList
-	// Denied are the reasons of refusals, and Conflicts is the number of conflicts, refused or not.
+	// Denied are the reasons why patches are refused, and Conflicts is the number of conflicts, refused or not.
 	Denied    []string
 	Conflicts int
 }

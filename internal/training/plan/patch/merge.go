@@ -12,6 +12,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
+	"github.com/berth-project/berth/internal/job/plan/podset"
 )
 
 // Merge copies the template of the runtime and merges the patches in the order of the list, with scheduling managers last (spec: 50
@@ -87,15 +88,8 @@ func mergeMeta(to *metav1.ObjectMeta, from *metav1.ObjectMeta) {
 	if from == nil {
 		return
 	}
-	mergeMap(&to.Labels, from.Labels)
-	mergeMap(&to.Annotations, from.Annotations)
-}
-
-func mergeMap(to *map[string]string, from map[string]string) {
-	if *to == nil && len(from) > 0 {
-		*to = make(map[string]string, len(from))
-	}
-	maps.Copy(*to, from)
+	podset.Merge(&to.Labels, from.Labels)
+	podset.Merge(&to.Annotations, from.Annotations)
 }
 
 func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, schedules bool) {
@@ -111,7 +105,7 @@ func mergePod(pod *corev1.PodSpec, original *trainerv1alpha1.PodSpecPatch, sched
 	mergeContainers(pod.Containers, p.Containers)
 	pod.SecurityContext = overlay(pod.SecurityContext, p.SecurityContext)
 	pod.Affinity = overlay(pod.Affinity, p.Affinity)
-	mergeMap(&pod.NodeSelector, p.NodeSelector)
+	podset.Merge(&pod.NodeSelector, p.NodeSelector)
 	switch {
 	case len(p.Tolerations) == 0:
 	case schedules:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -174,5 +175,5 @@ func (r *Request) recordOwners() {
 		delete(r.New.Annotations, OwnersAnnotation)
 		return
 	}
-	mergeMap(&r.New.Annotations, map[string]string{OwnersAnnotation: text(owners)})
+	metav1.SetMetaDataAnnotation(&r.New.ObjectMeta, OwnersAnnotation, text(owners))
 }

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	trainerv1alpha1 "github.com/berth-project/berth/api/trainer/v1alpha1"
@@ -71,6 +72,4 @@ func WithoutTimes(patches []trainerv1alpha1.RuntimePatch) []trainerv1alpha1.Runt
 	return out
 }
 
-func suspended(job *trainerv1alpha1.TrainJob) bool {
-	return job.Spec.Suspend != nil && *job.Spec.Suspend
-}
+func suspended(job *trainerv1alpha1.TrainJob) bool { return ptr.Deref(job.Spec.Suspend, false) }

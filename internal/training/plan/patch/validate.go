@@ -2,6 +2,7 @@ package patch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -193,7 +194,7 @@ func (v *checker) validateMeta(p *trainerv1alpha1.RuntimePatch, entry *field.Pat
 
 // refuseDirectives refuses keys that strategic merge patches interpret as directives.
 func (v *checker) refuseDirectives(m map[string]string, path *field.Path) {
-	for _, key := range sortedKeys(m) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if strings.HasPrefix(key, "$") {
 			v.refuse(DeniedContent, field.Invalid(path.Key(key), key, "must not begin with $"))
 		}
@@ -202,7 +203,7 @@ func (v *checker) refuseDirectives(m map[string]string, path *field.Path) {
 
 // refuseKeys refuses keys by which jobs are built and found.
 func (v *checker) refuseKeys(m map[string]string, path *field.Path, labels bool) {
-	for _, key := range sortedKeys(m) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if reason := v.reservedKey(key, labels); reason != "" {
 			v.refuse(DeniedContent, field.Forbidden(path.Key(key), reason))
 		}
@@ -219,15 +220,6 @@ func (v *checker) reservedKey(key string, isLabel bool) string {
 		return "is set by the runtime's pod group policy"
 	}
 	return ""
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m { //berth:unordered sorted below
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // validateShapes checks the parts of pods that an entry sets by the rules of Kubernetes, and not the rest of the runtime.

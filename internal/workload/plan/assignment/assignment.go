@@ -14,11 +14,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/trace"
 )
 
 const (
@@ -34,10 +34,7 @@ const (
 )
 
 // Domain is a topology domain: its values, broadest level first, and its pods.
-type Domain struct {
-	Values []string
-	Count  int32
-}
+type Domain = trace.Domain
 
 // compare orders domains by the path of their values, then by count.
 func compare(a, b Domain) int {
@@ -203,6 +200,3 @@ func Pods(domains []Domain) int {
 	}
 	return total
 }
-
-// Path returns the values of a domain as one text, for messages and as a key: no value contains a slash.
-func (d Domain) Path() string { return strings.Join(d.Values, "/") }

@@ -20,7 +20,7 @@ const host = corev1.LabelHostname
 // hosts are domains of one pod each; only their hostname counts.
 func hosts(names ...string) (out []Domain) {
 	for _, name := range names {
-		out = append(out, Domain{[]string{name}, 1})
+		out = append(out, Domain{Values: []string{name}, Count: 1})
 	}
 	return out
 }
@@ -42,12 +42,12 @@ func TestEncode(t *testing.T) {
 		"no domain": {[]string{"rack", host}, nil, false, `{"levels":["kubernetes.io/hostname"],"slices":[]}`},
 		"domains without pods are left out": {
 			[]string{"rack"},
-			[]Domain{{[]string{"r1"}, 0}},
+			[]Domain{{Values: []string{"r1"}, Count: 0}},
 			false, `{"levels":["rack"],"slices":[]}`,
 		},
 		"one domain is universal throughout": {
 			[]string{"block", "rack"},
-			[]Domain{{[]string{"b1", "r1"}, 4}},
+			[]Domain{{Values: []string{"b1", "r1"}, Count: 4}},
 			false,
 			`{"levels":["block","rack"],"slices":[{"domainCount":1,"valuesPerLevel":[{"universal":"b1"},{"universal":"r1"}],"podCounts":{"universal":4}}]}`,
 		},
@@ -60,14 +60,14 @@ func TestEncode(t *testing.T) {
 		},
 		"domains come in the order of all levels, and the hostname alone is written": {
 			[]string{"block", "rack", host},
-			[]Domain{{[]string{"b2", "r1", "a"}, 1}, {[]string{"b1", "r2", "b"}, 2}, {[]string{"b1", "r1", "c"}, 1}},
+			[]Domain{{Values: []string{"b2", "r1", "a"}, Count: 1}, {Values: []string{"b1", "r2", "b"}, Count: 2}, {Values: []string{"b1", "r1", "c"}, Count: 1}},
 			false,
 			`{"levels":["kubernetes.io/hostname"],"slices":[{"domainCount":3,` +
 				`"valuesPerLevel":[{"individual":{"roots":["c","b","a"]}}],"podCounts":{"individual":[1,2,1]}}]}`,
 		},
 		"levels compare one by one, not as one text": { // as one text "r-1/z" would come before "r/a"
 			[]string{"rack", "row"},
-			[]Domain{{[]string{"r-1", "z"}, 1}, {[]string{"r", "a"}, 1}},
+			[]Domain{{Values: []string{"r-1", "z"}, Count: 1}, {Values: []string{"r", "a"}, Count: 1}},
 			false,
 			`{"levels":["rack","row"],"slices":[{"domainCount":2,"valuesPerLevel":[` +
 				`{"individual":{"prefix":"r","roots":["","-1"]}},{"individual":{"roots":["a","z"]}}],"podCounts":{"universal":1}}]}`,
@@ -211,7 +211,7 @@ func TestManyNodesStaySmall(t *testing.T) {
 
 func withBlock(domains []Domain) (out []Domain) {
 	for _, d := range domains {
-		out = append(out, Domain{[]string{"b1", d.Values[0]}, d.Count})
+		out = append(out, Domain{Values: []string{"b1", d.Values[0]}, Count: d.Count})
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func TestCompress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var domains []Domain
 			for i, v := range tc.values {
-				domains = append(domains, Domain{[]string{v}, tc.counts[i]})
+				domains = append(domains, Domain{Values: []string{v}, Count: tc.counts[i]})
 			}
 			got, err := json.Marshal(Compress(domains))
 			if err != nil {
@@ -57,7 +57,7 @@ func TestCompressExpands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var domains []Domain
 		for range rapid.IntRange(0, 8).Draw(t, "domains") {
-			domains = append(domains, Domain{[]string{word.Draw(t, "rack"), word.Draw(t, "host")}, rapid.Int32Range(1, 3).Draw(t, "pods")})
+			domains = append(domains, Domain{Values: []string{word.Draw(t, "rack"), word.Draw(t, "host")}, Count: rapid.Int32Range(1, 3).Draw(t, "pods")})
 		}
 		got := decoded(t, &kueue.TopologyAssignment{Levels: []string{"rack", "host"}, Slices: Compress(domains)})
 		if diff := cmp.Diff(domains, got); diff != "" {
@@ -147,7 +147,7 @@ func decoded(t rapid.TB, a *kueue.TopologyAssignment) []Domain {
 }
 
 func TestFits(t *testing.T) {
-	run := []Domain{{[]string{"n-1"}, 1}, {[]string{"n-11"}, 1}}
+	run := []Domain{{Values: []string{"n-1"}, Count: 1}, {Values: []string{"n-11"}, Count: 1}}
 	part := func(prefix, suffix string) kueue.TopologyAssignmentSliceLevelValues {
 		return kueue.TopologyAssignmentSliceLevelValues{Individual: &kueue.TopologyAssignmentSliceLevelIndividualValues{Prefix: &prefix, Suffix: &suffix}}
 	}

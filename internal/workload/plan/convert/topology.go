@@ -83,11 +83,8 @@ func (r *Requests) places(def *state.Workload, w *kueue.Workload) {
 			continue
 		}
 		p := state.PodSetPlacement{PodSet: string(a.Name), Placement: trace.Placement{
-			Flavor: r.placingFlavor(def, w.Status.Admission.PodSetAssignments, a), Levels: a.TopologyAssignment.Levels, Domains: make([]trace.Domain, len(domains)),
+			Flavor: r.placingFlavor(def, w.Status.Admission.PodSetAssignments, a), Levels: a.TopologyAssignment.Levels, Domains: domains,
 		}}
-		for i, d := range domains {
-			p.Domains[i] = trace.Domain(d)
-		}
 		def.Placed = append(def.Placed, p)
 	}
 	def.Delayed = lifecycle.WaitsForPlacement(w)
@@ -172,11 +169,7 @@ func TopologyAssignment(p *trace.Placement, r Requests) *kueue.TopologyAssignmen
 	if p == nil {
 		return nil
 	}
-	domains := make([]assignment.Domain, len(p.Domains))
-	for i, d := range p.Domains {
-		domains[i] = assignment.Domain(d)
-	}
-	return assignment.EncodeInOrder(p.Levels, domains, r.ByPrefix)
+	return assignment.EncodeInOrder(p.Levels, p.Domains, r.ByPrefix)
 }
 
 // Delay sets whether a queue places pods only after its admission checks: with a MultiKueue check always, with one that provisions nodes for

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -154,11 +155,7 @@ func leaveCluster(w *kueue.Workload, why string, now metav1.Time) {
 			continue
 		}
 		if c.State == kueue.CheckStateRetry {
-			retries := int32(1)
-			if c.RetryCount != nil {
-				retries += *c.RetryCount
-			}
-			c.RetryCount = &retries
+			c.RetryCount = new(ptr.Deref(c.RetryCount, 0) + 1)
 		}
 		c.Message = Cut(fmt.Sprintf("Reset to Pending %s, previously %s: %s", why, c.State, c.Message), MaxMessage)
 		c.State, c.LastTransitionTime, c.PodSetUpdates = kueue.CheckStatePending, now, nil

@@ -9,6 +9,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -224,10 +225,7 @@ func (f *follower) overtime() {
 		return
 	}
 	f.takeOver()
-	left := time.Duration(*limit) * time.Second
-	if past := f.w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
-		left -= time.Duration(*past) * time.Second
-	}
+	left := time.Duration(*limit-ptr.Deref(f.w.Status.AccumulatedPastExecutionTimeSeconds, 0)) * time.Second
 	due := f.seen(Condition(f.w, kueue.WorkloadAdmitted).LastTransitionTime.Add(left), left)
 	if due.After(f.now.Time) {
 		f.wakeAt(due)
@@ -262,10 +260,7 @@ func (f *follower) takeOver() {
 	}) {
 		return // it was over, and began anew
 	}
-	spent := time.Duration(0)
-	if before := old.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
-		spent = time.Duration(*before) * time.Second
-	}
+	spent := time.Duration(ptr.Deref(old.Status.AccumulatedPastExecutionTimeSeconds, 0)) * time.Second
 	if IsAdmitted(old) {
 		spent += max(0, admitted.Sub(Condition(old, kueue.WorkloadAdmitted).LastTransitionTime.Time))
 	}

@@ -38,7 +38,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
 
-// MaxMessage is how many bytes of a condition message the API keeps (spec: 10 §4.9).
+// MaxMessage is how many bytes of the message of a condition, or of an entry of a check, the API keeps (spec: 10 §4.9, 40 §5).
 const MaxMessage = 32 * 1024
 
 const ellipsis = " ..."

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 )
@@ -190,9 +191,7 @@ func addExecutionTime(w *kueue.Workload, now metav1.Time) {
 		return
 	}
 	spent := now.Sub(Condition(w, kueue.WorkloadAdmitted).LastTransitionTime.Time).Seconds()
-	if before := w.Status.AccumulatedPastExecutionTimeSeconds; before != nil {
-		spent += float64(*before)
-	}
+	spent += float64(ptr.Deref(w.Status.AccumulatedPastExecutionTimeSeconds, 0))
 	w.Status.AccumulatedPastExecutionTimeSeconds = new(int32(max(spent, 0)))
 }
 

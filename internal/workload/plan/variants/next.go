@@ -9,6 +9,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
@@ -331,7 +332,7 @@ func (d *decider) whyInactive() string {
 // cannot be changed then.
 func (d *decider) copyPriority(v *kueue.Workload) (changed bool) {
 	have, want := &v.Spec, &d.parent.Spec
-	if !equalPointers(have.Priority, want.Priority) || !equalPointers(have.PriorityClassRef, want.PriorityClassRef) {
+	if !ptr.Equal(have.Priority, want.Priority) || !ptr.Equal(have.PriorityClassRef, want.PriorityClassRef) {
 		if !lifecycle.IsReserved(v) || mayReplaceClass(have.PriorityClassRef, want.PriorityClassRef) {
 			fresh := want.DeepCopy()
 			have.Priority, have.PriorityClassRef, changed = fresh.Priority, fresh.PriorityClassRef, true
@@ -353,8 +354,6 @@ func mayReplaceClass(have, want *kueue.PriorityClassRef) bool {
 	}
 	return have.Group == want.Group && have.Kind == want.Kind && (have.Name == want.Name || have.Kind == kueue.WorkloadPriorityClassKind)
 }
-
-func equalPointers[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
 // admit admits the preferred of the variants with quota whose checks are ready, while none is admitted. One with a worse flavor that was
 // admitted while the checks of this one went on is evicted first, and is admitted until the job has stopped.
