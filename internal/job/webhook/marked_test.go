@@ -152,6 +152,13 @@ func TestMarked(t *testing.T) {
 			}
 		})
 	}
+	gated := func(gate string) map[string]any {
+		return map[string]any{"metadata": map[string]any{}, "spec": map[string]any{"schedulingGates": []any{map[string]any{"name": gate}}}}
+	}
+	called := reviewtest.Condition(t, marked(&Options{Jobs: &job.Config{}}, bases["Pod"].d))
+	if !called(t, none, gated(kueue.AdmissionSchedulingGate)) || called(t, none, gated("example.com/gate")) {
+		t.Error("not called for a pod without marks that loses the gate, or for another gate")
+	}
 	if got := marked(&Options{Jobs: &job.Config{ManageAll: true}}, bases["Pod"].d); got != "" {
 		t.Errorf("where every pod is queued, some are left out: %s", got)
 	}

@@ -86,7 +86,7 @@ func (s *server) ofKind(d *job.Descriptor) []review.Webhook {
 var builtIn = []string{corev1.GroupName, appsv1.GroupName}
 
 // marked is the match condition of the webhooks of an open kind: true for objects with a queue mark, on themselves or on a pod
-// template, now or before an update. It is empty where unmarked objects matter too: with ManageAll, and where users may stop jobs.
+// template, now or before an update, and for pods that had a gate before it. It is empty where unmarked objects matter too: with ManageAll, and where users may stop jobs.
 func marked(o *Options, d *job.Descriptor) string {
 	if d.Open == nil || o.Jobs.ManageAll || hasUserStop(o, d) {
 		return ""
@@ -104,7 +104,11 @@ func marked(o *Options, d *job.Descriptor) string {
 		}
 		return strings.Join(out, " ||\n")
 	}
-	return in("object") + " ||\noldObject != null && (" + in("oldObject") + ")"
+	before := in("oldObject")
+	if d.Once != nil { // a user may take the marks off a pod first, and then its gates
+		before += " ||\noldObject.?spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('kueue.x-k8s.io/'))"
+	}
+	return in("object") + " ||\noldObject != null && (" + before + ")"
 }
 
 // ourKey matches the key of a label or an annotation for a queue.
