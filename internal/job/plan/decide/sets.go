@@ -528,7 +528,8 @@ func (s *setsDecider) isOutdated(pod *corev1.Pod) bool {
 // anyDelegated reports whether pods of the object run on another cluster, so that no local one may.
 func (s *setsDecider) anyDelegated() bool { return slices.ContainsFunc(s.o.Workloads, s.isDelegated) }
 
-// ungateOrphans ungates pods that no group will admit: their object, or what makes them, is gone.
+// ungateOrphans ungates pods that no group will admit: their object, or what makes them, is gone, and they go with it. A pod without a controller
+// stays gated: a user may make any number of them, or keep them by the propagation policy Orphan.
 func (s *setsDecider) ungateOrphans() []*corev1.Pod {
 	if !s.d.Sets.Frees || s.anyDelegated() {
 		return nil
@@ -537,7 +538,7 @@ func (s *setsDecider) ungateOrphans() []*corev1.Pod {
 	for _, pod := range s.pods {
 		ref := s.d.Sets.Makers.Of(pod)
 		orphan := s.job == nil || (ref != nil && s.makers[ref.Name] == nil)
-		if !orphan || job.PodIsOver(pod) || pod.DeletionTimestamp != nil || !job.PodIsGated(pod) {
+		if !orphan || metav1.GetControllerOf(pod) == nil || job.PodIsOver(pod) || pod.DeletionTimestamp != nil || !job.PodIsGated(pod) {
 			continue
 		}
 		next := pod.DeepCopy()
