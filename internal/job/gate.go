@@ -227,7 +227,7 @@ func climb(cfg *Config, rules Ownership, of Owner, chain []Owner) Verdict { //no
 		relayed = child.Relay || (relayed && !child.Relayed)
 		if managed && !relayed && cfg.IsQueued(at.Object) {
 			if err := rules.idle(of.GVK, &at, i == 0); err != nil {
-				return Verdict{NotMade: err}
+				return Verdict{NotMade: err, IsPart: v.IsPart}
 			}
 			v.Ancestor = &Owner{GVK: gvk, Object: at.Object}
 		}

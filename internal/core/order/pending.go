@@ -39,7 +39,7 @@ type Pending struct {
 	tried        []*class             // the inadmissible classes evaluated since the last release, in no order
 	filed        []uint64             // a bit for each slot: the class is filed
 	inadmissible int                  // how many classes are tried or filed
-	indexes      []wakeIndex          // sorted by FR
+	indexes      []wakeIndex          // in the order of findIndex
 	released     []resource.FR        // not dealt with yet, sorted
 	alone        []*workload.Workload // inadmissible for reasons of their own, in no order
 	prioritized  *workload.Workload   // first of its standing whenever it is active: its victims are leaving

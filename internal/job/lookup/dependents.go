@@ -136,11 +136,19 @@ func JobsOf(object string) (jobs []string) {
 	return jobs
 }
 
-// WorkloadsOf lists the Workloads that an object controls. Each has the label with its UID: others of the namespace are not read.
-func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
+// WorkloadsOf lists the Workloads that a job controls. Each has the label with its UID: others of the namespace are not read.
+func WorkloadsOf(ctx context.Context, reader client.Reader, job metav1.Object) ([]*kueue.Workload, error) {
+	return controlled(ctx, reader, job, string(job.GetUID()))
+}
+
+// controlled lists the Workloads with the label of a job, possibly of none, that an object controls.
+func controlled(ctx context.Context, reader client.Reader, of metav1.Object, job string) ([]*kueue.Workload, error) {
 	var all kueue.WorkloadList
-	ours := client.MatchingLabels{kueue.JobUIDLabel: string(of.GetUID())}
-	if err := reader.List(ctx, &all, client.InNamespace(of.GetNamespace()), ours, client.UnsafeDisableDeepCopy); err != nil {
+	options := []client.ListOption{client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy}
+	if job != "" {
+		options = append(options, client.MatchingLabels{kueue.JobUIDLabel: job})
+	}
+	if err := reader.List(ctx, &all, options...); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
 	var out []*kueue.Workload

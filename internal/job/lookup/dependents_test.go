@@ -3,6 +3,7 @@ package lookup_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -164,5 +165,39 @@ func TestLivePages(t *testing.T) {
 	}
 	if len(found.Children) != 1 || len(found.Pods) != 1 || len(found.Workloads) != 1 || api.most > 250 {
 		t.Errorf("%d children, %d pods, %d Workloads, %d objects at once", len(found.Children), len(found.Pods), len(found.Workloads), api.most)
+	}
+}
+
+// TestVariantWithoutFlavor: the pods of a parent may request nothing, so that no flavor says which variant it runs on. The variants have its
+// labels.
+func TestVariantWithoutFlavor(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kueue.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	is := func(kind string) metav1.Condition { return metav1.Condition{Type: kind, Status: metav1.ConditionTrue} }
+	for name, labels := range map[string]map[string]string{"of a job": {kueue.JobUIDLabel: "job"}, "of no job": {}} {
+		parent := &kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w", UID: "w", Labels: map[string]string{kueue.ConcurrentAdmissionParentLabel: "true"}},
+			Status: kueue.WorkloadStatus{
+				Admission: &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{Name: "main"}}}, Conditions: []metav1.Condition{is(kueue.WorkloadQuotaReserved)},
+			},
+		}
+		maps.Copy(parent.Labels, labels)
+		variant := &kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "v", UID: "v", Labels: labels, Annotations: map[string]string{kueue.AllowedResourceFlavorsAnnotation: "spot"},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(parent, kueue.GroupVersion.WithKind("Workload"))},
+			},
+			Status: kueue.WorkloadStatus{
+				AdmissionChecks: []kueue.AdmissionCheckState{{Name: "of-the-variant"}},
+				Conditions:      []metav1.Condition{is(kueue.WorkloadQuotaReserved), is(kueue.WorkloadAdmitted)},
+			},
+		}
+		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(variant).Build()
+		got, err := lookup.AsStarted(t.Context(), c, parent)
+		if err != nil || got == nil || len(got.Status.AdmissionChecks) != 1 {
+			t.Errorf("%s: starts as %v (%v)", name, got, err)
+		}
 	}
 }

@@ -31,9 +31,9 @@ func AsStarted(ctx context.Context, reader client.Reader, w *kueue.Workload) (*k
 			}
 		}
 	}
-	if !named { // its pods request nothing, so no flavor names the variant
+	if !named { // its pods request nothing, so no flavor names the variant, which has the labels of its parent
 		var err error
-		if found, err = WorkloadsOf(ctx, reader, w); err != nil {
+		if found, err = controlled(ctx, reader, w, w.Labels[kueue.JobUIDLabel]); err != nil {
 			return nil, err
 		}
 	}

@@ -236,7 +236,7 @@ func TestPodOfServing(t *testing.T) {
 	}{
 		"d-1-x": {
 			owner:       metav1.OwnerReference{Kind: "ReplicaSet", Name: "d-1", UID: "v"},
-			labels:      map[string]string{kueue.QueueNameLabel: "lq", kueue.ManagedLabel: "true"},
+			labels:      map[string]string{kueue.QueueNameLabel: "lq", kueue.ManagedLabel: "true", kueue.PriorityClassLabel: "default"},
 			annotations: map[string]string{parent: "deployment", role: "own", job.SuspendedAnnotation: "true"},
 		},
 		"s-1": {

@@ -91,6 +91,9 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 		template := corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta}
 		serves.ServePods(&template, v.Ancestor.Object)
 		pod.ObjectMeta = template.ObjectMeta
+		if err := s.defaultLabels(ctx, namespace, object, nil, serves.Sets != nil); err != nil {
+			return err
+		}
 		d.Default(object, false, &job.Setting{Config: s.o.Jobs})
 		return nil
 	}
@@ -130,12 +133,15 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 }
 
 // servingKind returns the kind that a new pod follows and that has its pods queued; nil for none. The template of such a pod did not have the
-// marks: the pod is older than they are, or a user has made it. Unverified owners are trusted.
+// marks: the pod is older than they are, or a user has made it. Unverified owners are trusted. Pods that are queued in groups take
+// the queue of their owner, and without one they would wait for ever.
 func (s *server) servingKind(d *job.Descriptor, v *job.Verdict) *job.Descriptor {
 	if d.Once == nil || v.Mode != job.Follows || !s.o.Jobs.VerifyOwners {
 		return nil
 	}
-	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool { return x.ServePods != nil && x.GVK == v.Ancestor.GVK })
+	at := slices.IndexFunc(s.descriptors, func(x *job.Descriptor) bool {
+		return x.ServePods != nil && x.GVK == v.Ancestor.GVK && (x.Sets == nil || job.QueueName(v.Ancestor.Object) != "")
+	})
 	if at < 0 {
 		return nil
 	}

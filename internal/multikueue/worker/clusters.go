@@ -71,7 +71,7 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	r.mu.Lock()
 	connected, hangs, unproven := r.connection, r.hangs != nil, r.unproven
 	r.unproven, r.source = nil, cluster.Spec.ClusterSource
-	attempts, left := r.attempts, r.next.Sub(c.Now())
+	attempts, left, failure := r.attempts, r.next.Sub(c.Now()), r.failure
 	r.mu.Unlock()
 	switch {
 	case connected != nil:
@@ -81,6 +81,9 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	case hangs:
 		return ctrlreconcile.Result{RequeueAfter: recheckHanging}, nil
 	case attempts > 0 && left > 0 && !r.probe(c.Now()):
+		if err := c.write(ctx, &cluster, failure); err != nil { // the write after the attempt may have failed
+			return reconcile.Retry(err).Result(ctx)
+		}
 		return ctrlreconcile.Result{RequeueAfter: min(left, probeEvery)}, nil
 	}
 	return c.attempt(ctx, r, &cluster, cfg)
@@ -180,10 +183,11 @@ func (c *clusters) fail(ctx context.Context, r *workerCluster, cluster *kueue.Mu
 	}
 	r.next = c.Now().Add(wait)
 	attempts := fmt.Sprintf("; connection attempts: %d, next connection attempt: %s", r.attempts, r.next.UTC().Format(time.RFC3339))
+	failure := active(metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, lifecycle.Cut(err.Error(), lifecycle.MaxMessage-len(attempts))+attempts)
+	r.failure = failure
 	r.mu.Unlock()
 	c.noteFailure(ctx, r)
-	message := lifecycle.Cut(err.Error(), lifecycle.MaxMessage-len(attempts)) + attempts
-	if err := c.write(ctx, cluster, active(metav1.ConditionFalse, kueue.ReasonClientConnectionFailed, message)); err != nil {
+	if err := c.write(ctx, cluster, failure); err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
 	return ctrlreconcile.Result{RequeueAfter: min(wait, probeEvery)}, nil

@@ -105,10 +105,11 @@ type workerCluster struct {
 	firstLost   time.Time // the same across restarts, from the status
 	tried       bool      // an attempt has ended since the manager started, or none can be made
 	attempts    int
-	next        time.Time     // time of the next attempt
-	hangs       chan struct{} // closed when an abandoned attempt ends, nil without one
-	refused     bool          // the last probe failed
-	backAt      time.Time     // when a probe found that it accepts connections again
+	next        time.Time        // time of the next attempt
+	failure     metav1.Condition // of the last failed attempt
+	hangs       chan struct{}    // closed when an abandoned attempt ends, nil without one
+	refused     bool             // the last probe failed
+	backAt      time.Time        // when a probe found that it accepts connections again
 	deleted     bool
 }
 

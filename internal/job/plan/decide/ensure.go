@@ -164,13 +164,15 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	if w == nil {
 		return nil, nil
 	}
+	next := w.DeepCopy()
+	labelUID(next, s.job)
 	switch owner := metav1.GetControllerOf(w); {
 	case owner != nil && owner.UID != s.job.GetUID():
 		return nil, nil
-	case owner == nil:
-		next := w.DeepCopy()
-		next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
-		labelUID(next, s.job)
+	case owner == nil, w.Labels[kueue.JobUIDLabel] != next.Labels[kueue.JobUIDLabel]:
+		if owner == nil {
+			next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
+		}
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)
@@ -183,7 +185,7 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	if s.finished || s.isSized(w, podSets) || s.represents(w, podSets, true) {
 		return w, nil
 	}
-	next := w.DeepCopy()
+	next = w.DeepCopy()
 	s.cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, "The workload does not describe the job that names it", s.o.Now)
 	return nil, &job.Action{Verb: job.WriteStatus, Workload: next}
 }

@@ -8,11 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/job/plan/decide"
+	"github.com/berth-project/berth/internal/job/plan/podgroup"
 	"github.com/berth-project/berth/internal/options/feature"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
@@ -196,5 +198,46 @@ func TestSeriesLabelsNeedNotAgree(t *testing.T) {
 	}
 	if value, ok := x.w.Labels["owner"]; ok {
 		t.Errorf("it has the label %q, about which its pods do not agree", value)
+	}
+}
+
+// TestServingAsksForMore: what the API server, or a webhook, adds to a pod of a StatefulSet is no reason to delete it: the StatefulSet would make
+// it again. A pod that a user adds to the group may ask for no more than the template.
+func TestServingAsksForMore(t *testing.T) {
+	x := serving()
+	x.add(3, "c:main")
+	x.each(func(p *corev1.Pod) {
+		serves(p)
+		p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("8")
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "s", UID: "s", Controller: new(true)}}
+	}, "c")
+	x.add(3, "d:main")
+	x.each(func(p *corev1.Pod) {
+		serves(p)
+		p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("8")
+	}, "d")
+	x.runUntilStable()
+	if diff := cmp.Diff([]string{"a", "b", "c"}, x.open()); diff != "" || len(x.pods) != 3 {
+		t.Errorf("%d pods, open -want +got:\n%s", len(x.pods), diff)
+	}
+}
+
+// TestSameShape: a limit is what pods ask for where no request is stated.
+func TestSameShape(t *testing.T) {
+	of := func(requests, limits corev1.ResourceList) *corev1.PodTemplateSpec {
+		return &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}}}}
+	}
+	cpu := func(n string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(n)} }
+	for name, tc := range map[string]struct {
+		t, old  *corev1.PodTemplateSpec
+		changed bool
+	}{
+		"a limit alone":          {of(nil, cpu("2")), of(nil, cpu("1")), true},
+		"a limit with a request": {of(cpu("1"), cpu("2")), of(cpu("1"), cpu("1")), false},
+		"stated as a request":    {of(cpu("1"), cpu("1")), of(nil, cpu("1")), false},
+	} {
+		if errs := podgroup.SameShape(tc.t, tc.old, nil); (len(errs) > 0) != tc.changed {
+			t.Errorf("%s: %v", name, errs)
+		}
 	}
 }

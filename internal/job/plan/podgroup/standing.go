@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -27,7 +28,9 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		roles[string(set.Name)] = true
 		of := members[string(set.Name)]
 		of.runnable = slices.DeleteFunc(of.runnable, func(p *corev1.Pod) bool {
-			tooMuch := job.PodIsGated(p) && exceeds(&p.Spec, &set.Template.Spec) != nil
+			// A pod of a StatefulSet is compared with that when it is made, and would be made again.
+			made := w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && metav1.GetControllerOf(p) != nil
+			tooMuch := !made && job.PodIsGated(p) && exceeds(&p.Spec, &set.Template.Spec) != nil
 			if tooMuch {
 				s.Exceeding = append(s.Exceeding, p)
 			}
