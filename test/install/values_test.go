@@ -189,6 +189,8 @@ func TestChartValues(t *testing.T) {
 		"monitor":               {"enablePrometheus: true", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "kueue-webhook-server-cert", "spec", "endpoints", 0, "tlsConfig", "ca", "secret", "name")},
 		"monitor's TLS":         {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
 		"prometheus":            {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
+		"prometheus by default": {"enablePrometheus: true", equal("ClusterRoleBinding /kueue-prometheus-k8s", "monitoring", "subjects", 0, "namespace")},
+		"no prometheus":         {"", absent("ClusterRoleBinding /kueue-prometheus-k8s")},
 		"fairness":              {"enableVisibilityAPF: true", fairness},
 		"policy": {"enableMutatingAdmissionPolicy: true", func(t *testing.T, o all) {
 			for name, want := range policy(t) {
