@@ -225,6 +225,9 @@ func TestChartValues(t *testing.T) {
 		}},
 		"listeners off": {config("metrics: {bindAddress: '0'}\nhealth: {healthProbeBindAddress: '0'}"), absent("Service berth-system/kueue-controller-manager-metrics-service")},
 		"namespaces":    {config("managedJobsNamespaceSelector: {matchLabels: {team: a}}"), func(t *testing.T, o all) { equalHook(t, o, "mjob.kb.io", "map[matchLabels:map[team:a]]") }},
+		"namespaces of Kueue": {config("managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}]}"), func(t *testing.T, o all) {
+			equalHook(t, o, "mjob.kb.io", "map[matchExpressions:[map[key:kubernetes.io/metadata.name operator:NotIn values:[kube-system kueue-system berth-system]]]]")
+		}},
 		"namespaces by default": {config(""), func(t *testing.T, o all) {
 			selector := fmt.Sprint(hook(t, o, mutating, "mjob.kb.io")["namespaceSelector"])
 			for _, name := range []string{"kube-system ", " calico-system ", " cert-manager ", " berth-system]"} {
