@@ -53,6 +53,10 @@ func TestBadUsage(t *testing.T) {
 	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	provided := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(provided, []byte("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\ninternalCertManagement: {enable: false}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	empty := t.TempDir()
 	for name, tc := range map[string]struct {
 		args string
@@ -107,6 +111,7 @@ func TestBadUsage(t *testing.T) {
 		"no burst of JobSets":   {"manager --kube-api-burst 0", "error: --kube-api-burst 0: must be at least 1"},
 		"webhook URL":           {"manager --webhook-url http://x", `error: --webhook-url "http://x": must be like https://host:9443`},
 		"webhook URL install":   {"install --webhook-url x:9443", `error: --webhook-url "x:9443": must be like https://host:9443`},
+		"no certificates":       {"install --image x --config " + provided, "error: internalCertManagement.enable is false, and nothing here puts another certificate into the pod"},
 		"certificates":          {"manager --webhook-cert-dir " + empty, "error: --webhook-cert-dir: stat " + empty + "/tls.crt: no such file or directory: put tls.crt and tls.key there"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,6 +54,10 @@ func newInstall(build metrics.Build) *cobra.Command {
 				if asked, err = s.deploy(image, groups); err != nil {
 					return err
 				}
+				if !onlyPrint && !asked.Options.Certs.Internal && groups.Has(install.Webhooks) {
+					return usage("internalCertManagement.enable is false, and nothing here puts another certificate into the pod: leave it out, " +
+						"or use config/certmanager, the chart with enableCertManager, or --print with an overlay of yours")
+				}
 			}
 			if asked.OnlyV1beta2, err = onlyV1beta2(versions); err != nil {
 				return err

@@ -1,11 +1,13 @@
 package options
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/options/feature"
@@ -47,6 +49,7 @@ const (
 
 	defaultPreemptionTimeout = 5 * time.Minute // of one worker
 	systemNamespace          = "kube-system"
+	kueueNamespace           = "kueue-system"
 	namespaceNameLabel       = "kubernetes.io/metadata.name"
 	serviceAccountNamespace  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
@@ -91,7 +94,7 @@ func setDefaults(c *configv1beta2.Configuration, podNamespace string, gates feat
 var addOnNamespaces = []string{
 	systemNamespace, "kube-node-lease", "kube-public",
 	"calico-apiserver", "calico-system", "cert-manager", "cilium-system", "gatekeeper-system", "gke-managed-system", "gmp-system",
-	"gpu-operator", "ingress-nginx", "istio-system", "jobset-system", "kube-flannel", "kueue-system", "kyverno", "local-path-storage",
+	"gpu-operator", "ingress-nginx", "istio-system", "jobset-system", "kube-flannel", kueueNamespace, "kyverno", "local-path-storage",
 	"longhorn-system", "lws-system", "metallb-system", "network-operator", "node-feature-discovery", "rook-ceph", "tigera-operator",
 	"volcano-system",
 }
@@ -105,6 +108,24 @@ func defaultNamespaceSelector(own string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: namespaceNameLabel, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
 	}}}
+}
+
+// takeOver has a selector that excludes Kueue's namespace, as Kueue's rule for its own demands, exclude the manager's too. It returns a warning
+// if that changes the selector.
+func takeOver(c *configv1beta2.Configuration) (warnings []string) {
+	selector, _ := parseSelector(c.ManagedJobsNamespaceSelector, nil)
+	if selector == nil || !selector.Matches(labels.Set{namespaceNameLabel: *c.Namespace}) {
+		return nil
+	}
+	for i := range c.ManagedJobsNamespaceSelector.MatchExpressions {
+		e := &c.ManagedJobsNamespaceSelector.MatchExpressions[i]
+		if e.Key == namespaceNameLabel && e.Operator == metav1.LabelSelectorOpNotIn && slices.Contains(e.Values, kueueNamespace) {
+			e.Values = append(e.Values, *c.Namespace)
+			return []string{fmt.Sprintf("managedJobsNamespaceSelector excludes %s, as a file of Kueue has to, and so %s as well, where the manager is; add it to the values",
+				kueueNamespace, *c.Namespace)}
+		}
+	}
+	return nil
 }
 
 func setManagerDefaults(m *configv1beta2.Manager) {

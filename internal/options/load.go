@@ -112,6 +112,7 @@ func ParseFiles(files []File, featureGates string) (Options, error) {
 		enableAll(c, resolved.Gates)
 	}
 	setDefaults(c, podNamespace(), resolved.Gates)
+	warnings = append(warnings, takeOver(c)...)
 	for _, err := range validate(c, resolved.Gates) {
 		p := where(err.Field)
 		p.Field = withoutIndex(p.Field)

@@ -2,6 +2,7 @@ package options
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -373,6 +374,29 @@ func TestUsageHalfLife(t *testing.T) {
 		o := mustParse(t, "admissionFairSharing: "+body, "")
 		if diff := cmp.Diff(want.warnings, o.Warnings); diff != "" || o.AdmissionFairSharing.HalfLife != want.halfLife || !o.AdmissionFairSharing.Enabled {
 			t.Errorf("%s: %+v (-want +got):\n%s", body, o.AdmissionFairSharing, diff)
+		}
+	}
+}
+
+// TestKueueSelector: a selector that excludes Kueue's namespace, as its documentation has it, excludes that of the manager, with a warning.
+func TestKueueSelector(t *testing.T) {
+	const selector = "managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system%s]}]}\n"
+	for name, test := range map[string]struct {
+		body   string
+		own    string
+		warned bool
+	}{
+		"as documented":        {fmt.Sprintf(selector, ""), "berth-system", true},
+		"in another namespace": {"namespace: mine\n" + fmt.Sprintf(selector, ""), "mine", true},
+		"in that of Kueue":     {"namespace: kueue-system\n" + fmt.Sprintf(selector, ""), "kueue-system", false},
+		"complete":             {fmt.Sprintf(selector, ", berth-system"), "berth-system", false},
+	} {
+		o := mustParse(t, test.body, "")
+		if o.ManagedNamespaces.Matches(labels.Set{namespaceNameLabel: test.own}) || !o.ManagedNamespaces.Matches(labels.Set{namespaceNameLabel: "team"}) {
+			t.Errorf("%s: managed are %s", name, o.ManagedNamespaces)
+		}
+		if warned := len(o.Warnings) == 1 && strings.Contains(o.Warnings[0], "and so "+test.own+" as well"); warned != test.warned {
+			t.Errorf("%s: warnings %q", name, o.Warnings)
 		}
 	}
 }

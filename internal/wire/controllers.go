@@ -91,6 +91,7 @@ func addEverything(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 		{install.Queues, func() error { return addQueues(ctx, mgr, e, follow, counts, cfg) }},
 		{install.Queues, func() error { return addNodeQuota(mgr, cfg) }},
 		{install.Integrations, func() error { return addJobs(ctx, mgr, kinds, cfg) }},
+		{install.Integrations, func() error { return addRightsCheck(mgr, kinds, cfg) }},
 		{install.Integrations, func() error { return addUngater(ctx, mgr, placed, cfg) }},
 		{install.Scheduler, func() error { return addNodeFailures(ctx, mgr, placed, cfg) }},
 		{install.Integrations, func() error { return addRecovery(mgr, cfg) }},

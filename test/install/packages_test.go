@@ -341,7 +341,7 @@ func TestOverlays(t *testing.T) {
 		"dev":                       {"image: berth:dev", "--zap-log-level=3"},
 		"alpha-enabled":             {"--feature-gates=AllAlpha=true"},
 		"v1beta2":                   {"    served: false\n"},
-		"prometheus":                {"kind: ServiceMonitor"},
+		"prometheus":                {"kind: ServiceMonitor", "kind: Role\n", "  namespace: monitoring\n", "name: kueue-metrics-reader"},
 		"visibility-apf":            {"kind: FlowSchema", "kind: PriorityLevelConfiguration"},
 		"mutating-admission-policy": {"kind: MutatingAdmissionPolicy\n", "kind: MutatingAdmissionPolicyBinding"},
 		"certmanager":               {"kind: Certificate", "secretName: kueue-webhook-server-cert", "mountPath: /visibility"},

@@ -189,6 +189,8 @@ func TestChartValues(t *testing.T) {
 		"monitor":               {"enablePrometheus: true", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "kueue-webhook-server-cert", "spec", "endpoints", 0, "tlsConfig", "ca", "secret", "name")},
 		"monitor's TLS":         {"enablePrometheus: true\nmetrics: {serviceMonitor: {tlsConfig: {insecureSkipVerify: true}}}", equal("ServiceMonitor berth-system/kueue-controller-manager-metrics-monitor", "map[insecureSkipVerify:true]", "spec", "endpoints", 0, "tlsConfig")},
 		"prometheus":            {"metrics: {prometheusNamespace: mon}", equal("ClusterRoleBinding /kueue-prometheus-k8s", "mon", "subjects", 0, "namespace")},
+		"prometheus by default": {"enablePrometheus: true", equal("ClusterRoleBinding /kueue-prometheus-k8s", "monitoring", "subjects", 0, "namespace")},
+		"no prometheus":         {"", absent("ClusterRoleBinding /kueue-prometheus-k8s")},
 		"fairness":              {"enableVisibilityAPF: true", fairness},
 		"policy": {"enableMutatingAdmissionPolicy: true", func(t *testing.T, o all) {
 			for name, want := range policy(t) {
@@ -223,6 +225,9 @@ func TestChartValues(t *testing.T) {
 		}},
 		"listeners off": {config("metrics: {bindAddress: '0'}\nhealth: {healthProbeBindAddress: '0'}"), absent("Service berth-system/kueue-controller-manager-metrics-service")},
 		"namespaces":    {config("managedJobsNamespaceSelector: {matchLabels: {team: a}}"), func(t *testing.T, o all) { equalHook(t, o, "mjob.kb.io", "map[matchLabels:map[team:a]]") }},
+		"namespaces of Kueue": {config("managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}]}"), func(t *testing.T, o all) {
+			equalHook(t, o, "mjob.kb.io", "map[matchExpressions:[map[key:kubernetes.io/metadata.name operator:NotIn values:[kube-system kueue-system berth-system]]]]")
+		}},
 		"namespaces by default": {config(""), func(t *testing.T, o all) {
 			selector := fmt.Sprint(hook(t, o, mutating, "mjob.kb.io")["namespaceSelector"])
 			for _, name := range []string{"kube-system ", " calico-system ", " cert-manager ", " berth-system]"} {

@@ -141,7 +141,14 @@ control-plane: controller-manager
 {{- define "berth.managedNamespaces" -}}
 {{- $addOns := list "kube-system" "kube-node-lease" "kube-public" "calico-apiserver" "calico-system" "cert-manager" "cilium-system" "gatekeeper-system" "gke-managed-system" "gmp-system" "gpu-operator" "ingress-nginx" "istio-system" "jobset-system" "kube-flannel" "kueue-system" "kyverno" "local-path-storage" "longhorn-system" "lws-system" "metallb-system" "network-operator" "node-feature-discovery" "rook-ceph" "tigera-operator" "volcano-system" }}
 {{- $own := dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (append $addOns .Release.Namespace | uniq))) }}
-{{- dig "managedJobsNamespaceSelector" $own (include "berth.config" . | fromYaml) | toYaml }}
+{{- $selector := dig "managedJobsNamespaceSelector" $own (include "berth.config" . | fromYaml) }}
+{{- range dig "matchExpressions" list $selector }}
+{{- /* As the manager reads it: a file for Kueue excludes Kueue's namespace as the manager's. */}}
+{{- if and (eq .key "kubernetes.io/metadata.name") (eq .operator "NotIn") (has "kueue-system" .values) }}
+{{- $_ := set . "values" (append .values $.Release.Namespace | uniq) }}
+{{- end }}
+{{- end }}
+{{- toYaml $selector }}
 {{- end }}
 
 {{/* The same as an expression over the labels of a namespace, for the policy about queue labels. */}}

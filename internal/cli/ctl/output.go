@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,8 @@ import (
 type output struct {
 	format    string
 	formats   []string // allowed formats besides templates
+	template  string   // kubectl's other place for the argument of format
+	sparse    bool     // templates may name what an object lacks
 	managed   bool
 	noHeaders bool
 }
@@ -33,12 +36,38 @@ type output struct {
 // templates are the formats with an argument, such as jsonpath={.metadata.name}.
 var templates = []string{"jsonpath", "jsonpath-as-json", "jsonpath-file", "go-template", "go-template-file"}
 
+// otherNames are kubectl's shorter names of templates.
+var otherNames = map[string]string{"template": "go-template", "templatefile": "go-template-file"}
+
 // add adds -o with the formats of the command.
 func (o *output) add(cmd *cobra.Command, formats ...string) {
 	o.formats = formats
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "how to print: "+strings.Join(formats, ", ")+", or "+strings.Join(templates, ", ")+" with =…")
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "with -o json or yaml: also print metadata.managedFields")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	o.addTemplates(cmd)
+}
+
+// addTemplates adds kubectl's other flags for templates.
+func (o *output) addTemplates(cmd *cobra.Command) {
+	const text, missing = "template", "allow-missing-template-keys"
+	cmd.Flags().StringVar(&o.template, text, "", "the template, or its file, of -o")
+	cmd.Flags().BoolVar(&o.sparse, missing, true, "do not fail for what an object lacks")
+	for _, name := range []string{text, missing} {
+		_ = cmd.Flags().MarkHidden(name) // -o NAME=… does the same
+	}
+}
+
+// join puts the argument of --template where it is with -o NAME=….
+func (o *output) join() {
+	name, argument, _ := strings.Cut(o.format, "=")
+	if name == "" && o.template != "" {
+		name = "go-template"
+	}
+	name = cmp.Or(otherNames[name], name)
+	if slices.Contains(templates, name) {
+		o.format = strings.TrimSuffix(name+"="+cmp.Or(argument, o.template), "=")
+	}
 }
 
 func (o *output) addTable(cmd *cobra.Command) {
@@ -48,6 +77,7 @@ func (o *output) addTable(cmd *cobra.Command) {
 
 // check refuses unknown formats.
 func (o *output) check() error {
+	o.join()
 	name, argument, _ := strings.Cut(o.format, "=")
 	switch {
 	case o.format == "" || slices.Contains(o.formats, o.format):
@@ -143,9 +173,12 @@ func (o *output) fill(to io.Writer, data any) error {
 		if err != nil {
 			return cluster.Usage("-o %s: %w", name, err)
 		}
+		if !o.sparse {
+			t.Option("missingkey=error")
+		}
 		return t.Execute(to, data)
 	}
-	path := jsonpath.New("output").AllowMissingKeys(true)
+	path := jsonpath.New("output").AllowMissingKeys(o.sparse)
 	path.EnableJSONOutput(name == "jsonpath-as-json")
 	if err := path.Parse(text); err != nil {
 		return cluster.Usage("-o %s: %w", name, err)

@@ -27,6 +27,7 @@ func (t *tool) addViews(cmd *cobra.Command, o *top) {
 	o.fair.add(cmd)
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "with --topology or --fair: how to print: json, yaml; with --topology also "+strings.Join(templates, ", ")+" with =…")
 	o.formats = []string{"json", "yaml"}
+	o.addTemplates(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if !o.topology {
@@ -46,7 +47,7 @@ func (t *tool) addViews(cmd *cobra.Command, o *top) {
 			return cluster.Usage("--weight: is for --fair")
 		case o.fair.on && strings.Contains(o.format, "="):
 			return cluster.Usage("-o %s: with --fair, json and yaml are known", o.format)
-		case o.format != "" && !o.topology && !o.fair.on:
+		case o.format+o.template != "" && !o.topology && !o.fair.on:
 			return cluster.Usage("-o: is for --topology and --fair; for quota, see berth list clusterqueue -o %s", o.format)
 		}
 		_, err := o.fair.rates()

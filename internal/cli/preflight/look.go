@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/install/upstream"
 	"github.com/berth-project/berth/internal/options"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // oldest is the oldest API server that Berth works with.
@@ -122,21 +124,16 @@ func (l *looker) leases(ctx context.Context) error {
 	return nil
 }
 
-// configurations reads the files with which the controllers run as Berth would.
+// configurations reads the files and feature gates with which the controllers run as Berth would.
 func (l *looker) configurations(ctx context.Context) error {
 	for i := range l.deployments {
 		d := &l.deployments[i]
 		if d.Berth {
 			continue
 		}
-		gates := ""
-		for _, c := range d.Spec.Template.Spec.Containers {
-			for _, arg := range c.Args {
-				if value, is := strings.CutPrefix(arg, "--feature-gates="); is {
-					gates = value
-				}
-			}
-		}
+		gates := gatesOf(d)
+		l.gates = append(l.gates, gates...)
+		before := len(l.files)
 		for _, v := range d.Spec.Template.Spec.Volumes {
 			if v.ConfigMap == nil {
 				continue
@@ -153,26 +150,51 @@ func (l *looker) configurations(ctx context.Context) error {
 				l.configuration(&m, key, gates)
 			}
 		}
+		if len(l.files) == before {
+			l.parse(d.String(), nil, gates)
+		}
 	}
+	l.together()
 	return nil
+}
+
+// gatesOf returns the feature gates on the command line of a controller, such as A=true.
+func gatesOf(d *upstream.Deployment) (gates []string) {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		args := slices.Concat(c.Command, c.Args)
+		for i, arg := range args {
+			name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if name != "feature-gates" {
+				continue
+			}
+			if !joined && i+1 < len(args) {
+				value = args[i+1]
+			}
+			for gate := range strings.SplitSeq(value, ",") {
+				if gate = strings.Join(strings.Fields(gate), ""); gate != "" {
+					gates = append(gates, gate)
+				}
+			}
+		}
+	}
+	return gates
 }
 
 // ownNamespace is the namespace of Berth with the configuration that was read.
 func (l *looker) ownNamespace() string { return cmp.Or(l.namespace, options.Default().Namespace) }
 
-func (l *looker) configuration(m *corev1.ConfigMap, key, gates string) {
+func (l *looker) configuration(m *corev1.ConfigMap, key string, gates []string) {
 	text := m.Data[key]
 	if !strings.Contains(text, "kind: Configuration") {
 		return
 	}
-	object := "ConfigMap/" + m.Namespace + "/" + m.Name
-	f := file{m.Namespace, m.Name, key}
+	f := file{m.Namespace, m.Name, key, text}
+	if slices.Contains(l.files, f) {
+		return
+	}
 	l.files = append(l.files, f)
-	o, err := options.Parse(key, []byte(text), gates)
-	if err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			l.add(Differs, object, key, "change it in the file for berth install --config", "%s", line)
-		}
+	o, ok := l.parse(f.object(), []options.File{{Name: key, Data: []byte(text)}}, gates)
+	if !ok {
 		return
 	}
 	if strings.Contains(text, "config.kueue.x-k8s.io/") { // other documents have no namespace
@@ -180,12 +202,54 @@ func (l *looker) configuration(m *corev1.ConfigMap, key, gates string) {
 		l.lease = types.NamespacedName{Namespace: o.LeaderElection.Namespace, Name: o.LeaderElection.Name}
 	}
 	for _, warning := range o.Warnings {
-		l.add(Note, object, key, "", "%s", warning)
+		l.add(Note, f.object(), key, "", "%s", warning)
 	}
 	for _, gate := range o.InertGates() {
-		l.add(Note, object, "featureGates."+gate, "", "the gate changes nothing in Berth")
+		l.add(Note, f.object(), "featureGates."+gate, "", "the gate changes nothing in Berth")
 	}
-	l.add(Note, object, key, f.save("FILE")+", for berth install --config FILE", "Berth runs with this file")
+	l.add(Note, f.object(), key, f.save("FILE")+", for berth install --config FILE", "Berth runs with this file")
+}
+
+// parse reads files and gates as berth install would, which fails with what is wrong about them. It reports whether nothing is.
+func (l *looker) parse(object string, files []options.File, gates []string) (options.Options, bool) {
+	o, err := options.ParseFiles(files, strings.Join(gates, ","))
+	wrong, _ := errors.AsType[*options.Error](err)
+	if wrong == nil {
+		return o, true
+	}
+	l.refused = true
+	for _, p := range wrong.Problems {
+		do := "change it in the file for berth install --config"
+		if p.Source == feature.Flag {
+			do = "change it in " + feature.Flag + " of berth install"
+		}
+		l.add(l.unfit(), object, p.Source, do, "%s", p.String())
+	}
+	return o, false
+}
+
+// unfit is how much it matters that Berth cannot run with a configuration. Berth's own Deployment is made with one that it runs with.
+func (l *looker) unfit() Severity {
+	if slices.ContainsFunc(l.deployments, func(d upstream.Deployment) bool { return d.Berth }) {
+		return Differs
+	}
+	return Blocks
+}
+
+// together checks the files and gates of all controllers as the one configuration that they are for Berth.
+func (l *looker) together() {
+	if l.refused || len(l.files) == 0 {
+		return
+	}
+	files, objects := make([]options.File, len(l.files)), make([]string, len(l.files))
+	for i := range l.files {
+		files[i], objects[i] = options.File{Name: fileName(i), Data: []byte(l.files[i].text)}, l.files[i].object()
+	}
+	all := strings.Join(objects, ", ")
+	if o, ok := l.parse(all, files, l.gates); ok && !o.Certs.Internal {
+		l.add(l.unfit(), all, "internalCertManagement", "take it out of the file for berth install --config, or install with the chart and enableCertManager, "+
+			"or with config/certmanager", "the webhooks get no certificate from Berth, and none is in the pod of berth install: the manager would not start")
+	}
 }
 
 // webhooks finds the webhook configurations of other controllers. Installing Berth replaces the ones with the names of its own.

@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/install/upstream"
+	"github.com/berth-project/berth/internal/options/feature"
 )
 
 // Step is one step of a takeover, or of the way back.
@@ -28,13 +30,31 @@ type inputs struct {
 	held        []upstream.Lease
 	hooks       []upstream.Configuration // that an installation does not replace
 	files       []file
+	// gates are the feature gates on the command lines of all controllers.
+	gates []string
+	// refused is true if Berth would not run with the files and gates.
+	refused bool
 	// namespace is that of Berth, if a configuration file was read; lease is then the Lease of its leader.
 	namespace string
 	lease     types.NamespacedName
 }
 
 // file is a configuration file of another controller that Berth reads as well.
-type file struct{ namespace, configMap, key string }
+type file struct{ namespace, configMap, key, text string }
+
+// object returns the ConfigMap of the file.
+func (f *file) object() string { return "ConfigMap/" + f.namespace + "/" + f.configMap }
+
+// plainGate is a feature gate that a shell reads as it is.
+var plainGate = regexp.MustCompile(`^\w+=\w+$`)
+
+// fileName is the name under which a plan saves a file.
+func fileName(i int) string {
+	if i == 0 {
+		return "berth.yaml"
+	}
+	return fmt.Sprintf("berth-%d.yaml", i+1)
+}
 
 // save returns the command that writes the file to disk.
 func (f *file) save(to string) string {
@@ -48,15 +68,16 @@ func (l *looker) plan() []Step {
 	steps := l.before()
 	config := ""
 	if len(l.files) > 0 {
-		save := Step{Text: "Save the configuration. Merge the files if there are several: Berth reads one."}
+		save := Step{Text: "Save the configuration."}
 		for i := range l.files {
-			name := "berth.yaml"
-			if i > 0 {
-				name = fmt.Sprintf("berth-%d.yaml", i+1)
-			}
-			save.Commands = append(save.Commands, l.files[i].save(name))
+			save.Commands = append(save.Commands, l.files[i].save(fileName(i)))
+			config += " --config " + fileName(i)
 		}
-		steps, config = append(steps, save), " --config berth.yaml"
+		steps = append(steps, save)
+	}
+	gates := slices.DeleteFunc(slices.Sorted(slices.Values(l.gates)), func(gate string) bool { return !plainGate.MatchString(gate) })
+	if len(gates) > 0 {
+		config += " " + feature.Flag + "=" + strings.Join(slices.Compact(gates), ",")
 	}
 	stop := Step{Text: "Stop the other controllers. Running jobs run on; new jobs are refused until Berth answers."}
 	for i := range others {
@@ -102,7 +123,8 @@ func (l *looker) before() []Step {
 	for i := range l.Findings {
 		f := &l.Findings[i]
 		kind, _, _ := strings.Cut(f.Object, "/")
-		if f.Severity == Blocks && kind != "Deployment" && kind != "Lease" && !strings.HasSuffix(kind, "WebhookConfiguration") {
+		later := kind == "Deployment" || kind == "Lease" || strings.HasSuffix(kind, "WebhookConfiguration")
+		if f.Severity == Blocks && (!later || f.Field == feature.Flag) {
 			commands = append(commands, fmt.Sprintf("# %s: %s", f.Object, f.Do))
 		}
 	}

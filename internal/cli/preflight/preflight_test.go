@@ -166,7 +166,7 @@ func TestOtherControllers(t *testing.T) {
 	w := newWorld(t)
 	w.others()
 	code, stdout, stderr := preflight(t, at)
-	if code != exitFound || !strings.HasPrefix(stderr, "error: 6 things are in the way") {
+	if code != exitFound || !strings.HasPrefix(stderr, "error: 7 things are in the way") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	goldentest.Check(t, "testdata/others.txt", stdout)

@@ -99,7 +99,8 @@ func (r *Reloader) reload() {
 	if !slices.Equal(waiting, r.last) {
 		r.last = waiting
 		if len(waiting) > 0 {
-			r.log.Info("The configuration file was changed: restart the manager for these fields to take effect", "fields", strings.Join(waiting, ", "))
+			r.log.Info("The configuration file was changed: for these fields to take effect install again with it, or restart a manager that installs by itself; "+
+				"after a restart alone webhooks, rights and Services stay as they are", "fields", strings.Join(waiting, ", "))
 		} else {
 			r.log.Info("No field of the configuration file waits for a restart any more")
 		}

@@ -45,6 +45,7 @@ func TestReload(t *testing.T) {
 		{what: "deactivated jobs stay", text: strings.ReplaceAll(start, "1h", "2m"), want: "afterDeactivatedByKueue", jobs: "for ever"},
 		{what: "a port", text: start + "webhook: {port: 1}\n", want: "fields\"=\"webhook.port\"", kept: time.Hour},
 		{what: "the same port", text: start + "webhook: {port: 1}\n"},
+		{what: "a kind", text: start + "integrations: {frameworks: [pod]}\n", want: "install again with it"},
 		{what: "a typo", text: start + "webhok: {port: 1}\n", want: "did you mean webhook?"},
 		{what: "the same typo", text: start + "webhok: {port: 1}\n"},
 		{what: "another limit", text: start + "clientConnection: {qps: 7, burst: 3}\n", want: "waits for a restart any more", qps: 7},

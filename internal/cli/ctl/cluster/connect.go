@@ -52,6 +52,7 @@ func (c *Connection) Add(cmd *cobra.Command) {
 	names.AuthOverrideFlags.Impersonate.Description = "do it as this user, if you may"
 	names.AuthOverrideFlags.ImpersonateGroups.Description = "do it as a member of this group; may be repeated"
 	clientcmd.BindOverrideFlags(&c.overrides, flags, names)
+	flags.String("cache-dir", "", "accepted as kubectl's; nothing is cached")
 	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(everyday, f.Name) })
 	_ = cmd.RegisterFlagCompletionFunc(clientcmd.FlagContext, c.contexts)
 }
