@@ -16,6 +16,7 @@ import (
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 const (
@@ -24,13 +25,13 @@ const (
 	maxRetries  = 10 // of one owner, in 14 minutes: the API server may be away for a while
 )
 
-// owners finds the Workload of a pod of any job kind: by the name that pods of elastic jobs carry, or by the pod's owners, their owners
+// owners finds the Workload of a pod of any job kind: by the name that pods of elastic jobs carry, or by the pod's owner, its owner
 // and so on, up to an owner of the Workload. Owners in between are read once each, in the background.
 type owners struct {
 	live  client.Reader
 	learn func(namespace string) // called for new links
 	queue workqueue.TypedRateLimitingInterface[link]
-	// parents are the owners, as []link, by the UID of the owned object.
+	// parents are owners, as link, by the link to the owned object; the zero link for none.
 	parents *lru.Cache
 }
 
@@ -46,17 +47,17 @@ func newOwners(live client.Reader, learn func(namespace string)) *owners {
 	return &owners{live: live, learn: learn, queue: workqueue.NewTypedRateLimitingQueue(limit), parents: lru.New(parentsKept)}
 }
 
-// ownersOf returns the owners that an object names. Pods of a JobSet name it beside the Job in between; a user may write these labels.
-func ownersOf(o metav1.Object) []link {
-	var out []link
+// ownerOf returns the owner that an object follows, one alone: the owners of all owners may multiply at each step. It is the zero link for
+// none. Pods of a JobSet name it beside the Job in between; a user may write these labels.
+func ownerOf(o metav1.Object) link {
 	labels := o.GetLabels()
 	if uid, name := labels[jobsetv1alpha2.JobSetUIDKey], labels[jobsetv1alpha2.JobSetNameKey]; uid != "" && name != "" {
-		return []link{{o.GetNamespace(), name, jobsetv1alpha2.GroupVersion.WithKind("JobSet"), types.UID(uid)}}
+		return link{o.GetNamespace(), name, jobsetv1alpha2.GroupVersion.WithKind("JobSet"), types.UID(uid)}
 	}
-	for _, ref := range o.GetOwnerReferences() {
-		out = append(out, link{o.GetNamespace(), ref.Name, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.UID})
+	if ref := reconcile.MainOwner(o.GetOwnerReferences()); ref != nil {
+		return link{o.GetNamespace(), ref.Name, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), ref.UID}
 	}
-	return out
+	return link{}
 }
 
 // owned is an owner and the namespace of the owned object: labels of pods name owners unchecked.
@@ -95,24 +96,22 @@ func (k *owners) climb(pod *corev1.Pod, byOwner map[owned][]types.UID) []types.U
 	if found := byOwner[owned{pod.Namespace, pod.UID}]; found != nil {
 		return found
 	}
-	next := ownersOf(pod)
+	owner := ownerOf(pod)
 	for range maxSteps {
-		var above []link
-		for _, owner := range next {
-			if found := byOwner[owned{pod.Namespace, owner.uid}]; found != nil {
-				return found
-			}
-			parents, known := k.parents.Get(owner.uid)
-			if !known {
-				if k.queue.NumRequeues(owner) == 0 { // otherwise it is retried after a pause
-					k.queue.Add(owner)
-				}
-				continue
-			}
-			links, _ := parents.([]link)
-			above = append(above, links...)
+		if owner == (link{}) {
+			return nil
 		}
-		next = above
+		if found := byOwner[owned{pod.Namespace, owner.uid}]; found != nil {
+			return found
+		}
+		parent, known := k.parents.Get(owner)
+		if !known {
+			if k.queue.NumRequeues(owner) == 0 { // otherwise it is retried after a pause
+				k.queue.Add(owner)
+			}
+			return nil
+		}
+		owner, _ = parent.(link)
 	}
 	return nil
 }
@@ -137,29 +136,29 @@ func (k *owners) handle(ctx context.Context, owner link) {
 			k.queue.AddRateLimited(owner)
 			return
 		}
-		k.parents.Add(owner.uid, []link(nil))
+		k.parents.Add(owner, link{})
 	}
 	k.queue.Forget(owner)
 	k.learn(owner.namespace)
 }
 
-// find reads the owners of an owner, unless they are known. It returns false if it has to be retried.
+// find reads the owner of an owner, unless it is known. It returns false if it has to be retried.
 func (k *owners) find(ctx context.Context, owner link) bool {
-	if _, known := k.parents.Get(owner.uid); known {
+	if _, known := k.parents.Get(owner); known {
 		return true
 	}
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(owner.gvk)
-	var above []link
+	var above link
 	err := k.live.Get(ctx, client.ObjectKey{Namespace: owner.namespace, Name: owner.name}, o)
 	switch {
 	case err == nil:
 		if o.GetUID() == owner.uid { // else it is another object of the same name
-			above = ownersOf(o)
+			above = ownerOf(o)
 		}
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apimeta.IsNoMatchError(err):
 		return false
 	}
-	k.parents.Add(owner.uid, above)
+	k.parents.Add(owner, above)
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-project/berth/internal/core/workload"
@@ -82,8 +83,10 @@ func short(d workload.Instant) string {
 }
 
 const (
-	// maxPools and samplesOfPool bound the memory of a Learner, 4 MB. The pool that learned least recently is dropped first.
+	// maxPools and samplesOfPool bound the memory of a Learner, 4 MB. The pool that learned least recently is dropped first, of the namespaces
+	// with more than poolsOfSpace if there are any; and the oldest sample, of the namespace with most of them.
 	maxPools      = 4096
+	poolsOfSpace  = maxPools / 8
 	samplesOfPool = 64
 	// leastSamples is how many finished Workloads an estimate takes, and enoughSamples how many make a narrow pool preferable to a broad one.
 	leastSamples  = 3
@@ -128,10 +131,19 @@ func ratiosOf(j *Job) []poolKey {
 	return []poolKey{{queue: j.LocalQueue, declared: true}, {declared: true}}
 }
 
+// space returns the namespace of the LocalQueue, "" for a pool of all.
+func (k *poolKey) space() string { return spaceOf(k.queue) }
+
+func spaceOf(localQueue string) string {
+	space, _, _ := strings.Cut(localQueue, "/")
+	return space
+}
+
 // pool is the last samples of a group.
 type pool struct {
 	key     poolKey
 	samples []sample
+	spaces  []string      // the namespaces of the samples, in a pool of all LocalQueues
 	fitted  *distribution // nil if samples were added since
 }
 
@@ -145,20 +157,24 @@ type sample struct {
 type Learner struct {
 	pools map[poolKey]*list.Element // of *pool
 	used  *list.List                // the pool that learned last is the first
+	of    map[string]int            // how many pools a namespace has
+	many  int                       // how many namespaces have more than poolsOfSpace
 }
 
 // NewLearner returns a Learner that has learned nothing.
-func NewLearner() *Learner { return &Learner{map[poolKey]*list.Element{}, list.New()} }
+func NewLearner() *Learner {
+	return &Learner{pools: map[poolKey]*list.Element{}, used: list.New(), of: map[string]int{}}
+}
 
 // Learn adds a job that finished at a time, after it had run for so long.
 func (l *Learner) Learn(j *Job, run, at workload.Instant) {
-	log := logSeconds(run)
+	log, space := logSeconds(run), spaceOf(j.LocalQueue)
 	for _, k := range keysOf(j) {
-		l.add(k, sample{at, log})
+		l.add(k, sample{at, log}, space)
 	}
 	if j.Expected > 0 {
 		for _, k := range ratiosOf(j) {
-			l.add(k, sample{at, log - logSeconds(j.Expected)})
+			l.add(k, sample{at, log - logSeconds(j.Expected)}, space)
 		}
 	}
 }
@@ -166,25 +182,67 @@ func (l *Learner) Learn(j *Job, run, at workload.Instant) {
 // logSeconds is the logarithm of a time in seconds, of at least a second.
 func logSeconds(d workload.Instant) float64 { return math.Log(max(1, float64(d)/1e9)) }
 
-func (l *Learner) add(k poolKey, s sample) {
+func (l *Learner) add(k poolKey, s sample, space string) {
 	e := l.pools[k]
 	if e == nil {
 		if l.used.Len() == maxPools {
-			last := l.used.Back()
-			delete(l.pools, last.Value.(*pool).key)
-			l.used.Remove(last)
+			l.dropPool()
 		}
 		e = l.used.PushFront(&pool{key: k})
 		l.pools[k] = e
+		l.countPool(&k, 1)
 	}
 	l.used.MoveToFront(e)
 	p := e.Value.(*pool)
 	p.fitted = nil
 	at, _ := slices.BinarySearchFunc(p.samples, s, func(a, b sample) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.log, b.log)) })
 	p.samples = slices.Insert(p.samples, at, s)
-	if len(p.samples) > samplesOfPool { // workloads may be learned in any order after a restart
-		p.samples = slices.Delete(p.samples, 0, 1)
+	if k.queue == "" {
+		p.spaces = slices.Insert(p.spaces, at, space)
 	}
+	if len(p.samples) > samplesOfPool { // workloads may be learned in any order after a restart
+		p.dropSample()
+	}
+}
+
+func (l *Learner) dropPool() {
+	drop := l.used.Back()
+	for e := drop; e != nil && l.many > 0; e = e.Prev() {
+		if l.of[e.Value.(*pool).key.space()] > poolsOfSpace {
+			drop = e
+			break
+		}
+	}
+	key := l.used.Remove(drop).(*pool).key
+	delete(l.pools, key)
+	l.countPool(&key, -1)
+}
+
+func (l *Learner) countPool(k *poolKey, by int) {
+	space := k.space()
+	was := l.of[space]
+	if l.of[space] = was + by; was+by == 0 {
+		delete(l.of, space)
+	}
+	if max(was, was+by) == poolsOfSpace+1 {
+		l.many += by
+	}
+}
+
+func (p *pool) dropSample() {
+	if p.spaces == nil {
+		p.samples = slices.Delete(p.samples, 0, 1)
+		return
+	}
+	of, most, first := map[string]int{}, 0, 0
+	for _, space := range p.spaces {
+		of[space]++
+		most = max(most, of[space])
+	}
+	for of[p.spaces[first]] < most {
+		first++
+	}
+	p.samples, p.spaces = slices.Delete(p.samples, first, first+1), slices.Delete(p.spaces, first, first+1)
 }
 
 // find returns the distribution of the narrowest pool that has enough samples, else of the narrowest that has the least number of them,

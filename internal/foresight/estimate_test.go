@@ -96,6 +96,30 @@ func TestLearnerBounds(t *testing.T) {
 	})
 }
 
+// TestShareOfNamespace: a namespace with many finished Workloads does not decide what is expected of all others, nor displace what is known of them.
+func TestShareOfNamespace(t *testing.T) {
+	l := NewLearner()
+	for i := range 20 {
+		l.Learn(someJob("careful/q"), 100*minute, workload.Instant(i)*second)
+	}
+	for i := range 2 * maxPools {
+		l.Learn(&Job{Kind: "Job", LocalQueue: "busy/q", Shape: uint64(i)}, minute, workload.Instant(100+i)*second)
+	}
+	own, other := l.Predict(someJob("careful/q")), l.Predict(someJob("new/q"))
+	if off := math.Abs(float64(own.P50 - 100*minute)); own.Samples != 20 || off > float64(minute) {
+		t.Errorf("in its namespace: %s", own.Estimate.String())
+	}
+	if other.Samples != samplesOfPool || other.P90 < 30*minute {
+		t.Errorf("in another namespace: %s", other.Estimate.String())
+	}
+	for i := range maxPools {
+		l.Learn(&Job{Kind: "Job", LocalQueue: fmt.Sprint("n", i, "/q"), Shape: 7}, minute, workload.Instant(i)*second)
+	}
+	if len(l.pools) != maxPools || l.of["busy"] > poolsOfSpace || l.many > 0 {
+		t.Errorf("%d pools, of which the busy namespace has %d", len(l.pools), l.of["busy"])
+	}
+}
+
 // TestRecentCountsMore: what finished long ago counts less.
 func TestRecentCountsMore(t *testing.T) {
 	l := NewLearner()

@@ -23,16 +23,22 @@ type Scope struct {
 	Seed  uint64
 	// Recent are the arrivals of which more are expected, nil for none.
 	Recent *Recent
+	// Limit, unless nil, is called for each part. The stop that it returns is asked before each step; once that returns true the part ends, and the
+	// run knows nothing of the starts after that.
+	Limit func() (stop func() bool)
 }
 
 // Run is one of many futures: when pending workloads start, with run times that are drawn at random.
 type Run struct {
 	Scope
 	uids    []string           // of the pending workloads, sorted
-	starts  []workload.Instant // theirs; Never for one that does not start until the horizon
+	starts  []workload.Instant // theirs; Never for one that does not start until the horizon, unseen for one that the run did not get to
 	unknown []bool             // of which it is unknown whether they start: what runs before them may end or not
 	endless map[string]int     // by the name of a queue: workloads of its cohort tree that ran, and whose run times are unknown
 }
+
+// unseen is before all times.
+const unseen = workload.Instant(math.MinInt64)
 
 // partSize is how many workloads the parts of a world have at least: their data stay in the processor's cache, and what each part costs in
 // addition is little beside.
@@ -90,7 +96,12 @@ func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Work
 	}
 	first = append(first, len(all))
 	p := &part{Scope: scope, s: s, predict: predict, random: random, trees: map[string]int{}, arrived: map[string]*Prediction{}, lengths: map[string]workload.Instant{}}
-	f := New(s, scope.Now, Rules{Runs: p.runTime, Grace: scope.onGrid(scope.Now+scope.Grace) - scope.Now}, func(m Moment) {
+	rules := Rules{Runs: p.runTime, Grace: scope.onGrid(scope.Now+scope.Grace) - scope.Now}
+	if scope.Limit != nil {
+		stop := scope.Limit()
+		rules.Stop = func(workload.Instant) bool { return stop() }
+	}
+	f := New(s, scope.Now, rules, func(m Moment) {
 		if m.Kind != Started {
 			return
 		}
@@ -106,6 +117,13 @@ func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Work
 		}
 	}
 	f.Advance(r.Now + r.Horizon)
+	if f.stopped {
+		for i := range all {
+			if x := &all[i]; x.start == Never {
+				x.start, x.unknown = unseen, true
+			}
+		}
+	}
 	if len(p.trees) == 0 {
 		return all
 	}
@@ -117,7 +135,7 @@ func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Work
 		r.endless[q] = n
 		for k := range all[first[i]:first[i+1]] {
 			x := &all[first[i]+k]
-			x.unknown = x.start == Never
+			x.unknown = x.unknown || x.start == Never
 		}
 	}
 	return all
@@ -214,7 +232,7 @@ func Summarize(runs []*Run) *Forecast {
 				next[k]++
 			}
 			if n := next[k]; n == len(r.uids) || r.uids[n] != uid || r.starts[n] < newest.Now {
-				continue // it is pending, and so has not started before now
+				continue // it is pending, and so has not started before now, or the run did not get to it
 			}
 			at := r.starts[next[k]]
 			if at > end {
@@ -233,6 +251,9 @@ func Empty(now workload.Instant) *Forecast { return &Forecast{At: now} }
 // startOf returns the quantiles of the starts that runs foresee. What happens is one more of them, and comes at any place among them with the same
 // probability.
 func startOf(of []workload.Instant, now workload.Instant) Start {
+	if len(of) == 0 {
+		return Start{Never, Never, Never}
+	}
 	slices.Sort(of)
 	if len(of) >= leastRuns || of[len(of)-1] == Never {
 		return Start{between(of, 0.1), between(of, 0.5), between(of, 0.9)}
@@ -277,6 +298,9 @@ func (f *Forecast) Of(uid, queue string) (start Start, why string, known bool) {
 	}
 	start = f.starts[i]
 	if start.P10 == Never && f.unknown[i] {
+		if f.endless[queue] == 0 {
+			return Start{}, "the last forecast took too long to get to its start", false
+		}
 		return Start{}, fmt.Sprintf("the run times of %s in its cohort are unknown; set berth.dev/expected-run-seconds on their jobs, or wait until %d like them have finished",
 			plural(f.endless[queue], "running Workload"), leastSamples), false
 	}

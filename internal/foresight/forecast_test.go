@@ -95,6 +95,40 @@ func TestHonestlyUnknown(t *testing.T) {
 	}
 }
 
+// TestLimit: of starts that a run did not get to nothing is known, unless earlier runs saw them. Each part has a limit of its own.
+func TestLimit(t *testing.T) {
+	known := NewLearner().Predict(&Job{Expected: 10 * minute})
+	predict := func(*state.Workload) *Prediction { return known }
+	at, limits := line(10).Checkpoint(), 0
+	scope := Scope{Now: second, Horizon: 60 * 60 * second * 24, Grace: second, Grid: second, First: 1000}
+	whole, err := Foresee([]*state.Checkpoint{at}, scope, predict, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope.Limit = func() func() bool {
+		limits++
+		steps := 0
+		return func() bool { steps++; return steps > 6 }
+	}
+	cut, err := Foresee([]*state.Checkpoint{at}, scope, predict, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, both := Summarize([]*Run{cut}), Summarize([]*Run{cut, whole})
+	if _, why, known := alone.Of("w9", "q"); known || why != "the last forecast took too long to get to its start" {
+		t.Errorf("of the last one it is known %v: %q", known, why)
+	}
+	if n := alone.Count(); n.Known == 0 || n.Unknown == 0 || n.Later != 0 {
+		t.Errorf("%+v", n)
+	}
+	if _, _, known := both.Of("w9", "q"); !known || both.Count() != (Counts{Known: 9}) {
+		t.Errorf("with an earlier run %+v", both.Count())
+	}
+	if _, err := Foresee([]*state.Checkpoint{at, line(2).Checkpoint()}, scope, predict, 1); err != nil || limits != 3 {
+		t.Errorf("%d limits, %v", limits, err)
+	}
+}
+
 // TestOlderRuns: a start that an older run foresaw counts if it may still happen.
 func TestOlderRuns(t *testing.T) {
 	at := func(now workload.Instant, starts ...workload.Instant) *Run {

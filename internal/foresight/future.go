@@ -5,7 +5,9 @@ package foresight
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/trace"
@@ -57,6 +59,8 @@ type Future struct {
 	Rules
 
 	running map[string]*run // by UID
+	// related are the UIDs of running, by their names and by VariantOf.
+	related map[state.Name]map[string]bool
 	due     dues
 	stopped bool
 	look    workload.Instant // the due at which the engine wants to look again; it counts if it is to come
@@ -95,7 +99,7 @@ func (d *dues) Pop() any {
 
 // New returns the future of a State from a time on; it changes the State. seen is told what happens.
 func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *Future {
-	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}}
+	f := &Future{s: s, now: now, Rules: rules, seen: seen, running: map[string]*run{}, related: map[state.Name]map[string]bool{}}
 	unwritten := s.TakeUnwritten()
 	for _, uid := range s.ReservedOrResting() {
 		def, _ := s.Definition(uid)
@@ -151,7 +155,7 @@ func (f *Future) Advance(to workload.Instant) {
 			switch r := f.running[d.uid]; {
 			case r == nil || r.ends != d.number:
 			case r.stops:
-				delete(f.running, d.uid)
+				f.drop(r)
 				f.release(&r.def)
 			default:
 				f.finish(r)
@@ -242,17 +246,23 @@ func (f *Future) ended(def *state.Workload) (until workload.Instant, slice bool)
 	if def.Replaces == "" && def.VariantOf == "" {
 		return 0, false
 	}
-	for _, uid := range f.s.UIDs() {
+	uids := map[string]bool{}
+	for _, name := range []string{def.Replaces, def.VariantOf} {
+		if name != "" {
+			maps.Copy(uids, f.related[state.Name{Namespace: def.Namespace, Name: name}])
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(uids)) {
 		r := f.running[uid]
 		switch {
 		case r == nil || uid == def.UID || r.def.Namespace != def.Namespace:
 		case def.Replaces != "" && r.def.Name == def.Replaces && r.def.Owner == def.Owner:
 			until, slice = r.until, true
-			delete(f.running, uid)
+			f.drop(r)
 			f.seen(Moment{At: f.now, Kind: Replaced, Def: &r.def, By: def})
 			f.s.Apply(state.DeleteWorkload(uid))
 		case def.VariantOf != "" && r.def.VariantOf == def.VariantOf:
-			delete(f.running, uid)
+			f.drop(r)
 			f.seen(Moment{At: f.now, Kind: Replaced, Def: &r.def, By: def})
 			f.release(&r.def)
 		}
@@ -272,11 +282,42 @@ func (f *Future) until(def *state.Workload) workload.Instant {
 // hold notes that a workload holds quota until it ends.
 func (f *Future) hold(def state.Workload, until workload.Instant) *run {
 	r := &run{def: def, until: until}
-	f.running[def.UID] = r
+	f.add(r)
 	if until < Never {
 		r.ends = f.later(until, def.UID)
 	}
 	return r
+}
+
+// add makes a workload one of running.
+func (f *Future) add(r *run) {
+	f.running[r.def.UID] = r
+	for _, name := range relations(&r.def) {
+		if f.related[name] == nil {
+			f.related[name] = map[string]bool{}
+		}
+		f.related[name][r.def.UID] = true
+	}
+}
+
+// drop takes a workload out of running.
+func (f *Future) drop(r *run) {
+	delete(f.running, r.def.UID)
+	for _, name := range relations(&r.def) {
+		delete(f.related[name], r.def.UID)
+		if len(f.related[name]) == 0 {
+			delete(f.related, name)
+		}
+	}
+}
+
+// relations are the names by which others find a workload.
+func relations(def *state.Workload) []state.Name {
+	out := []state.Name{{Namespace: def.Namespace, Name: def.Name}}
+	if def.VariantOf != "" {
+		out = append(out, state.Name{Namespace: def.Namespace, Name: def.VariantOf})
+	}
+	return out
 }
 
 // ready reports that a workload has started, and writes that its pods are ready.
@@ -302,7 +343,7 @@ func (f *Future) preempt(uid string, by *state.Workload) {
 // stop lets a preempted workload end its pods.
 func (f *Future) stop(r *run) {
 	r.stops = true
-	f.running[r.def.UID] = r
+	f.add(r)
 	r.ends = f.later(f.now+f.Grace, r.def.UID)
 }
 
@@ -315,7 +356,7 @@ func (f *Future) release(def *state.Workload) {
 }
 
 func (f *Future) finish(r *run) {
-	delete(f.running, r.def.UID)
+	f.drop(r)
 	f.seen(Moment{At: f.now, Kind: Finished, Def: &r.def})
 	f.s.Apply(state.DeleteWorkload(r.def.UID))
 }

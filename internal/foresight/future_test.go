@@ -3,6 +3,7 @@ package foresight
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -245,4 +246,51 @@ func byTime(a, b string) int {
 		return 1
 	}
 	return 0
+}
+
+// TestReplaced: a slice takes the place of the one that it names, and a variant that of the others of its job, in their namespace. To find them
+// costs nothing for all others, which may be very many.
+func TestReplaced(t *testing.T) {
+	var seen []string
+	s := state.New(state.Options{Options: cycle.Defaults()})
+	f := New(s, second, Rules{Runs: func(*state.Workload) workload.Instant { return Never }, Grace: second}, func(m Moment) {
+		seen = append(seen, fmt.Sprint(m.Kind == Replaced, " ", m.Def.UID, " by ", m.By.UID))
+	})
+	for i := range 5000 {
+		f.hold(state.Workload{UID: fmt.Sprint("o", i), Namespace: "n", Name: fmt.Sprint("o", i)}, Never)
+		s.Apply(state.SetWorkload(f.running[fmt.Sprint("o", i)].def))
+	}
+	f.hold(state.Workload{UID: "old", Namespace: "n", Name: "old", Owner: "job"}, minute)
+	f.hold(state.Workload{UID: "away", Namespace: "away", Name: "old", Owner: "job"}, minute)
+	for _, uid := range []string{"v2", "v1"} {
+		f.hold(state.Workload{UID: uid, Namespace: "n", Name: uid, VariantOf: "parent"}, minute)
+	}
+	for _, def := range []state.Workload{
+		{UID: "other", Namespace: "n", Name: "other", Owner: "another", Replaces: "old"},
+		{UID: "new", Namespace: "n", Name: "new", Owner: "job", Replaces: "old"},
+		{UID: "next", Namespace: "n", Name: "next", Owner: "job", Replaces: "old"}, // which is gone
+		{UID: "v3", Namespace: "n", Name: "v3", VariantOf: "parent"},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		until, slice := f.ended(&def)
+		runtime.ReadMemStats(&after)
+		if slice != (def.UID == "new") || slice && until != minute {
+			t.Errorf("%s goes on until %d: %v", def.UID, until, slice)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 50_000 {
+			t.Errorf("%s took %d bytes", def.UID, took)
+		}
+	}
+	want := []string{"true old by new", "true v1 by v3", "true v2 by v3"}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Error(diff)
+	}
+	f.seen = func(Moment) {}
+	for i := range 5000 {
+		f.finish(f.running[fmt.Sprint("o", i)])
+	}
+	if len(f.running) != 1 || len(f.related) != 1 {
+		t.Errorf("%d run, and %d names are kept", len(f.running), len(f.related))
+	}
 }

@@ -50,7 +50,7 @@ type Config struct {
 
 	AdmissionGatedBy         bool // copy the annotation of gates
 	AssignQueueLabels        bool // label pods with their queues
-	AnnotationIdentifiers    bool // names may be annotations: gate WorkloadIdentifierAnnotations
+	AnnotationIdentifiers    bool // names are written to annotations: gate WorkloadIdentifierAnnotations
 	DefaultPriorityClass     bool // gate WorkloadPriorityClassDefaulting
 	ElasticJobs              bool // gate ElasticJobsViaWorkloadSlices
 	FinishOrphans            bool // gate FinishOrphanedWorkloads
@@ -70,6 +70,16 @@ func (c *Config) IsQueued(o metav1.Object) bool { return c.ManageAll || QueueNam
 // Kinds maps each known kind of owners to whether its jobs are managed: its integration is enabled or external. Other kinds end the
 // walk (spec: 30 §4.2.1).
 type Kinds map[schema.GroupVersionKind]bool
+
+// AreOff reports whether owners are all of known kinds that are not enabled; false without owners.
+func (k Kinds) AreOff(owners []metav1.OwnerReference) bool {
+	for i := range owners {
+		if enabled, known := k[schema.FromAPIVersionAndKind(owners[i].APIVersion, owners[i].Kind)]; enabled || !known {
+			return false
+		}
+	}
+	return len(owners) > 0
+}
 
 var (
 	jobs      = batchv1.SchemeGroupVersion.WithKind("Job")
@@ -241,18 +251,20 @@ func (c *Config) PrebuiltName(object metav1.Object) string {
 	return c.identifier(object, kueue.PrebuiltWorkloadLabel)
 }
 
-// GroupName is the pod group that a pod names, or empty (spec: 30 §3.2).
+// GroupName is the pod group that a pod names, or empty (spec: 30 §3.2). Without the gate an annotation is read as well where there is no
+// label: a pod whose group was written with the gate stays in it.
 func (c *Config) GroupName(object metav1.Object) string {
-	if name := object.GetAnnotations()[kueue.PodGroupNameLabel]; name != "" && c.AnnotationIdentifiers {
-		return name
+	label, annotation := object.GetLabels()[kueue.PodGroupNameLabel], object.GetAnnotations()[kueue.PodGroupNameLabel]
+	if annotation != "" && (c.AnnotationIdentifiers || label == "") {
+		return annotation
 	}
-	return object.GetLabels()[kueue.PodGroupNameLabel]
+	return label
 }
 
-// identifier reads a name from the label or the annotation of a key (spec: 30 §3.2).
+// identifier reads a name from the label or the annotation of a key (spec: 30 §3.2), as GroupName does.
 func (c *Config) identifier(object metav1.Object, key string) string {
 	label, annotation := object.GetLabels()[key], object.GetAnnotations()[key]
-	if annotation != "" && (c.AnnotationIdentifiers || len(annotation) > MaxLabel) {
+	if annotation != "" && (c.AnnotationIdentifiers || label == "" || len(annotation) > MaxLabel) {
 		return annotation
 	}
 	return label

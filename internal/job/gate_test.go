@@ -206,7 +206,7 @@ func TestPrebuiltName(t *testing.T) {
 		"label":                        {label: "l", want: "l"},
 		"annotation first":             {label: "l", annotation: "a", annotations: true, want: "a"},
 		"gate off: label":              {label: "l", annotation: "a", want: "l"},
-		"gate off: no short ones":      {annotation: "a"},
+		"gate off: annotation alone":   {annotation: "a", want: "a"},
 		"gate off: only a long name":   {annotation: long, want: long},
 		"gate off: long name wins too": {label: "l", annotation: long, want: long},
 	}
@@ -289,6 +289,30 @@ func TestHasManagedOwner(t *testing.T) {
 	}
 }
 
+func TestAreOff(t *testing.T) {
+	kinds := job.Kinds{gvk("On"): true, gvk("Off"): false, gvk("OffToo"): false}
+	for name, tc := range map[string]struct {
+		owners []string
+		want   bool
+	}{
+		"of a kind that is off":   {[]string{"Off"}, true},
+		"of two kinds that are":   {[]string{"Off", "OffToo"}, true},
+		"of one that is on":       {[]string{"On"}, false},
+		"of both":                 {[]string{"Off", "On"}, false},
+		"of a kind of others":     {[]string{"Else"}, false},
+		"of a kind of others too": {[]string{"Off", "Else"}, false},
+		"without owners":          {nil, false},
+	} {
+		var owners []metav1.OwnerReference
+		for _, kind := range tc.owners {
+			owners = append(owners, metav1.OwnerReference{APIVersion: gvk(kind).GroupVersion().String(), Kind: kind})
+		}
+		if got := kinds.AreOff(owners); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // Names are written as they are read. spec: 30 §3.2.
 func TestIdentifiers(t *testing.T) {
 	long := strings.Repeat("x", 64)
@@ -302,7 +326,7 @@ func TestIdentifiers(t *testing.T) {
 		"an annotation too long":    {false, "l", long, long, "l"},
 		"the annotation goes first": {true, "l", "a", "a", "a"},
 		"an annotation alone":       {true, "", "a", "a", "a"},
-		"which nobody reads":        {false, "", "a", "", ""},
+		"alone without the gate":    {false, "", "a", "a", "a"},
 	} {
 		object := &metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}}
 		for _, key := range []string{kueue.PrebuiltWorkloadLabel, kueue.PodGroupNameLabel} {

@@ -63,10 +63,10 @@ func InfosFromAdmission(cfg *Config, w *kueue.Workload, flavors Flavors) ([]PodS
 		if cfg.Topology {
 			info.Annotations[kueue.WorkloadAnnotation] = w.Name
 		}
-		if cfg.ElasticJobs && IsElastic(w) {
+		if IsElastic(w) {
 			info.Annotations[kueue.WorkloadSliceNameAnnotation] = chain.Chain(w)
 		}
-		if a.TopologyAssignment != nil {
+		if cfg.Topology && a.TopologyAssignment != nil {
 			info.SchedulingGates = append(info.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.TopologySchedulingGate})
 			if i < len(w.Spec.PodSets) && asksForNothing(w.Spec.PodSets[i].TopologyRequest) {
 				info.Annotations[kueue.PodSetUnconstrainedTopologyAnnotation] = "true"

@@ -192,40 +192,54 @@ func TestInfosFromAdmission(t *testing.T) {
 			want: job.PodSetInfo{Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/workload=w")},
 		},
 		"a placement gates the pods": {
+			cfg: job.Config{Topology: true},
 			change: func(w *kueue.Workload) {
 				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
 			},
 			want: job.PodSetInfo{
-				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/podset-unconstrained-topology=true"),
+				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/workload=w,kueue.x-k8s.io/podset-unconstrained-topology=true"),
 				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
 			},
 		},
 		"a placement of slices": {
+			cfg: job.Config{Topology: true},
 			change: func(w *kueue.Workload) {
 				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
 				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: new("rack"), PodSetSliceSize: new(int32(2))}
 			},
 			want: job.PodSetInfo{
-				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/podset-unconstrained-topology=true"),
+				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/workload=w,kueue.x-k8s.io/podset-unconstrained-topology=true"),
 				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
 			},
 		},
 		"a placement with ranks alone": {
+			cfg: job.Config{Topology: true},
 			change: func(w *kueue.Workload) {
 				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
 				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{PodIndexLabel: new("index")}
 			},
 			want: job.PodSetInfo{
-				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/podset-unconstrained-topology=true"),
+				Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/workload=w,kueue.x-k8s.io/podset-unconstrained-topology=true"),
 				SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}},
 			},
 		},
 		"a placement with a wish": {
+			cfg: job.Config{Topology: true},
 			change: func(w *kueue.Workload) {
 				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
 				w.Spec.PodSets[0].TopologyRequest = &kueue.PodSetTopologyRequest{Unconstrained: new(false)}
 			},
-			want: job.PodSetInfo{Count: 5, Labels: base, SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}}},
+			want: job.PodSetInfo{Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/workload=w"), SchedulingGates: []corev1.PodSchedulingGate{{Name: kueue.TopologySchedulingGate}}},
+		},
+		"a placement from before topologies were switched off": {
+			change: func(w *kueue.Workload) {
+				w.Status.Admission.PodSetAssignments[0].TopologyAssignment = &kueue.TopologyAssignment{}
+			},
+			want: job.PodSetInfo{Count: 5, Labels: base},
+		},
+		"a slice from before resizes were switched off": {
+			change: func(w *kueue.Workload) { w.Annotations = map[string]string{kueue.ElasticJobAnnotation: "true"} },
+			want:   job.PodSetInfo{Count: 5, Labels: base, Annotations: parseMap("kueue.x-k8s.io/workload-slice-name=w")},
 		},
 		"a copy on a worker": {
 			change: func(w *kueue.Workload) { w.Labels = map[string]string{kueue.MultiKueueOriginLabel: "m"} },

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -173,12 +175,26 @@ func NewStartedPods(ctx context.Context, mgr ctrl.Manager) (*Pods, error) {
 	return pods, nil
 }
 
-// TrimMeta returns the metadata of a pod that every cache of pods needs, with the given labels and annotations.
+// TrimMeta returns the metadata of a pod that every cache of pods needs, with the given labels and annotations, and with the MainOwner alone: a
+// user may name thousands.
 func TrimMeta(pod *corev1.Pod, labels, annotations []string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
+	out := metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
-		OwnerReferences: pod.OwnerReferences, Labels: Only(pod.Labels, labels...), Annotations: Only(pod.Annotations, annotations...),
+		Labels: Only(pod.Labels, labels...), Annotations: Only(pod.Annotations, annotations...),
 	}
+	if owner := MainOwner(pod.OwnerReferences); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return out
+}
+
+// MainOwner returns the owner that an object follows, where it follows one: its controller, or the first owner of an object without a
+// controller; nil for none.
+func MainOwner(of []metav1.OwnerReference) *metav1.OwnerReference {
+	if len(of) == 0 {
+		return nil
+	}
+	return &of[max(0, slices.IndexFunc(of, func(ref metav1.OwnerReference) bool { return ptr.Deref(ref.Controller, false) }))]
 }
 
 // Only returns the entries of a map with the given keys; nil if it has none of them.

@@ -102,6 +102,13 @@ func newInformer(from toolscache.ListerWatcher, o runtime.Object, resync time.Du
 	return informer
 }
 
+// Follow lists and watches objects of the type of o into a store until ctx ends. Like informers of [FastInformers] it does so again soon, however
+// often it had to.
+func Follow(ctx context.Context, from toolscache.ListerWatcher, o runtime.Object, into toolscache.ReflectorStore, name string) {
+	lw := insistent(toolscache.ToListerWatcherWithContext(from))
+	follow(ctx, toolscache.NewReflectorWithOptions(lw, o, into, toolscache.ReflectorOptions{Name: name}))
+}
+
 // follow lists and watches until ctx ends.
 func follow(ctx context.Context, r *toolscache.Reflector) {
 	for pause := reconnect; ; {

@@ -28,6 +28,7 @@ const (
 	livePerNamespace   = 8
 	liveWaiting        = 256
 	livePerReview      = 100     // requests for one review
+	maxAnswer          = 32      // MiB of one
 	maxObject          = 8 << 20 // bytes of JSON: an API server takes 3 MiB in a shorter encoding
 	retryAfter         = 1       // seconds
 )
@@ -41,6 +42,9 @@ type Live struct {
 // connectLive makes a client with a mapper of its own: owner names in a review can cause the mapper to ask the API server, too.
 func connectLive(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Live, error) {
 	cfg = inflight.OnBudget(cfg, liveQPS, liveBurst)
+	bounded := *httpClient
+	bounded.Transport = inflight.BoundAnswers(maxAnswer, "the API server")(httpClient.Transport)
+	httpClient = &bounded
 	mapper, err := apiutil.NewDynamicRESTMapper(cfg, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("connecting the webhooks to the API server: %w", err)
@@ -62,8 +66,8 @@ type callerKey struct{}
 
 var errTooMuch = errors.New("the object takes too many questions to the API server to be judged; name fewer others in it")
 
-// begin waits until a request may be made.
-func (l *Live) begin(ctx context.Context) (end func(), err error) {
+// begin waits until a request may be made, which takes so many seats.
+func (l *Live) begin(ctx context.Context, seats int) (end func(), err error) {
 	r, _ := ctx.Value(callerKey{}).(*caller)
 	if r == nil {
 		return nil, errors.New("a live request belongs to a review: serve the webhook by its Handler")
@@ -71,12 +75,12 @@ func (l *Live) begin(ctx context.Context) (end func(), err error) {
 	if r.requests.Add(1) > livePerReview {
 		return nil, errTooMuch
 	}
-	return l.turns.Acquire(ctx, r.namespace, 1)
+	return l.turns.Acquire(ctx, r.namespace, seats)
 }
 
 // Get reads an object.
 func (l *Live) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	end, err := l.begin(ctx)
+	end, err := l.begin(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -84,9 +88,9 @@ func (l *Live) Get(ctx context.Context, key client.ObjectKey, into client.Object
 	return l.to.Get(ctx, key, into, options...)
 }
 
-// List reads objects.
+// List reads objects, for one review of a namespace at a time and for two in all: answers are large. The caller pages long lists.
 func (l *Live) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	end, err := l.begin(ctx)
+	end, err := l.begin(ctx, livePerNamespace)
 	if err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (l *Live) List(ctx context.Context, into client.ObjectList, options ...clie
 
 // Create makes a review of permissions.
 func (l *Live) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
-	end, err := l.begin(ctx)
+	end, err := l.begin(ctx, 1)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type apiServer struct {
 	*Live
 	asked, now, most atomic.Int32 // requests for objects and reviews
 	held             chan struct{}
+	blanks           atomic.Int32 // MiB of them in a list
 }
 
 func newAPIServer(t *testing.T) *apiServer {
@@ -67,6 +68,14 @@ func newAPIServer(t *testing.T) *apiServer {
 		select {
 		case <-s.held:
 		case <-r.Context().Done():
+		}
+		if strings.HasSuffix(r.URL.Path, "/configmaps") {
+			_, _ = fmt.Fprint(w, `{"kind":"ConfigMapList","apiVersion":"v1","items":[`)
+			for range s.blanks.Load() {
+				_, _ = fmt.Fprint(w, strings.Repeat(" ", 1<<20))
+			}
+			_, _ = fmt.Fprint(w, `]}`)
+			return
 		}
 		if r.Method == http.MethodPost {
 			_, _ = fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`)
@@ -209,5 +218,43 @@ func TestOneReviewAsksLittle(t *testing.T) {
 	got := s.asks(livePerReview).Handle(t.Context(), forged(nil))
 	if got.Allowed || got.Result.Code != http.StatusForbidden || int(s.asked.Load()) != livePerReview {
 		t.Errorf("after %d questions %+v", s.asked.Load(), got.Result)
+	}
+}
+
+// TestListsAreBounded: a namespace has one list at a time, two are read in all, and a larger answer than a page should be is given up.
+func TestListsAreBounded(t *testing.T) {
+	s := newAPIServer(t)
+	lists := guarded(jobKind, admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+		if err := s.List(ctx, &corev1.ConfigMapList{}, client.InNamespace(req.Namespace)); err != nil {
+			return failure(err)
+		}
+		return admission.Allowed("")
+	}))
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			if got := lists.Handle(t.Context(), forged(func(r *admissionv1.AdmissionRequest) { r.Namespace = fmt.Sprint("n", i%4) })); !got.Allowed {
+				t.Errorf("%+v", got.Result)
+			}
+		})
+	}
+	wait.Until(t, "two lists", func() error {
+		if now := s.now.Load(); now != 2 {
+			return fmt.Errorf("%d", now)
+		}
+		return nil
+	})
+	close(s.held)
+	all.Wait()
+	if most := s.most.Load(); most != 2 {
+		t.Errorf("%d lists at once", most)
+	}
+	s.blanks.Store(maxAnswer - 1)
+	if got := lists.Handle(t.Context(), forged(nil)); !got.Allowed {
+		t.Errorf("a large list: %+v", got.Result)
+	}
+	s.blanks.Store(maxAnswer)
+	if got := lists.Handle(t.Context(), forged(nil)); got.Allowed || !strings.Contains(got.Result.Message, "more than 32 MiB") {
+		t.Errorf("a larger list: %+v", got)
 	}
 }

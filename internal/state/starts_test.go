@@ -98,7 +98,7 @@ func (m *machine) interrupted(t *rapid.T) {
 				pending = append(pending, o)
 			}
 		}
-		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "localqueue", "delete", "finish", "priority", "shape", "usage"}).Draw(t, "event"); {
+		switch event := rapid.SampledFrom([]string{"", "", "submit", "queue", "localqueue", "delete", "finish", "priority", "shape", "usage", "node"}).Draw(t, "event"); {
 		case event == "submit":
 			m.submit(t)
 		case event == "queue":
@@ -107,7 +107,9 @@ func (m *machine) interrupted(t *rapid.T) {
 			m.turnLocalQueue(t)
 		case event == "usage" && m.usageBased:
 			m.setUsage(t)
-		case event == "" || event == "usage" || len(pending) == 0:
+		case event == "node" && len(m.nodes) > 0:
+			m.setForeign(t)
+		case event == "" || event == "usage" || event == "node" || len(pending) == 0:
 		default:
 			o := rapid.SampledFrom(pending).Draw(t, "pending")
 			switch event {

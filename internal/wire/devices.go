@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -30,7 +31,7 @@ func newDeviceCounts(ctx context.Context, mgr ctrl.Manager, cfg *Config) (*devic
 	if rules.Inactive() {
 		return nil, nil
 	}
-	d := &deviceCounts{recount: make(chan event.GenericEvent, 1)}
+	d := &deviceCounts{recount: make(chan event.GenericEvent, recounts)}
 	log := cfg.Log.WithName("devices")
 	d.catalog = devices.New(rules, mgr.GetCache(), log, d.changed)
 	cfg.reloader.Mappings = d.catalog.SetMappings
@@ -58,12 +59,30 @@ func deviceRules(o *options.Options) plan.Rules {
 	}
 }
 
+// recounts is how many templates wait for the follower, which begins late or never on a standby.
+const recounts = 64
+
 // changed converts waiting workloads again, and has their statuses follow.
-func (d *deviceCounts) changed(ctx context.Context, all bool) {
-	d.feed.Recount(ctx, all)
-	select {
-	case d.recount <- event.GenericEvent{Object: &kueue.Workload{}}: // stands for all Workloads
-	default: // they are about to be requeued
+func (d *deviceCounts) changed(ctx context.Context, changed plan.Changed) {
+	d.feed.Recount(ctx, changed)
+	d.requeue(changed)
+}
+
+// requeue tells the follower of each template, or of all if there are too many or other changes.
+func (d *deviceCounts) requeue(changed plan.Changed) {
+	if !changed.All && !changed.Claiming && len(changed.Templates) <= cap(d.recount)-len(d.recount) { // nothing else sends
+		for of := range changed.Templates {
+			d.recount <- event.GenericEvent{Object: &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name}}}
+		}
+		return
+	}
+	for {
+		select {
+		case <-d.recount: // the next event stands for it as well
+		default:
+			d.recount <- event.GenericEvent{Object: &kueue.Workload{}}
+			return
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/admission"
@@ -24,7 +25,11 @@ const jobSetWorkers = 10
 
 func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	o := &cfg.Options
-	active, err := lease.Setup(ctx, mgr, o, cfg.Log.WithName("jobsets"))
+	leases, err := client.New(leaseConnection(cfg.REST), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("connecting to the API server for the Lease of JobSets: %w", err)
+	}
+	active, err := lease.Setup(ctx, mgr, leases, o, cfg.Log.WithName("jobsets"))
 	if err != nil {
 		return err
 	}
@@ -46,7 +51,7 @@ func addJobSets(ctx context.Context, mgr ctrl.Manager, cfg Config) error {
 	if err != nil || !cfg.Groups.Has(install.Webhooks) {
 		return err
 	}
-	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Pods: pods, PodsByJob: jobsetcontroller.PodsByJob})
+	return admission.SetupJobSets(mgr, jobsetwebhook.Options{Plan: plan, Leaders: jobsetcontroller.LeadersIn(pods)})
 }
 
 // jobSetsServed returns an error if TrainJobs have no JobSets to run as, before caches wait for them in vain.

@@ -36,7 +36,7 @@ func addCapacity(mgr ctrl.Manager, e *engine.Engine, cfg Config) (start func() <
 		close(needed)
 		return sink.known
 	})
-	return start, capacity.Setup(mgr, capacity.Options{Sink: sink, Needed: needed, Synced: sink.sync})
+	return start, capacity.Setup(mgr, capacity.Options{Sink: sink, Follow: reconcile.Follow, Needed: needed, Synced: sink.sync})
 }
 
 // capacitySink posts capacity to the engine. It collects what exists at the start, and posts the usage of nodes before the nodes: a node
@@ -91,12 +91,9 @@ func (c *capacitySink) sync() {
 	close(c.known)
 }
 
-// addUngater adds the controller that ungates the pods of elastic jobs, and of jobs with a topology assignment.
+// addUngater adds the controller that ungates the pods of elastic jobs, and of jobs with a topology assignment: also of jobs that were started
+// before their feature gate was switched off.
 func addUngater(ctx context.Context, mgr ctrl.Manager, pods *reconcile.Pods, cfg Config) error {
-	gates := cfg.Options.Gates
-	if !gates.On(feature.ElasticJobsViaWorkloadSlices) && !gates.On(feature.TopologyAwareScheduling) {
-		return nil
-	}
 	return ungate.Setup(ctx, mgr, ungate.Options{
 		Config: lookup.NewConfig(&cfg.Options), Pods: pods, Now: time.Now, Ungated: ungated(cfg.meter),
 		Events: reconcile.NewEvents(mgr.GetEventRecorder("berth-ungater"), cfg.events),

@@ -54,8 +54,9 @@ func (s *seen) priorityClass() {
 	})
 	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Value: 60}
 	s.create(class, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Value: 7})
+	s.create(work(room, "done", 1, "cpu=1", ofWorkloads("tier", 40)))
+	s.priority(room, "done", 60)
 	time.Sleep(3500 * time.Millisecond) // a new class is reconciled twice
-	s.create(work(room, "done", 1, "cpu=1", ofWorkloads("tier", 60)))
 	s.runs(room, "done")
 	s.finish(room, "done")
 	s.create(work(room, "running", 1, "cpu=1", ofWorkloads("tier", 60)))

@@ -65,6 +65,13 @@ func (s *seats) Wants(podSets []workload.PodSet, g flavor.PlaceGroup, like workl
 	return append(into, like), true
 }
 
+// addMeasures adds measures of other requests.
+func (s *seated) addMeasures(n int) {
+	for i := range n {
+		s.Measure(ledger.MeasureID{Of: s.seats.key, Number: 1 + i})
+	}
+}
+
 func (s *seats) Measure(int) resource.Amount {
 	s.measured++
 	return slices.Max(s.Free)
@@ -188,6 +195,80 @@ func TestCapacityChanged(t *testing.T) {
 	}
 }
 
+// TestRaisedInParts: the wake conditions on a dimension are evaluated within the budgets of the steps. Trees that share nothing go on meanwhile; the others
+// decide once all are evaluated, as they would have at once.
+func TestRaisedInParts(t *testing.T) {
+	decide := func(budget int) (all []string, steps int) {
+		s := newSeated(1, preempt.Policy{})
+		alone := addQueue(s.World, "alone", quota.None, 100)
+		s.Step(1, 1000)
+		s.addMeasures(100)
+		s.seats.Free[0] = 2
+		s.arrive(s.a, "three", 1, 3, 0)
+		s.arrive(s.c, "urgent", 2, 4, 9)
+		s.wantVerdicts(t, "at first", "urgent waits", "three waits")
+		s.seats.Free[0] = 4
+		s.CapacityChanged(s.seats.key)
+		s.arrive(s.b, "one", 3, 1, 0)
+		s.arrive(alone, "other", 4, 1, 0)
+		for more := true; more; steps++ {
+			r := s.Step(2, budget)
+			s.SettleAdmissions(2, r.More)
+			if steps == 0 && !slices.Contains(verdicts(r), "other admitted") {
+				t.Errorf("with a budget of %d, the first step decides %v", budget, verdicts(r))
+			}
+			if budget < 10 && r.Work > 2*budget {
+				t.Errorf("a step of %d units of work", r.Work)
+			}
+			all, more = append(all, verdicts(r)...), r.More
+		}
+		return slices.DeleteFunc(all, func(s string) bool { return s == "other admitted" }), steps
+	}
+	atOnce, _ := decide(1000)
+	inParts, steps := decide(4)
+	if diff := cmp.Diff(atOnce, inParts); diff != "" || !slices.Contains(atOnce, "urgent admitted") || steps < 10 {
+		t.Errorf("in %d steps (-at once +in parts):\n%s", steps, diff)
+	}
+}
+
+// TestRaisedAgainAndAgain: capacity that changes before every step does not keep the trees from their decisions: they have as much work as
+// the wake conditions.
+func TestRaisedAgainAndAgain(t *testing.T) {
+	s := newSeated(1, preempt.Policy{})
+	s.addMeasures(100)
+	for i := range int32(200) {
+		s.arrive(s.a, fmt.Sprint("w", i), 1+i, 5, 0)
+	}
+	steps, decisions := 0, 0
+	for ; decisions < 200; steps++ {
+		if steps > 200 {
+			t.Fatalf("%d decisions in %d steps", decisions, steps)
+		}
+		s.CapacityChanged(s.seats.key)
+		r := s.Step(2, 4)
+		s.SettleAdmissions(2, r.More)
+		decisions += len(r.Decisions)
+	}
+}
+
+// TestReleaseIsNoWork: a release of another dimension evaluates no wake condition; the next step does, once for all of them.
+func TestReleaseIsNoWork(t *testing.T) {
+	s := newSeated(1, preempt.Policy{})
+	two, one := s.arrive(s.a, "two", 1, 2, 0), s.arrive(s.a, "one", 2, 1, 0)
+	s.wantVerdicts(t, "at first", "one admitted", "two admitted")
+	s.arrive(s.b, "four", 3, 4, 0)
+	s.wantVerdicts(t, "with too few seats", "four waits")
+	s.CapacityChanged(s.seats.key)
+	s.wantVerdicts(t, "with as many")
+	s.seats.measured = 0
+	s.Release(two)
+	s.Release(one)
+	if s.seats.measured > 0 {
+		t.Errorf("the releases measured %d times", s.seats.measured)
+	}
+	s.wantVerdicts(t, "after that", "four admitted")
+}
+
 // TestDimensionOfPreemptor: seats of victims are held for their preemptor, from heads of other trees
 // as well, until the victims have left.
 func TestDimensionOfPreemptor(t *testing.T) {
@@ -248,6 +329,7 @@ func TestSharingEnds(t *testing.T) {
 func TestAwake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSeated(rapid.IntRange(1, 3).Draw(t, "racks"), preempt.Policy{})
+		s.addMeasures(rapid.IntRange(0, 40).Draw(t, "measures"))
 		var all []*workload.Workload
 		queues := []*Queue{s.a, s.b, s.c}
 		for i := range rapid.IntRange(1, 40).Draw(t, "events") {
@@ -268,8 +350,14 @@ func TestAwake(t *testing.T) {
 					all = slices.Delete(all, at, at+1)
 				}
 			}
-			r := s.Step(2, 1000)
-			s.SettleAdmissions(2, r.More)
+			for more, steps := true, 0; more; steps++ {
+				if steps > 1000 {
+					t.Fatal("no end")
+				}
+				r := s.Step(2, rapid.SampledFrom([]int{1000, 1, 2, 5}).Draw(t, "budget"))
+				s.SettleAdmissions(2, r.More)
+				more = r.More
+			}
 			for _, q := range queues {
 				for _, wl := range q.Pending.All() {
 					if attempt := s.Explain(wl); len(attempt.Refusals) == 0 {

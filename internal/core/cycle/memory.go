@@ -3,6 +3,7 @@ package cycle
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/berth-project/berth/internal/core/ledger"
@@ -123,7 +124,8 @@ type place struct {
 // Checkpoint begins to copy the world's memory, which costs some words for each queue. Call it when the last Step has left nothing to do.
 func (w *World) Checkpoint() *Checkpoint {
 	w.applyEdits()
-	w.raiseGrown()
+	w.raiseGrown(math.MaxInt)
+	w.raising.owed = 0
 	c := &Checkpoint{
 		memory: Memory{Cycles: w.cycles, Measures: w.Ledger.Measures(), Swept: w.sweptMeasures}, places: make([]place, len(w.Queues)),
 		classes: make([]*order.Packing, 0, len(w.Queues)),
@@ -256,7 +258,7 @@ func (w *World) RecallCheckpoint(c *Checkpoint, scans []ScanMemory, find func(ui
 // recall is Recall, with a function that makes the classes inadmissible of a queue, given the index of its memory.
 func (w *World) recall(m Memory, find func(uid string) *workload.Workload, classes func(q *Queue, i int) error) error {
 	w.applyEdits()
-	w.grown = w.grown[:0] // the memory is of a world in which nothing has changed since
+	w.raising = raising{} // the memory is of a world in which nothing has changed since
 	w.cycles = m.Cycles
 	w.Ledger.RestoreMeasures(m.Measures)
 	w.sweptMeasures = m.Swept

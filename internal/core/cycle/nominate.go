@@ -389,5 +389,6 @@ func (w *World) wakesOn(l *trace.Attempt, wants []workload.Want) {
 		w.frs = append(w.frs, wants[i].FR)
 	}
 	slices.Sort(w.frs)
-	l.WakesOn, l.Table = w.releases.clone(slices.Compact(w.frs)), w.Table.Frozen() // names of the new measures too
+	l.WakesOn = w.releases.clone(slices.Compact(w.frs))
+	l.Table = w.Table.FrozenWith(l.WakesOn)
 }

@@ -79,35 +79,88 @@ func (w *World) sweepMeasures() {
 	w.sweptMeasures = w.Ledger.KnownMeasures()
 }
 
-// wakeSharing evaluates the wake conditions of all trees after a release of shared capacity.
+// raising is the evaluation of all wake conditions on capacity that was released or has changed, once for all changes. A measure may cost
+// as much as a placement, so this is work of the steps. The trees that share capacity wait until it is complete: so the decisions about
+// them are the same whatever the budget is. Others go on.
+type raising struct {
+	grown []ledger.Key // the dimensions that have changed since it began
+	of    []ledger.Key // the dimensions at work; none if it is complete
+	next  resource.FR  // the measure with which it goes on
+	work  int          // its units of work so far
+	owed  int          // the units that the trees that share capacity may use before it begins again
+}
+
+// measuresPerUnit is how many measures are one unit of work: the evaluation of a workload whose shape is not known looks at all nodes as often.
+const measuresPerUnit = 4
+
+// raiseGrown goes on with the evaluation of wake conditions until it is complete, or the work of the step reaches an amount.
+func (w *World) raiseGrown(until int) {
+	r := &w.raising
+	if len(r.of) == 0 && r.owed <= 0 {
+		r.of, r.grown, r.next, r.work = r.grown, r.of, -1, 0
+	}
+	for n := 0; len(r.of) > 0; r.next-- {
+		id, ok := w.Ledger.MeasureAt(r.next)
+		switch {
+		case !ok:
+			r.of, r.owed = r.of[:0], r.work
+			return
+		case !slices.Contains(r.of, id.Of):
+			continue
+		case n%measuresPerUnit > 0:
+		case w.work >= until:
+			return
+		default:
+			w.work++
+			r.work++
+		}
+		n++
+		w.raise(r.next)
+	}
+}
+
+// isRaising reports whether the trees that share capacity have to wait.
+func (w *World) isRaising() bool { return len(w.raising.of) > 0 }
+
+// endRaising lets the next evaluation begin if the trees that share capacity have nothing to try, and reports whether there is one to make.
+func (w *World) endRaising() (more bool) {
+	r := &w.raising
+	if !slices.ContainsFunc(w.touched, func(t *tree) bool { return t.touched && t.shares }) {
+		r.owed = 0
+	}
+	return len(r.of)+len(r.grown) > 0
+}
+
+// wakeSharing has the wake conditions of all trees evaluated after a release of shared capacity: at once within a step, whose cycles go on
+// with it.
 func (w *World) wakeSharing(released ledger.Usage) {
 	if !released.Shares() {
 		return
 	}
-	for fr := range w.Ledger.Raised(released) {
-		w.raise(fr)
+	if w.stepping {
+		for fr := range w.Ledger.Raised(released) {
+			w.raise(fr)
+		}
+	} else {
+		for of := range released.Dimensions() {
+			w.grow(of)
+		}
 	}
 	w.changedSharing()
+}
+
+func (w *World) grow(of ledger.Key) {
+	if !slices.Contains(w.raising.grown, of) {
+		w.raising.grown = append(w.raising.grown, of)
+	}
 }
 
 // CapacityChanged notes that the capacity of a dimension has changed from outside: its nodes, or the
-// workloads on them that no queue admits. The next step evaluates all wake conditions on it, once for all
-// changes: a measure may cost as much as a placement.
+// workloads on them that no queue admits. The next steps evaluate all wake conditions on it.
 func (w *World) CapacityChanged(of ledger.Key) {
 	w.applyEdits()
-	if !slices.Contains(w.grown, of) {
-		w.grown = append(w.grown, of)
-	}
+	w.grow(of)
 	w.changedSharing()
-}
-
-func (w *World) raiseGrown() {
-	for _, of := range w.grown {
-		for fr := range w.Ledger.MeasuresOf(of) {
-			w.raise(fr)
-		}
-	}
-	w.grown = w.grown[:0]
 }
 
 // changedSharing notes that decisions in the trees that share capacity may change.

@@ -22,23 +22,28 @@ const candidatesPerUnit = 64
 // A later step may retract the admissions of this one, until SettleAdmissions. spec: design §4.
 func (w *World) Step(now workload.Instant, budget int) Result {
 	w.applyEdits()
-	w.raiseGrown()
+	w.stepping = true
+	defer func() { w.stepping = false }()
+	w.work, w.heads = 0, 0
+	w.raiseGrown(budget - budget/2)
 	w.checkNominations()
 	var r Result
 	w.expireNominations(now)
 	w.expireStarts(now)
 	w.endRests(now)
 	r.Next = w.wakeEdited(now)
-	w.round.now, w.treeCycles, w.work, w.heads = now, w.treeCycles[:0], 0, 0
+	w.round.now, w.treeCycles = now, w.treeCycles[:0]
 	w.touchSharing()
 	slices.SortFunc(w.touched, func(a, b *tree) int { return strings.Compare(a.name, b.name) })
-	if w.BlockAdmission {
-		w.run(&w.touched, budget)
-	} else {
+	switch {
+	case !w.BlockAdmission:
 		w.runInTurn(budget)
+	case !w.isRaising():
+		w.run(&w.touched, budget)
 	}
 	w.touched = slices.DeleteFunc(w.touched, func(t *tree) bool { return !t.touched })
-	r.Work, r.Heads, r.More = w.work, w.heads, len(w.touched) > 0
+	more := w.endRaising()
+	r.Work, r.Heads, r.More = w.work, w.heads, more || len(w.touched) > 0
 	if !r.More {
 		w.endCycles()
 		w.sweepMeasures()
@@ -53,8 +58,12 @@ func (w *World) Step(now workload.Instant, budget int) Result {
 // runInTurn runs the touched trees one after another until none has anything to try, or the budget is spent. A tree that touches others makes them
 // run after all trees that were touched before.
 func (w *World) runInTurn(budget int) {
-	first, _ := slices.BinarySearchFunc(w.touched, w.next, func(t *tree, name string) int { return strings.Compare(t.name, name) })
-	for touched := w.touched; len(touched) > 0; touched = w.stillTouched() {
+	touched := w.touched
+	if w.isRaising() {
+		touched = w.stillTouched()
+	}
+	first, _ := slices.BinarySearchFunc(touched, w.next, func(t *tree, name string) int { return strings.Compare(t.name, name) })
+	for ; len(touched) > 0; touched = w.stillTouched() {
 		shared := false // these have run
 		for i := range touched {
 			t := touched[(first+i)%len(touched)]
@@ -77,9 +86,10 @@ func (w *World) runInTurn(budget int) {
 	w.next = ""
 }
 
+// stillTouched returns the touched trees that may run now.
 func (w *World) stillTouched() (trees []*tree) {
 	for _, t := range w.touched {
-		if t.touched {
+		if t.touched && !(t.shares && w.isRaising()) {
 			trees = append(trees, t)
 		}
 	}
@@ -107,7 +117,11 @@ func (w *World) run(trees *[]*tree, until int) {
 		visited := w.victims.Visited
 		w.treeCycles = append(w.treeCycles, treeCycle{(*trees)[0].ran, w.round.run(queues)})
 		w.heads += len(queues)
-		w.work += w.round.work(len(queues)) + w.round.followers + (w.victims.Visited-visited)/candidatesPerUnit
+		work := w.round.work(len(queues)) + w.round.followers + (w.victims.Visited-visited)/candidatesPerUnit
+		w.work += work
+		if (*trees)[0].shares || w.BlockAdmission {
+			w.raising.owed -= work
+		}
 		if w.countCycle(*trees) {
 			w.rest(*trees)
 			return

@@ -67,18 +67,19 @@ type World struct {
 	holders  []*Queue // a superset of the queues with nominations that can expire
 	starters []*Queue // a superset of the queues with reserved starts whose time is to come
 	patterns order.Patterns
-	watchers [][]*Queue   // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
-	grown    []ledger.Key // dimensions whose capacity has changed since the last step
+	watchers [][]*Queue // by −1−FR of a measure: a superset of the queues with wake conditions on it, by index
+	raising  raising
 	// sweptMeasures is how many measures there were after the last sweep.
 	sweptMeasures int
 
-	unready int     // number of workloads with a reservation that are not ready
-	changes uint64  // grows with every change that can alter a decision
-	cycles  uint64  // until the last step that left nothing to do, see World.cycle
-	ran     []*tree // the trees with cycles since then
-	next    string  // the name of the tree with which the next step begins
-	work    int     // units of work of the step
-	heads   int     // heads of the step
+	unready  int     // number of workloads with a reservation that are not ready
+	changes  uint64  // grows with every change that can alter a decision
+	cycles   uint64  // until the last step that left nothing to do, see World.cycle
+	ran      []*tree // the trees with cycles since then
+	next     string  // the name of the tree with which the next step begins
+	stepping bool    // within a step
+	work     int     // units of work of the step
+	heads    int     // heads of the step
 
 	resting []*tree  // see mostVain
 	endless []string // the names of trees that began to rest in the step

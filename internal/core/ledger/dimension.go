@@ -148,15 +148,12 @@ func (l *Ledger) Measures() []MeasureID { return slices.Clone(l.measures) }
 // KnownMeasures returns how many measures are known.
 func (l *Ledger) KnownMeasures() int { return len(l.known) }
 
-// MeasuresOf yields the measures of a dimension.
-func (l *Ledger) MeasuresOf(key Key) iter.Seq[resource.FR] {
-	return func(yield func(resource.FR) bool) {
-		for at, id := range l.measures {
-			if id.Of == key && !yield(resource.FR(-1-at)) {
-				return
-			}
-		}
+// MeasureAt returns what is known about an FR below 0, and whether there is one with such a number: a number may be free.
+func (l *Ledger) MeasureAt(fr resource.FR) (id MeasureID, ok bool) {
+	if at := int(-1 - fr); at < len(l.measures) {
+		return l.measures[at], true
 	}
+	return freeMeasure, false
 }
 
 // measure returns the present amount of a measure.

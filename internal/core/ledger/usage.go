@@ -58,6 +58,17 @@ func (u Usage) parts() iter.Seq2[Key, Part] {
 	}
 }
 
+// Dimensions yields the keys of the dimensions besides quota that u has a part of.
+func (u Usage) Dimensions() iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		for key := range u.parts() {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
 // Beyond returns the part of u past o, in every dimension; it shares no amounts of quota with u.
 func (u Usage) Beyond(o Usage) Usage {
 	out := Usage{Quota: u.Quota.Beyond(o.Quota), rest: u.rest}

@@ -306,17 +306,14 @@ func (p *Pending) next(now Figures) (next *class, at int) {
 		}
 		b.bound, b.bounded = p.lineOf(next).standing, true
 	}
-	for _, fr := range p.released {
-		s := p.wakeIndex(fr)
-		if s == nil {
-			continue
+	measures := p.releasedMeasures()
+	for _, fr := range p.released[len(measures):] {
+		if s := p.wakeIndex(fr); s != nil {
+			b.searchIndex(s, now.Available(fr))
 		}
-		available := now.Available(fr)
-		for i := range s.len() {
-			if l := s.line(i); l.satisfied(available) && b.allows(p.standingAt(i)) {
-				b.search(fr, l, available)
-			}
-		}
+	}
+	if len(measures) > 0 {
+		b.searchMeasures(measures, now)
 	}
 	if !b.found {
 		return next, at
@@ -332,7 +329,7 @@ func (p *Pending) nextPrioritized(now Figures) (c *class, at int) {
 		return nil, 0
 	}
 	for _, fr := range p.released {
-		if p.wakeIndex(fr) == nil {
+		if c.conditionOn(fr) < 0 {
 			continue
 		}
 		if at := c.satisfiedBy(fr, now.Available(fr)); at >= 0 {
@@ -359,6 +356,15 @@ type best struct {
 func (b *best) allows(standing Standing) bool {
 	b.line = standing
 	return (!b.bounded || b.line < b.bound) && (!b.found || b.line <= b.standing)
+}
+
+// searchIndex searches the entries on one FR.
+func (b *best) searchIndex(s *wakeIndex, available resource.Amount) {
+	for i := range s.len() {
+		if l := s.line(i); l.satisfied(available) && b.allows(b.p.standingAt(i)) {
+			b.search(s.fr, l, available)
+		}
+	}
 }
 
 // search searches the entries of a line on one FR.

@@ -226,10 +226,17 @@ func (p *Pending) wakeIndex(fr resource.FR) *wakeIndex {
 	return nil
 }
 
+// findIndex returns the place of a wake index: measures are behind the FRs of quota, the newest number last.
 func (p *Pending) findIndex(fr resource.FR) (at int, found bool) {
+	number := func(fr resource.FR) uint32 {
+		if fr < 0 {
+			return 1<<31 | uint32(^fr)
+		}
+		return uint32(fr)
+	}
 	lo, hi := 0, len(p.indexes)
 	for lo < hi {
-		if mid := int(uint(lo+hi) / 2); p.indexes[mid].fr < fr {
+		if mid := int(uint(lo+hi) / 2); number(p.indexes[mid].fr) < number(fr) {
 			lo = mid + 1
 		} else {
 			hi = mid

@@ -18,6 +18,8 @@ type Patterns struct {
 	amounts []resource.Amount // of pack
 	wants   []workload.Want   // of wantsOf
 	had     []condition       // of watchAnew
+
+	promised []promised // of searchMeasures
 }
 
 // maxPatterns is how many patterns are known at most. Classes keep their pattern when it is

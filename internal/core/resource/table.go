@@ -23,7 +23,8 @@ type Pair struct {
 // PairNames are the names of FRs and of measures. The names in a Table grow with it.
 type PairNames struct {
 	pairs    []Pair // by FR
-	measures []Pair // the names of the measures, by −1−FR
+	measures []Pair // the names of the measures, by −1−FR or, if there are only some, in their order
+	only     []FR   // these, sorted; nil for all
 }
 
 // NamesOf returns names of FRs from 0.
@@ -95,15 +96,29 @@ func (t *Table) SetMeasure(fr FR, name Pair) {
 	for int(-1-fr) >= len(t.measures) {
 		t.measures = append(t.measures, Pair{})
 	}
-	t.measures[-1-fr], t.frozen = name, nil
+	t.measures[-1-fr] = name
 }
 
-// Frozen returns the names of today, for readers in other goroutines: they never change.
+// Frozen returns the names of today, but for measures, for readers in other goroutines: they never change.
 func (t *Table) Frozen() *PairNames {
 	if t.frozen == nil {
-		t.frozen = &PairNames{slices.Clip(t.pairs), slices.Clone(t.measures)}
+		t.frozen = &PairNames{pairs: slices.Clip(t.pairs)}
 	}
 	return t.frozen
+}
+
+// FrozenWith returns Frozen with the names of the measures among some FRs, which are sorted and do not change: the names of all measures are
+// as many as all shapes of pods that wait.
+func (t *Table) FrozenWith(frs []FR) *PairNames {
+	n, _ := slices.BinarySearch(frs, 0)
+	if n == 0 {
+		return t.Frozen()
+	}
+	out := &PairNames{pairs: slices.Clip(t.pairs), only: frs[:n], measures: make([]Pair, n)}
+	for i, fr := range out.only {
+		out.measures[i] = t.Pair(fr)
+	}
+	return out
 }
 
 // Names returns the resource names in the order of their numbers. It never changes, and must not be modified.
@@ -115,7 +130,11 @@ func (t *Table) Pairs() []Pair { return slices.Clip(t.pairs) }
 // Ref is Pair without a copy: not to be modified, and always valid.
 func (n *PairNames) Ref(fr FR) *Pair {
 	if fr < 0 {
-		return &n.measures[-1-fr]
+		at := int(-1 - fr)
+		if n.only != nil {
+			at, _ = slices.BinarySearch(n.only, fr)
+		}
+		return &n.measures[at]
 	}
 	return &n.pairs[fr]
 }

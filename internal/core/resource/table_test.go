@@ -24,3 +24,28 @@ func TestRequested(t *testing.T) {
 		t.Errorf("a name of a queue became %s", table.Name(id))
 	}
 }
+
+// TestFrozenWith: a record has the names of its own measures, as they were: not of the others, which are as many as shapes of pods wait.
+func TestFrozenWith(t *testing.T) {
+	table := NewTable()
+	cpu := table.FR("spot", "cpu")
+	for fr := FR(-1); fr >= -1000; fr-- {
+		table.SetMeasure(fr, Pair{"tas", fmt.Sprint("places ", -fr)})
+	}
+	names := table.FrozenWith([]FR{-7, -2, cpu})
+	table.SetMeasure(-7, Pair{"tas", "capacity"})
+	for fr, want := range map[FR]Pair{-7: {"tas", "places 7"}, -2: {"tas", "places 2"}, cpu: {"spot", "cpu"}} {
+		if got := names.Pair(fr); got != want {
+			t.Errorf("the name of %d is %v, want %v", fr, got, want)
+		}
+	}
+	if got := table.Pair(-7); got.Resource != "capacity" {
+		t.Errorf("the name of -7 is %v by now", got)
+	}
+	if n := cap(names.measures); n != 2 {
+		t.Errorf("it holds %d names of measures", n)
+	}
+	if table.FrozenWith([]FR{cpu}) != table.Frozen() {
+		t.Error("without measures it is not shared")
+	}
+}

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// mostStates bounds the search for an even choice; beyond it the pods are placed as without the gate.
-const mostStates = 1 << 20
+// mostExtensions bounds the work of a search for an even choice, some tenths of a second; beyond it the pods are placed as without the gate.
+const mostExtensions = 1 << 21
 
 // siblings is the children of one domain, and their children, that are pruned. Their counts are the shape's until then. spec: 20 §4.6, balanced placement.
 type siblings struct {
@@ -380,7 +380,11 @@ func (b balancer) choose(list []candidate, order func(i, j int) int) (out []cand
 	slices.SortFunc(places, order)
 	s := search{n: b.test(list).domains, seen: map[stateKey]bool{}, best: state{from: -1}}
 	s.states = []state{{stateKey{leaderless: b.leader, left: b.g.needed * b.g.size}, -1, 0}}
+	tried := 0
 	for _, d := range places {
+		if tried += len(s.states); tried > mostExtensions {
+			return nil
+		}
 		c := &list[d]
 		for i, end := 0, len(s.states); i < end; i++ {
 			leaderless := s.states[i].leaderless
@@ -390,9 +394,6 @@ func (b balancer) choose(list []candidate, order func(i, j int) int) (out []cand
 			if c.slices > 0 {
 				s.extend(i, leaderless, c.pods, d)
 			}
-		}
-		if len(s.states) > mostStates {
-			return nil
 		}
 	}
 	for at := s.best; at.from >= 0; at = s.states[at.from] {

@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/berth-project/berth/internal/core/resource"
 	"github.com/berth-project/berth/internal/core/topology"
 	"github.com/berth-project/berth/internal/core/topology/topologytest"
+	"github.com/berth-project/berth/internal/core/workload"
 )
 
 func newYard() *topologytest.Yard { return topologytest.NewYard(10, 25, 40, 6) }
@@ -166,6 +168,38 @@ func BenchmarkRelease(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(looks)/float64(b.N), "looks/op")
+}
+
+// BenchmarkForeign changes the foreign pods of a node that single pods of other shapes wait beside: they select labels of no node. It reports
+// how many of them had to look at all nodes.
+func BenchmarkForeign(b *testing.B) {
+	for _, waiting := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
+			y := newYard()
+			d := y.Dimension()
+			numbers := make([]int, waiting)
+			for i := range numbers {
+				pod := y.Gang(1, topology.Hostname, "")
+				pod[0].Constraints = &workload.Constraints{Selector: map[string]string{"x": fmt.Sprint(i)}}
+				numbers[i], _, _ = y.MeasureOf(pod, false)
+				d.Measure(numbers[i])
+			}
+			one := y.Gang(1, topology.Hostname, "")[0].Requests
+			looks, i := 0, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				y.SetForeign(y.Nodes[i*7919%len(y.Nodes)].Name, one)
+				i++
+				for _, number := range numbers {
+					if d.AtMost(number) >= 2 {
+						d.Measure(number)
+						looks++
+					}
+				}
+			}
+			b.ReportMetric(float64(looks)/float64(i), "looks/op")
+		})
+	}
 }
 
 // TestBoundOfMissedChanges: a measure whose bound has missed changes of the nodes has none.

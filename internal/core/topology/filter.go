@@ -25,6 +25,16 @@ type filter struct {
 	results     []match
 }
 
+// withoutResults returns the constraints alone, to evaluate.
+func (f *filter) withoutResults() *filter {
+	if f == nil {
+		return nil
+	}
+	out := *f
+	out.key, out.shapes, out.results = "", 0, nil
+	return &out
+}
+
 // match is the result of a node, of a version of its labels and taints.
 type match struct {
 	version uint32

@@ -81,6 +81,7 @@ type scratch struct {
 	marks    [][]uint64 // by level and domain: the round in which it was last touched
 	round    uint64
 	touched  [][]int32 // by level
+	stretch  stretch
 	list     []candidate
 	kids     []candidate
 	shares   [2][]share

@@ -383,3 +383,25 @@ func TestBoundOfManyNodes(t *testing.T) {
 		t.Errorf("after the release the measure is %d, its bound %d; needed %d", have, most, needed)
 	}
 }
+
+// TestBoundedChoice: the search for an even choice ends where it would cost too much, also with few states.
+func TestBoundedChoice(t *testing.T) {
+	for name, tc := range map[string]struct {
+		domains int
+		needed  int64
+		want    int // domains chosen
+	}{
+		"few of many": {10_000, 10, 10},
+		"many of few": {500, 400, 400},
+		"both":        {10_000, 400, 0},
+	} {
+		list := make([]candidate, tc.domains)
+		for i := range list {
+			list[i] = candidate{&count{pods: 1, slices: 1}, int32(i), int32(i)}
+		}
+		b := balancer{g: &group{needed: tc.needed, size: 1}, scratch: &evenScratch{}}
+		if got := b.choose(list, func(i, j int) int { return i - j }); len(got) != tc.want {
+			t.Errorf("%s: %d domains are chosen, want %d", name, len(got), tc.want)
+		}
+	}
+}

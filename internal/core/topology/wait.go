@@ -29,10 +29,13 @@ type measures struct {
 
 // bound is what a measure does not exceed: by an edit of the tree, or by places that are freed later, it may.
 type bound struct {
-	tree     *tree // nil for no bound
-	revision uint64
-	cursor   int // the position in the tree's journal
-	amount   resource.Amount
+	tree   *tree // nil for no bound
+	cursor int   // the position in the tree's journal up to which it counts
+	amount resource.Amount
+	filter *filter // of the nodes that count, without results; nil for all
+
+	exact resource.Amount // the measure
+	at    int             // the position in the journal for which it is exact
 }
 
 // put numbers a measure. A free number is used again, the lowest first.
@@ -89,6 +92,10 @@ func (s *Space) RestoreMeasures(all []Measured) {
 // Measure returns the present amount of a measure.
 func (d Dimension) Measure(number int) resource.Amount {
 	s, m := d.s, &d.s.measures.all[number]
+	was := s.measures.bounds[number]
+	if t := was.tree; t != nil && s.trees[t.flavor] == t && was.at == t.base+len(t.journal) {
+		return was.exact
+	}
 	s.measures.bounds[number] = bound{}
 	groups := s.measures.groups[number]
 	if groups == nil {
@@ -105,11 +112,22 @@ func (d Dimension) Measure(number int) resource.Amount {
 	t := g.tree
 	t.number()
 	sh := t.shapeOf(g, m.Empty)
+	exact, most := t.measure(g, sh)
+	if was.tree != t {
+		was.filter = sh.filter.withoutResults()
+	}
+	end := t.base + len(t.journal)
+	s.measures.bounds[number] = bound{tree: t, cursor: end, amount: most, filter: was.filter, exact: exact, at: end}
+	return exact
+}
+
+// measure returns the amount of the measure of a group, and a bound of it for any leader.
+func (t *tree) measure(g *group, sh *shape) (exact, most resource.Amount) {
 	level := g.requested
 	if !g.required {
 		level = 0
 	}
-	best, most, sum, leader := resource.Amount(0), resource.Amount(0), resource.Amount(1), g.leader == nil
+	best, sum, leader := resource.Amount(0), resource.Amount(1), g.leader == nil
 	for id := range t.levels[level].All {
 		if !t.levels[level].All[id].live {
 			continue
@@ -121,56 +139,82 @@ func (d Dimension) Measure(number int) resource.Amount {
 		}
 	}
 	if !g.required {
-		most = sum
+		most, best = sum, sum
 	}
-	s.measures.bounds[number] = bound{t, t.revision, t.base + len(t.journal), most}
-	switch {
-	case !leader:
-		return 0
-	case g.required:
-		return best
+	if !leader {
+		best = 0
 	}
-	return sum
+	return best, most
 }
 
-// AtMost returns a bound of a measure: the amount at the last evaluation, and what fits on the leaves whose usage has changed since,
-// whatever leader and filter there are. Beyond the shapes whose counts are kept, the measure itself costs a look at every leaf.
+// AtMost returns a bound of a measure: the amount at the last evaluation, and what fits on the leaves that have changed since, whatever
+// leader there is. Beyond the shapes whose counts are kept, the measure itself costs a look at every leaf.
 func (d Dimension) AtMost(number int) resource.Amount {
 	s, b := d.s, &d.s.measures.bounds[number]
 	t := b.tree
-	if t == nil || s.trees[t.flavor] != t || t.revision != b.revision || b.cursor < t.base {
+	if t == nil || s.trees[t.flavor] != t || b.cursor < t.base {
 		return resource.Unlimited
 	}
-	if s.measures.all[number].Empty {
-		return b.amount
-	}
-	g := &s.measures.groups[number][0]
-	sc := &s.scratch
-	sc.begin(t)
-	for _, e := range t.journal[b.cursor-t.base:] {
-		sc.touch(e.level(), e.domain())
+	g, empty := &s.measures.groups[number][0], s.measures.all[number].Empty
+	for _, leaf := range t.changedSince(b.cursor, empty) {
+		pods := t.podsOn(leaf, g.workers.Requests, b.filter, empty)
+		switch {
+		case pods == 0:
+		case g.required && g.requested == t.lowest():
+			b.amount = max(b.amount, resource.Amount(pods/g.size)+1)
+		case g.size > 1: // places that complete a slice, and at each level what stays together
+			b.amount = b.amount.Add(resource.Amount(pods/g.size + int64(len(t.levels))))
+		default:
+			b.amount = b.amount.Add(resource.Amount(pods))
+		}
 	}
 	b.cursor = t.base + len(t.journal)
-	t.read = max(t.read, b.cursor)
-	for _, leaf := range sc.touched[t.lowest()] {
-		pods := t.podsOn(leaf, g.workers.Requests)
-		if pods > 0 && g.size > 1 { // places that complete a slice, and at each level what stays together
-			pods = pods/g.size + int64(len(t.levels))
-		}
-		b.amount = b.amount.Add(resource.Amount(pods))
-	}
 	return b.amount
 }
 
-// podsOn returns how many pods fit on a leaf, if none of its nodes is excluded.
-func (t *tree) podsOn(leaf int32, requests []workload.Request) int64 {
+// changedSince returns the leaves that have changed since a position in the journal, by more than usage or in any way. Measures are asked
+// for in turn: the answer is kept for the next one.
+func (t *tree) changedSince(cursor int, capacity bool) []int32 {
+	sc, end := &t.s.scratch, t.base+len(t.journal)
+	if cursor == end {
+		return nil
+	}
+	if ask := (stretch{t, cursor, end, capacity, sc.round}); sc.stretch != ask {
+		sc.begin(t)
+		for _, e := range t.journal[cursor-t.base:] {
+			if !capacity || !e.usage() {
+				sc.touch(e.level(), e.domain())
+			}
+		}
+		t.read = end
+		ask.round = sc.round
+		sc.stretch = ask
+	}
+	return sc.touched[t.lowest()]
+}
+
+// stretch is a part of the journal of a tree, whose leaves are the touched ones of a round.
+type stretch struct {
+	tree     *tree
+	from, to int
+	capacity bool // without the changes of usage alone
+	round    uint64
+}
+
+// podsOn returns how many pods fit on a leaf, without the usage of placed pods if it is taken for empty. A filter, nil for none, counts where
+// it excludes all nodes of the leaf.
+func (t *tree) podsOn(leaf int32, requests []workload.Request, f *filter, empty bool) int64 {
 	s, lf := t.s, &t.leaves[leaf]
 	if lf.active == 0 {
 		return 0
 	}
-	capacity, used := row(t.capacity, leaf, s.stride), row(s.used, lf.account, s.stride)
+	capacity := row(t.capacity, leaf, s.stride)
 	if len(lf.nodes) > 1 {
 		capacity = t.mostOf(lf)
+	}
+	var used []resource.Amount
+	if !empty {
+		used = row(s.used, lf.account, s.stride)
 	}
 	pods := int64(plenty)
 	for _, r := range requests {
@@ -179,9 +223,15 @@ func (t *tree) podsOn(leaf int32, requests []workload.Request) int64 {
 		}
 		room := resource.Amount(0)
 		if c := s.known(r.Resource); c >= 0 {
-			room = max(0, capacity[c].Sub(used[c]))
+			room = capacity[c]
+			if used != nil {
+				room = room.Sub(used[c])
+			}
 		}
-		pods = min(pods, int64(room/r.Amount))
+		pods = min(pods, int64(max(0, room)/r.Amount))
+	}
+	if pods > 0 && f != nil && !slices.ContainsFunc(lf.nodes, func(slot int32) bool { return f.evaluate(&s.nodes.All[slot]).verdict == passes }) {
+		return 0
 	}
 	return pods
 }

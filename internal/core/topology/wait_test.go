@@ -227,3 +227,53 @@ func TestMeasureOfLevels(t *testing.T) {
 		t.Errorf("four pods fit into the block, measure %d is %d, they need %d; that of a rack was %d", block, have, needed, rack)
 	}
 }
+
+// TestBoundAfterEdits: after an edit a bound grows by what fits on the nodes that have changed, if the pods may run there.
+func TestBoundAfterEdits(t *testing.T) {
+	node := func(name, disk string, cpus resource.Amount) Node {
+		return Node{
+			Name: name, Ready: true, Schedulable: true, Labels: map[string]string{Hostname: name, "disk": disk},
+			Allocatable: []workload.Request{{Resource: cpu, Amount: cpus}, {Resource: pods, Amount: 10}},
+		}
+	}
+	for name, tc := range map[string]struct {
+		edit        func(*Space)
+		free, empty resource.Amount // more
+	}{
+		"nothing":                {func(*Space) {}, 0, 0},
+		"a node that fits":       {func(s *Space) { s.SetNode(node("c", "ssd", 2)) }, 2, 2},
+		"a node of another kind": {func(s *Space) { s.SetNode(node("c", "hdd", 2)) }, 0, 0},
+		"one that is too small":  {func(s *Space) { s.SetNode(node("c", "ssd", 0)) }, 0, 0},
+		"one that is not ready":  {func(s *Space) { n := node("c", "ssd", 2); n.Ready = false; s.SetNode(n) }, 0, 0},
+		"a relabeled node":       {func(s *Space) { s.SetNode(node("b", "ssd", 3)) }, 3, 3},
+		"a removed node":         {func(s *Space) { s.RemoveNode("a") }, 0, 0},
+		"foreign pods":           {func(s *Space) { s.SetForeign("a", []workload.Request{{Resource: cpu, Amount: 3}}) }, 1, 1},
+		"foreign pods elsewhere": {func(s *Space) { s.SetForeign("b", []workload.Request{{Resource: pods, Amount: 1}}) }, 0, 0},
+		"a release": {func(s *Space) {
+			p := s.Part([]Charge{{&Placement{Flavor: "f", Levels: []string{Hostname}, Domains: []Domain{{Values: []string{"a"}, Count: 1}}}, []workload.Request{{Resource: cpu, Amount: 1}}}})
+			s.apply(p.(*part), -1, nil)
+		}, 5, 0},
+		"other levels": {func(s *Space) { s.SetTree("f", Tree{Levels: []string{"disk", Hostname}}) }, resource.Unlimited, resource.Unlimited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(newTable(), DefaultGates())
+			s.SetTree("f", Tree{Levels: []string{Hostname}})
+			s.SetNode(node("a", "ssd", 4))
+			s.SetNode(node("b", "hdd", 4))
+			gang := []PodSet{{
+				Name: "w", Flavor: "f", Count: 9, Requests: []workload.Request{{Resource: pods, Amount: 1}, {Resource: cpu, Amount: 1}},
+				Constraints: &workload.Constraints{Selector: map[string]string{"disk": "ssd"}},
+			}}
+			d := s.Dimension()
+			free, _, _ := s.MeasureOf(gang, false)
+			empty, _, ok := s.MeasureOf(gang, true)
+			if !ok || d.Measure(free) != 5 || d.Measure(empty) != 5 {
+				t.Fatalf("the measures are %d and %d (%v), want 5: four pods fit", d.Measure(free), d.Measure(empty), ok)
+			}
+			tc.edit(s)
+			if a, b := d.AtMost(free), d.AtMost(empty); a != tc.free.Add(5) || b != tc.empty.Add(5) {
+				t.Errorf("the bounds are %d and %d, want %d and %d", a, b, tc.free.Add(5), tc.empty.Add(5))
+			}
+		})
+	}
+}

@@ -58,11 +58,13 @@ func (f *Feed) Reconvert(ctx context.Context, key client.ObjectKey) bool {
 	return chain.AnyScaledDown(&w)
 }
 
-// Recount converts waiting workloads again, after devices may be charged in another way: those with claims, or all.
-func (f *Feed) Recount(ctx context.Context, all bool) {
+// Recount converts waiting workloads again, after devices may be charged in another way.
+func (f *Feed) Recount(ctx context.Context, changed devices.Changed) {
 	f.posting.Lock()
 	defer f.posting.Unlock()
-	f.Engine.Post(f.waiting(ctx, func(w *kueue.Workload) bool { return all || devices.HasClaims(w) })...)
+	for _, namespace := range changed.Namespaces() {
+		f.Engine.Post(f.waiting(ctx, changed.Has, client.InNamespace(namespace))...)
+	}
 }
 
 // limitRange converts the workloads that wait in its namespace again. Workloads with a reservation

@@ -31,6 +31,7 @@ const (
 	bigRuns  = 16
 	big      = 50_000
 	runTime  = 1500 * time.Millisecond
+	longest  = 10 * runTime // of one run, and half of the rest of that of a part of it: a slow one leaves time for the others
 	resting  = 19
 	oldest   = 30 * time.Minute
 	first    = 1000 // pending Workloads of each queue
@@ -216,7 +217,14 @@ func (f *Forecaster) refresh(ctx context.Context, whole bool) error {
 		most = max(newRuns, keep-len(earlier))
 	}
 	parts := foresight.Parts(at, nil)
+	var end time.Time
+	scope.Limit = func() func() bool {
+		now := f.Now()
+		limit := now.Add(end.Sub(now) / 2)
+		return func() bool { return ctx.Err() != nil || f.Now().After(limit) }
+	}
 	for n := 0; n < most && (n == 0 || f.Now().Sub(began) < runTime); n++ {
+		end = f.Now().Add(longest)
 		run, err := foresight.Foresee(parts, scope, func(w *state.Workload) *foresight.Prediction { return f.predict(w.UID) }, uint64(n))
 		if err != nil {
 			return err

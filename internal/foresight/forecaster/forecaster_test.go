@@ -3,6 +3,7 @@ package forecaster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,8 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/core/cycle"
+	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight"
 	"github.com/berth-project/berth/internal/state"
@@ -161,6 +164,40 @@ func TestRefresh(t *testing.T) {
 	}
 	if _, why, known := f.Forecast().Of("w", "cq"); known || !strings.Contains(why, "not in line") {
 		t.Errorf("of a Workload that the engine does not know: %v %q", known, why)
+	}
+}
+
+// TestLongRun: a run that takes very long ends, and the starts that it has seen count.
+func TestLongRun(t *testing.T) {
+	f := forecaster()
+	now := start.Add(time.Hour)
+	f.Now = func() time.Time { // a second for each step
+		now = now.Add(time.Second)
+		return now
+	}
+	s := state.New(state.Options{Options: cycle.Defaults()})
+	s.Apply(state.SetNamespace{Name: "red"})
+	s.Apply(state.SetFlavor(flavor.Flavor{Name: "f"}))
+	s.Apply(state.SetQueue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []state.Group{{Resources: []string{"cpu"}, Flavors: []state.FlavorQuota{{
+		Flavor: "f", Resources: []state.Quota{{Resource: "cpu", Nominal: 1}},
+	}}}}})
+	s.Apply(state.SetLocalQueue{Namespace: "red", Name: "q", Queue: "cq"})
+	for i := range 100 { // one after another
+		w := workloadWith(fmt.Sprintf("w%02d", i), nil)
+		w.Annotations = map[string]string{berthv1alpha1.ExpectedRunSecondsKey: "60"}
+		f.observe(nil, w)
+		s.Apply(state.SetWorkload(state.Workload{
+			UID: string(w.UID), Namespace: "red", Name: w.Name, Generation: 1, LocalQueue: "q", Queueable: true, Created: workload.Instant(i),
+			Since:   workload.Instant(i),
+			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 1}}, Constraints: &workload.Constraints{}}},
+		}))
+	}
+	f.Checkpoint = func(context.Context) (*state.Checkpoint, error) { return s.Checkpoint(), nil }
+	if err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.Last().Count(); f.Last().Runs != 1 || n.Known == 0 || n.Unknown == 0 || f.Spent() > 2*longest {
+		t.Errorf("%d runs in %v: %+v", f.Last().Runs, f.Spent(), n)
 	}
 }
 

@@ -63,11 +63,11 @@ func TestBehindItsSlices(t *testing.T) {
 		shown   []*kueue.Workload
 		stored  client.Object
 		fails   error
-		want    bool
+		want    time.Duration // may have no event
 	}{
 		"nothing was created":        {shown: []*kueue.Workload{a}},
 		"the cache shows it":         {created: b, shown: []*kueue.Workload{a, b}, stored: b},
-		"the cache does not show it": {created: b, shown: []*kueue.Workload{a}, stored: b, want: true},
+		"the cache does not show it": {created: b, shown: []*kueue.Workload{a}, stored: b, want: reconcile.Believed},
 		"it was deleted":             {created: b, shown: []*kueue.Workload{a}},
 		"another has its name":       {created: b, shown: []*kueue.Workload{a}, stored: other},
 		"it is of another job":       {created: slice("b", "other"), shown: []*kueue.Workload{a}, stored: b},
@@ -98,9 +98,9 @@ func TestBehindItsSlices(t *testing.T) {
 				}
 			}
 			for range 2 {
-				got, err := r.isBehind(t.Context(), &job.Observed{Job: owner, Workloads: test.shown})
+				got, err := r.lag(t.Context(), &job.Observed{Job: owner, Workloads: test.shown})
 				if got != test.want || !errors.Is(err, test.fails) {
-					t.Errorf("behind: %v, %v; want %v, %v", got, err, test.want, test.fails)
+					t.Errorf("it waits for %s, %v; want %s, %v", got, err, test.want, test.fails)
 				}
 			}
 		})

@@ -72,8 +72,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrlreconcile.Request) (
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	if behind, err := r.isBehind(ctx, o); behind || err != nil {
-		return reconcile.Retry(err).Result(ctx) // the slice reconciles the job when the cache shows it
+	switch lag, err := r.lag(ctx, o); {
+	case err != nil:
+		return reconcile.Retry(err).Result(ctx)
+	case lag > 0:
+		return reconcile.Wait(lag).Result(ctx)
 	}
 	a := decide.Next(r.cfg.Load(), r.d, o)
 	return r.do(ctx, req.NamespacedName, o, a).Result(ctx)
@@ -175,10 +178,11 @@ func workloadsBy(ctx context.Context, cache client.Reader, namespace, index, val
 	return out, nil
 }
 
-// isBehind reports whether a slice that was created for the job exists, and the cache does not show it yet.
-func (r *reconciler) isBehind(ctx context.Context, o *job.Observed) (bool, error) {
+// lag returns for how long to wait while a slice that was created for the job exists, and the cache does not show it yet; zero otherwise. The slice
+// reconciles the job when the cache shows it, but one that is deleted while the watch is broken has no event.
+func (r *reconciler) lag(ctx context.Context, o *job.Observed) (time.Duration, error) {
 	if o.Job == nil || r.d.Elastic == nil || r.written.Len() == 0 {
-		return false, nil
+		return 0, nil
 	}
 	shown := make([]client.Object, len(o.Workloads))
 	for i, w := range o.Workloads {
@@ -192,14 +196,14 @@ func (r *reconciler) isBehind(ctx context.Context, o *job.Observed) (bool, error
 		var stored kueue.Workload
 		err := r.live.Get(ctx, client.ObjectKeyFromObject(w), &stored)
 		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading workload %s: %w", client.ObjectKeyFromObject(w), err)
+			return 0, fmt.Errorf("reading workload %s: %w", client.ObjectKeyFromObject(w), err)
 		}
 		if err == nil && stored.UID == w.GetUID() {
-			return true, nil
+			return reconcile.Believed, nil
 		}
 		r.written.Gone(w.GetUID())
 	}
-	return false, nil
+	return 0, nil
 }
 
 func (r *reconciler) prebuilt(ctx context.Context, o *job.Observed) error {

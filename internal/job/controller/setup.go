@@ -13,6 +13,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,7 +148,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("integration %s: %w", d.Framework, err)
 		}
 	}
-	if err := mgr.Add(kept); err != nil {
+	if err := cmp.Or(mgr.Add(kept), newDisabled(mgr, &o).setup(mgr)); err != nil {
 		return err
 	}
 	return late.Setup(ctx)

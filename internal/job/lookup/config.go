@@ -67,6 +67,7 @@ func Machine(o *options.Options) lifecycle.Machine {
 		LegacyReasons:    !o.Gates.On(feature.UnadmittedWorkloadsObservability),
 		ExplicitStatus:   o.Gates.On(feature.UnadmittedWorkloadsExplicitStatus),
 		WaitForPodsReady: o.PodsReady.Enabled,
+		IgnorePlaces:     !o.Gates.On(feature.TopologyAwareScheduling),
 	}
 }
 

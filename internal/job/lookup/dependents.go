@@ -36,33 +36,56 @@ type Source struct {
 	Children  client.Reader
 	Pods      Pods // nil: none are read
 	Workloads func(ctx context.Context, of metav1.Object) ([]*kueue.Workload, error)
+
+	pages int64 // objects of a page, 0 for a cache, which has none
 }
+
+// livePage is the number of objects that are read at once from the API server. A namespace may have any number of others.
+const livePage = 250
 
 // Live reads dependents from the API server.
 func Live(reader client.Reader) Source {
-	return Source{reader, LivePods(reader), func(ctx context.Context, of metav1.Object) ([]*kueue.Workload, error) {
+	workloads := func(ctx context.Context, of metav1.Object) ([]*kueue.Workload, error) {
 		return WorkloadsOf(ctx, reader, of)
-	}}
+	}
+	return Source{Children: reader, Pods: LivePods(reader), Workloads: workloads, pages: livePage}
+}
+
+// eachPage lists by so many objects at once, 0 for all. Objects that are kept are copied: they hold their page otherwise.
+func eachPage[L client.ObjectList](ctx context.Context, reader client.Reader, pages int64, empty func() L, keep func(L), of ...client.ListOption) error {
+	for next := ""; ; {
+		page := empty()
+		if err := reader.List(ctx, page, append(of, client.UnsafeDisableDeepCopy, client.Limit(pages), client.Continue(next))...); err != nil {
+			return err
+		}
+		keep(page)
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
 }
 
 // ReadDependents reads the children of a job, their pods, and the pods of deleted children, which name the slice chain of the job's
 // Workloads. Workloads that are nil are read.
 func ReadDependents(ctx context.Context, from Source, d *job.Descriptor, of metav1.Object, workloads []*kueue.Workload) (*Dependents, error) {
 	f := &Dependents{Workloads: workloads}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
-	err := from.Children.List(ctx, list, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy)
-	if err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
-		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
-	}
 	names := []string{of.GetName()}
 	controllers := map[types.UID]bool{} // whether the job controls each child
-	for i := range list.Items {
-		child := &list.Items[i]
-		if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
-			f.Children = append(f.Children, child.DeepCopy())
-			names = append(names, child.GetName())
+	err := eachPage(ctx, from.Children, from.pages, func() *unstructured.UnstructuredList {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(d.ManagedChildren.Child.GroupVersion().WithKind(d.ManagedChildren.Child.Kind + "List"))
+		return list
+	}, func(list *unstructured.UnstructuredList) {
+		for i := range list.Items {
+			child := &list.Items[i]
+			if controllers[child.GetUID()] = isControlled(child, of.GetUID()); controllers[child.GetUID()] {
+				f.Children = append(f.Children, child.DeepCopy())
+				names = append(names, child.GetName())
+			}
 		}
+	}, client.InNamespace(of.GetNamespace()))
+	if err != nil && !apimeta.IsNoMatchError(err) { // no kind, no children
+		return nil, fmt.Errorf("listing %s of %s/%s: %w", d.ManagedChildren.Child.Kind, of.GetNamespace(), of.GetName(), err)
 	}
 	slices.SortFunc(f.Children, func(a, b job.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	if f.Workloads == nil {
@@ -114,10 +137,11 @@ func JobsOf(object string) (jobs []string) {
 	return jobs
 }
 
-// WorkloadsOf lists the Workloads that an object controls.
+// WorkloadsOf lists the Workloads that an object controls. Each has the label with its UID: others of the namespace are not read.
 func WorkloadsOf(ctx context.Context, reader client.Reader, of metav1.Object) ([]*kueue.Workload, error) {
 	var all kueue.WorkloadList
-	if err := reader.List(ctx, &all, client.InNamespace(of.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	ours := client.MatchingLabels{kueue.JobUIDLabel: string(of.GetUID())}
+	if err := reader.List(ctx, &all, client.InNamespace(of.GetNamespace()), ours, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing workloads of %s/%s: %w", of.GetNamespace(), of.GetName(), err)
 	}
 	var out []*kueue.Workload

@@ -2,12 +2,16 @@ package lookup_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -49,7 +53,7 @@ func TestPodsOfChildren(t *testing.T) {
 		}
 		objects = append(objects, controlled(pod, "RayCluster", of))
 	}
-	objects = append(objects, controlled(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "slice"}}, "RayJob", "c"))
+	objects = append(objects, controlled(&kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "slice", Labels: map[string]string{kueue.JobUIDLabel: "c"}}}, "RayJob", "c"))
 	cluster := &unstructured.Unstructured{}
 	cluster.SetGroupVersionKind(child)
 	cluster.SetName("named-otherwise")
@@ -86,5 +90,79 @@ func TestPodsOfChildren(t *testing.T) {
 				t.Errorf("%s has the pods %v by %s, want %v", name, got, source, want)
 			}
 		}
+	}
+}
+
+// paging answers lists in pages, as an API server does, and notes how many objects it gave at once.
+type paging struct {
+	client.Reader
+	most int
+}
+
+func (p *paging) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	limit, from := o.Limit, 0
+	if o.Continue != "" {
+		from, _ = strconv.Atoi(o.Continue)
+	}
+	o.Limit, o.Continue = 0, ""
+	if err := p.Reader.List(ctx, list, &o); err != nil {
+		return err
+	}
+	items, err := apimeta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	end := len(items)
+	if limit > 0 && from+int(limit) < end {
+		end = from + int(limit)
+		list.SetContinue(strconv.Itoa(end))
+	}
+	p.most = max(p.most, end-from)
+	return apimeta.SetList(list, items[from:end])
+}
+
+// TestLivePages: a namespace full of others is read page by page, and its Workloads by the job, so that a review holds few objects at once. What is
+// on later pages is found.
+func TestLivePages(t *testing.T) {
+	child := schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayCluster"}
+	d := &job.Descriptor{ManagedChildren: &job.ManagedChildren{Child: child, PodLabel: "ray.io/cluster"}}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kueue.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var objects []client.Object
+	add := func(name, owner string) {
+		for _, o := range []client.Object{
+			&unstructured.Unstructured{}, &corev1.Pod{}, &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kueue.JobUIDLabel: owner}}},
+		} {
+			kind, by := "RayService", owner
+			switch o := o.(type) {
+			case *unstructured.Unstructured:
+				o.SetGroupVersionKind(child)
+			case *corev1.Pod:
+				o.Labels, kind, by = map[string]string{"ray.io/cluster": name}, "RayCluster", name
+			}
+			o.SetNamespace("ns")
+			o.SetName(name)
+			o.SetUID(types.UID(name))
+			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "ray.io/v1", Kind: kind, Name: by, UID: types.UID(by), Controller: new(true)}})
+			objects = append(objects, o)
+		}
+	}
+	for i := range 600 {
+		add(fmt.Sprint("other-", i), "another")
+	}
+	add("z-last", "mine")
+	api := &paging{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+	found, err := lookup.ReadDependents(t.Context(), lookup.Live(api), d, &metav1.ObjectMeta{Namespace: "ns", Name: "mine", UID: "mine"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Children) != 1 || len(found.Pods) != 1 || len(found.Workloads) != 1 || api.most > 250 {
+		t.Errorf("%d children, %d pods, %d Workloads, %d objects at once", len(found.Children), len(found.Pods), len(found.Workloads), api.most)
 	}
 }

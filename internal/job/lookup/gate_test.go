@@ -246,4 +246,7 @@ func TestNewConfig(t *testing.T) {
 	if !lookup.Machine(o).LegacyReasons {
 		t.Error("the gate for reasons does nothing")
 	}
+	if lookup.Machine(o).IgnorePlaces || !lookup.Machine(&options.Options{Gates: o.Gates.With(feature.TopologyAwareScheduling, false)}).IgnorePlaces {
+		t.Error("the gate for topologies does nothing")
+	}
 }

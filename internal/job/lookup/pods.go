@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -16,10 +17,24 @@ import (
 // the names (see WasOf), and the pods of the slice chains. They must not be modified.
 type Pods func(ctx context.Context, label, namespace string, names, chains []string) ([]*corev1.Pod, error)
 
-// LivePods lists all pods with the label.
+// LivePods lists the pods with the label page by page.
 func LivePods(reader client.Reader) Pods {
-	return func(ctx context.Context, label, namespace string, _, _ []string) ([]*corev1.Pod, error) {
-		return listPods(ctx, reader, client.InNamespace(namespace), client.HasLabels{label})
+	return func(ctx context.Context, label, namespace string, names, chains []string) (out []*corev1.Pod, _ error) {
+		wanted := sets.New[string]()
+		for _, name := range names {
+			wanted.Insert(ownerKey(name))
+		}
+		for _, name := range chains {
+			wanted.Insert(chainKey(name))
+		}
+		err := eachPage(ctx, reader, livePage, func() *corev1.PodList { return &corev1.PodList{} }, func(page *corev1.PodList) {
+			for i := range page.Items {
+				if wanted.HasAny(dependencies(&page.Items[i])...) {
+					out = append(out, page.Items[i].DeepCopy())
+				}
+			}
+		}, client.InNamespace(namespace), client.HasLabels{label})
+		return out, err
 	}
 }
 

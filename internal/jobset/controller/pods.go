@@ -10,16 +10,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
+	plan "github.com/berth-project/berth/internal/jobset/plan"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
 // Indexes of the cache of pods.
 const (
-	// PodsByJob is the index by the value of the label job-key.
-	PodsByJob       = "berth.job"
+	podsByJob       = "berth.job"
+	leadersByJob    = "berth.leader" // the live ones
 	podsByJobSet    = "berth.podJobSet"
 	jobSetNameLabel = jobsetv1alpha2.JobSetNameKey
 )
+
+var indexes = map[string]func(*corev1.Pod) string{
+	podsByJob:    plan.JobOf,
+	podsByJobSet: func(pod *corev1.Pod) string { return pod.Labels[jobSetNameLabel] },
+	leadersByJob: func(pod *corev1.Pod) string {
+		if !plan.IsLiveLeader(pod) {
+			return ""
+		}
+		return plan.JobOf(pod)
+	},
+}
 
 // NewPods adds a cache of the pods of JobSets to the manager, trimmed to the fields that placement and in-place
 // restarts need. Both the controllers and the webhook of pods use it.
@@ -28,10 +40,10 @@ func NewPods(ctx context.Context, mgr ctrl.Manager) (*reconcile.Pods, error) {
 	if err != nil {
 		return nil, err
 	}
-	for index, key := range map[string]string{PodsByJob: jobsetv1alpha2.JobKeyKey, podsByJobSet: jobSetNameLabel} {
+	for index, value := range indexes {
 		err := pods.IndexField(ctx, &corev1.Pod{}, index, func(o client.Object) []string {
-			if value := o.GetLabels()[key]; value != "" {
-				return []string{value}
+			if of := value(o.(*corev1.Pod)); of != "" {
+				return []string{of}
 			}
 			return nil
 		})
@@ -73,9 +85,17 @@ func restarted(list []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return out
 }
 
-func list(ctx context.Context, reader client.Reader, namespace string, by client.MatchingFields) ([]*corev1.Pod, error) {
+// LeadersIn returns what finds the live leaders of the Job of a follower in a cache of NewPods: two at most, which is one too many already, so that it
+// costs the same whatever pods there are. They are shared with the cache.
+func LeadersIn(pods client.Reader) func(ctx context.Context, namespace string, follower *corev1.Pod) ([]*corev1.Pod, error) {
+	return func(ctx context.Context, namespace string, follower *corev1.Pod) ([]*corev1.Pod, error) {
+		return list(ctx, pods, namespace, client.MatchingFields{leadersByJob: plan.JobOf(follower)}, client.Limit(2))
+	}
+}
+
+func list(ctx context.Context, reader client.Reader, namespace string, by ...client.ListOption) ([]*corev1.Pod, error) {
 	var pods corev1.PodList
-	if err := reader.List(ctx, &pods, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, &pods, append(by, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	out := make([]*corev1.Pod, 0, len(pods.Items))

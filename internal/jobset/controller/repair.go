@@ -39,57 +39,61 @@ type repairer struct {
 func (r *repairer) setup(mgr ctrl.Manager, o Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
-		WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.leaders))).
+		WatchesRawSource(source.Kind(o.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(exclusive))).
 		WithOptions(reconcile.ControllerOptions(o.Workers)).
 		Complete(whenActive(o.Active, r))
 }
 
-// leaders returns the leader that a change of a pod affects: the pod itself, or the leader of a follower.
-func (r *repairer) leaders(ctx context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
-	switch {
-	case !plan.IsExclusive(pod):
-		return nil
-	case plan.IsLeader(pod):
-		return []ctrlreconcile.Request{request(pod.Namespace, pod.Name)}
-	}
-	pods, err := list(ctx, r.pods, pod.Namespace, client.MatchingFields{PodsByJob: pod.Labels[jobsetv1alpha2.JobKeyKey]})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "The leader of a pod cannot be found", "pod", pod.Name)
+// exclusive asks for a look at a pod that is placed exclusively.
+func exclusive(_ context.Context, pod *corev1.Pod) []ctrlreconcile.Request {
+	if !plan.IsExclusive(pod) {
 		return nil
 	}
-	leader, err := plan.LeaderOf(pod, pods)
-	if err != nil {
-		return nil // its own event requeues the leader later
-	}
-	return []ctrlreconcile.Request{request(leader.Namespace, leader.Name)}
+	return []ctrlreconcile.Request{request(pod.Namespace, pod.Name)}
 }
 
-// Reconcile checks the followers of one leader.
+// Reconcile checks a follower, or all followers of a leader: each pod of a Job changes some times, so no change of a follower may cost a look at all.
 func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
-	var leader corev1.Pod
-	if err := r.pods.Get(ctx, req.NamespacedName, &leader); err != nil {
+	var pod corev1.Pod
+	if err := r.pods.Get(ctx, req.NamespacedName, &pod); err != nil {
 		return reconcile.Retry(client.IgnoreNotFound(err)).Result(ctx)
 	}
-	if !plan.IsPlacedLeader(&leader) {
-		return ctrlreconcile.Result{}, nil
+	if plan.IsLeader(&pod) {
+		if !plan.IsPlacedLeader(&pod) {
+			return ctrlreconcile.Result{}, nil
+		}
+		pods, err := list(ctx, r.pods, pod.Namespace, client.MatchingFields{podsByJob: plan.JobOf(&pod)})
+		if err == nil {
+			err = r.check(ctx, &pod, pods)
+		}
+		return reconcile.Retry(err).Result(ctx)
 	}
+	leaders, err := LeadersIn(r.pods)(ctx, pod.Namespace, &pod)
+	if err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	leader, err := plan.LeaderOf(&pod, leaders)
+	if err != nil || !plan.IsPlacedLeader(leader) {
+		return ctrlreconcile.Result{}, nil // an event of the leader follows
+	}
+	return reconcile.Retry(r.check(ctx, leader, []*corev1.Pod{&pod})).Result(ctx)
+}
+
+// check removes the followers among some pods that are in another domain than their leader, which has a node.
+func (r *repairer) check(ctx context.Context, leader *corev1.Pod, pods []*corev1.Pod) error {
 	node, err := r.node(ctx, leader.Spec.NodeName)
 	if err != nil {
-		return reconcile.Retry(err).Result(ctx)
+		return err
 	}
-	pods, err := list(ctx, r.pods, leader.Namespace, client.MatchingFields{PodsByJob: leader.Labels[jobsetv1alpha2.JobKeyKey]})
+	misplaced, err := plan.Misplaced(leader, pods, node)
 	if err != nil {
-		return reconcile.Retry(err).Result(ctx)
-	}
-	misplaced, err := plan.Misplaced(&leader, pods, node)
-	if err != nil {
-		return reconcile.Retry(err).Result(ctx)
+		return err
 	}
 	var work []func() error
 	for _, pod := range misplaced {
 		work = append(work, func() error { return r.remove(ctx, pod) })
 	}
-	return reconcile.Retry(errors.Join(r.turns.atOnce(work)...)).Result(ctx)
+	return errors.Join(r.turns.atOnce(work)...)
 }
 
 // node reads the metadata of a node; nil if it does not exist.

@@ -54,13 +54,14 @@ func holdersOf(o *options.Options) holders {
 	return holders{"berth/" + o.Namespace, "berth/" + o.LeaderElection.Namespace}
 }
 
-// Setup keeps upstream's controller of JobSets away. The channel is closed once Berth may act; nil is at once.
-func Setup(ctx context.Context, mgr ctrl.Manager, o *options.Options, log logr.Logger) (<-chan struct{}, error) {
+// Setup keeps upstream's controller of JobSets away. api has a rate limit of its own, so that other requests cannot delay the renewal of the
+// Lease. The channel is closed once Berth may act; nil is at once.
+func Setup(ctx context.Context, mgr ctrl.Manager, api client.Client, o *options.Options, log logr.Logger) (<-chan struct{}, error) {
 	if !o.JobSet.Lease.Enabled {
 		return nil, nil
 	}
 	l := &runnable{
-		LeaderElection: o.JobSet.Lease, us: holdersOf(o), cached: mgr.GetClient(), live: mgr.GetAPIReader(), writer: mgr.GetClient(),
+		LeaderElection: o.JobSet.Lease, us: holdersOf(o), cached: mgr.GetClient(), live: api, writer: api,
 		now: time.Now, log: log, ours: make(chan struct{}),
 	}
 	if err := alone(ctx, l.live, l.key(), l.us, time.Now()); err != nil {
@@ -74,12 +75,15 @@ func (l *runnable) NeedLeaderElection() bool { return true }
 
 // Start holds the Lease until ctx ends. It fails, and the manager with it, if another controller has the Lease.
 func (l *runnable) Start(ctx context.Context) error {
-	held := l.now()
+	deadline := l.now().Add(l.RenewDeadline)
 	for ctx.Err() == nil {
-		err := l.hold(ctx)
+		began := l.now()
+		limited, cancel := context.WithDeadline(ctx, deadline)
+		err := l.hold(limited)
+		cancel()
 		switch {
 		case err == nil:
-			held = l.now()
+			deadline = began.Add(l.RenewDeadline)
 			l.once.Do(func() { close(l.ours) })
 		case apierrors.IsForbidden(err):
 			l.log.Info("The Lease of JobSets cannot be held, so a controller of JobSets that is started later is not kept from working: install again for the access rules", "err", err.Error())
@@ -88,14 +92,14 @@ func (l *runnable) Start(ctx context.Context) error {
 			return nil
 		case errors.As(err, new(*heldElsewhere)):
 			return err
-		case ctx.Err() == nil && l.now().Sub(held) > l.RenewDeadline:
+		case ctx.Err() == nil && !l.now().Before(deadline):
 			return fmt.Errorf("holding the Lease %s of JobSets: %w", l.key(), err)
 		default:
 			l.log.V(1).Info("Trying again to renew the Lease of JobSets", "err", err.Error())
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(l.RetryPeriod):
+		case <-time.After(min(l.RetryPeriod, deadline.Sub(l.now()))):
 		}
 	}
 	return nil
@@ -107,8 +111,6 @@ func (l *runnable) key() types.NamespacedName {
 
 // hold acquires the Lease, or renews it. Both end in a conflict if another client did so meanwhile.
 func (l *runnable) hold(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.RenewDeadline)
-	defer cancel()
 	if l.last != nil {
 		next := l.claim(l.last)
 		err := l.writer.Update(ctx, next)

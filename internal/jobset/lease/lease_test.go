@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -191,6 +192,34 @@ func TestLeaseTrouble(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without an answer the manager gives up RenewDeadline after the last renewal was asked for, before another controller may take over.
+func TestLeaseDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = time.Second // of each renewal
+		var asked time.Time
+		renewals := 0
+		c := fake.NewClientBuilder().WithScheme(install.Scheme()).
+			WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: upstreamLease.Namespace}}).
+			WithInterceptorFuncs(interceptor.Funcs{
+				Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+					if renewals++; renewals > 3 {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					asked = time.Now()
+					time.Sleep(takes)
+					return c.Update(ctx, o, opts...)
+				},
+			}).Build()
+		l := heldWith(t, c, time.Time{})
+		l.now, l.RetryPeriod = time.Now, 4*time.Second
+		err := l.Start(t.Context())
+		if after := time.Since(asked); !errors.Is(err, context.DeadlineExceeded) || renewals <= 3 || after != l.RenewDeadline {
+			t.Errorf("it gave up after %s and %d renewals: %v", after, renewals, err)
+		}
+	})
 }
 
 // An upstream controller that is started while ours works waits, takes over when ours has ended, and then keeps ours away:

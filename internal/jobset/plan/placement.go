@@ -35,7 +35,7 @@ func IsLeader(pod *corev1.Pod) bool {
 // IsPlacedLeader reports whether a pod is a live leader that has a node. A Job keeps a failed leader beside its replacement: the followers
 // need not be in its domain.
 func IsPlacedLeader(pod *corev1.Pod) bool {
-	return IsExclusive(pod) && IsLeader(pod) && isLive(pod) && pod.Spec.NodeName != ""
+	return IsExclusive(pod) && IsLiveLeader(pod) && pod.Spec.NodeName != ""
 }
 
 // priorityLabel returns the label value of a priority. A label value cannot begin with a minus sign: n10 stands for -10.
@@ -86,18 +86,28 @@ func PlaceLeader(pod *corev1.Pod) {
 	))
 }
 
-// LeaderOf returns the one live leader of a follower that has a node, among the pods of its Job. The error is why there is
-// none.
+// JobOf identifies the Job of a pod among the pods of its namespace, by its controller and its label; "" if it has none of one.
+func JobOf(pod *corev1.Pod) string {
+	by, key := metav1.GetControllerOf(pod), pod.Labels[jobsetv1alpha2.JobKeyKey]
+	if by == nil || key == "" {
+		return ""
+	}
+	return key + "/" + string(by.UID)
+}
+
+// IsLiveLeader reports whether a pod is a leader that has not ended and stays.
+func IsLiveLeader(pod *corev1.Pod) bool { return IsLeader(pod) && isLive(pod) }
+
+// LeaderOf returns the one leader of a follower, if it has a node, among some pods: two live leaders of its Job at least, if there are several.
+// The error is why there is none.
 func LeaderOf(follower *corev1.Pod, pods []*corev1.Pod) (*corev1.Pod, error) {
-	owner := metav1.GetControllerOf(follower)
-	if owner == nil {
+	if metav1.GetControllerOf(follower) == nil {
 		return nil, errors.New("the follower pod has no controller")
 	}
+	of := JobOf(follower)
 	var found []*corev1.Pod
 	for _, pod := range pods {
-		sameJob := pod.Labels[jobsetv1alpha2.JobKeyKey] == follower.Labels[jobsetv1alpha2.JobKeyKey]
-		by := metav1.GetControllerOf(pod)
-		if IsLeader(pod) && sameJob && by != nil && by.UID == owner.UID && isLive(pod) {
+		if IsLiveLeader(pod) && of != "" && JobOf(pod) == of {
 			found = append(found, pod)
 		}
 	}
@@ -105,7 +115,7 @@ func LeaderOf(follower *corev1.Pod, pods []*corev1.Pod) (*corev1.Pod, error) {
 	case len(found) == 0:
 		return nil, errors.New("the leader pod is not there yet")
 	case len(found) > 1:
-		return nil, fmt.Errorf("there are %d leader pods", len(found))
+		return nil, errors.New("there are several leader pods")
 	case found[0].Spec.NodeName == "":
 		return nil, fmt.Errorf("the leader pod %s is not scheduled yet", found[0].Name)
 	}

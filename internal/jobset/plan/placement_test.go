@@ -132,7 +132,7 @@ func TestLeaderOf(t *testing.T) {
 		"going":            {exclusive("f", "1"), []*corev1.Pod{exclusive("old", "0", on("m"), going), exclusive("l", "0", on("n"))}, ""},
 		"none":             {exclusive("f", "1"), []*corev1.Pod{exclusive("x", "1", on("n"))}, "not there yet"},
 		"without a node":   {exclusive("f", "1"), []*corev1.Pod{exclusive("l", "0")}, "not scheduled yet"},
-		"two":              {exclusive("f", "1"), []*corev1.Pod{exclusive("l", "0", on("n")), exclusive("k", "0", on("n"))}, "2 leader pods"},
+		"two":              {exclusive("f", "1"), []*corev1.Pod{exclusive("l", "0", on("n")), exclusive("k", "0", on("n"))}, "several leader pods"},
 		"of another Job":   {exclusive("f", "1"), []*corev1.Pod{exclusive("l", "0", on("n"), ofJob("old"))}, "not there yet"},
 		"of nobody":        {exclusive("f", "1", orphan), []*corev1.Pod{exclusive("l", "0", on("n"))}, "no controller"},
 		"leader of nobody": {exclusive("f", "1"), []*corev1.Pod{exclusive("l", "0", on("n"), orphan)}, "not there yet"},

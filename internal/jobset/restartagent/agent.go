@@ -152,10 +152,37 @@ func Run(ctx context.Context, to *rest.Config, c Config, signals <-chan os.Signa
 		defer free()
 	}
 	defer func() { a.worker.kill() }()
+	return a.run(ctx, seen, signals, failed)
+}
+
+// run acts upon each state of the JobSet until the container has to end.
+func (a *agent) run(ctx context.Context, seen <-chan *jobsetv1alpha2.JobSet, signals <-chan os.Signal, failed <-chan error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var advice plan.Advice
+	var written chan error // nil unless the attempt of the advice is being written
 	for {
+		next := seen
+		if written != nil {
+			next = nil
+		}
 		select {
-		case js := <-seen:
-			if err := a.follow(ctx, js); err != nil {
+		case js := <-next:
+			advice = a.plan.See(js)
+			if attempt := advice.Attempt; attempt != nil {
+				written = make(chan error, 1)
+				go func() { written <- a.write(ctx, *attempt) }()
+				continue
+			}
+			if err := a.follow(advice); err != nil {
+				return err
+			}
+		case err := <-written:
+			if err != nil {
+				return err
+			}
+			written = nil
+			if err := a.follow(advice); err != nil {
 				return err
 			}
 		case code := <-a.worker.ended():
@@ -212,14 +239,8 @@ func (a *agent) watch(ctx context.Context, to *rest.Config, scheme *runtime.Sche
 	return seen, failed, nil
 }
 
-// follow executes the plan's advice on a state of the JobSet.
-func (a *agent) follow(ctx context.Context, js *jobsetv1alpha2.JobSet) error {
-	advice := a.plan.See(js)
-	if advice.Attempt != nil {
-		if err := a.write(ctx, *advice.Attempt); err != nil {
-			return err
-		}
-	}
+// follow executes the plan's advice, once its attempt is written.
+func (a *agent) follow(advice plan.Advice) error {
 	if advice.Exit {
 		return &Exit{a.RestartCode, "another pod has begun the next attempt: this one starts again"}
 	}

@@ -1,15 +1,22 @@
 package restartagent
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	jobsetv1alpha2 "github.com/berth-project/berth/api/jobset/v1alpha2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 )
@@ -114,5 +121,70 @@ func TestProbePort(t *testing.T) {
 			t.Fatal(err)
 		default:
 		}
+	}
+}
+
+// TestWriting: while the attempt cannot be written, the agent waits with the next state, and still hears signals and failures.
+func TestWriting(t *testing.T) {
+	gone, refused := errors.New("the watch ended"), errors.New("pods may not be patched")
+	told := &Exit{128 + 15, "told to stop: terminated"}
+	for name, tc := range map[string]struct {
+		hangs   bool // the API server
+		written bool // at last
+		does    func(signals chan<- os.Signal, failed chan<- error)
+		want    error
+	}{
+		"a signal":            {does: func(signals chan<- os.Signal, _ chan<- error) { signals <- syscall.SIGTERM }, want: told},
+		"a signal, no answer": {hangs: true, does: func(signals chan<- os.Signal, _ chan<- error) { signals <- syscall.SIGTERM }, want: told},
+		"a failure":           {does: func(_ chan<- os.Signal, failed chan<- error) { failed <- gone }, want: gone},
+		"it is written":       {written: true, does: func(signals chan<- os.Signal, _ chan<- error) { signals <- syscall.SIGTERM }, want: told},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				answer := refused
+				a := &agent{Config: Config{Namespace: "lab", Pod: "p"}, say: func(string, ...any) {}, lifted: make(chan struct{})}
+				a.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+					Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption) error {
+						if tc.hangs {
+							<-ctx.Done()
+							return ctx.Err()
+						}
+						return answer
+					},
+				})
+				seen, signals, failed, ended := make(chan *jobsetv1alpha2.JobSet, 1), make(chan os.Signal, 1), make(chan error, 1), make(chan error, 1)
+				go func() { ended <- a.run(t.Context(), seen, signals, failed) }()
+				js := &jobsetv1alpha2.JobSet{Spec: jobsetv1alpha2.JobSetSpec{FailurePolicy: &jobsetv1alpha2.FailurePolicy{RestartStrategy: jobsetv1alpha2.RestartInPlace}}}
+				seen <- js
+				synctest.Wait()
+				next := js.DeepCopy()
+				next.Status.CurrentInPlaceRestartAttempt = new(int32(0))
+				seen <- next
+				synctest.Wait()
+				if len(seen) != 1 {
+					t.Error("the next state is acted upon before the attempt is written")
+				}
+				if tc.written {
+					answer = nil
+					time.Sleep(2 * retry)
+					synctest.Wait()
+				}
+				tc.does(signals, failed)
+				err := <-ended
+				if exit, ok := errors.AsType[*Exit](err); !errors.Is(err, tc.want) && (!ok || *exit != *told) {
+					t.Errorf("it ends with %v, want %v", err, tc.want)
+				}
+				select {
+				case <-a.lifted:
+					if !tc.written {
+						t.Error("the barrier is lifted")
+					}
+				default:
+					if tc.written {
+						t.Error("the barrier is not lifted")
+					}
+				}
+			})
+		})
 	}
 }

@@ -21,9 +21,8 @@ import (
 // Options configure the webhooks of JobSets and of their pods.
 type Options struct {
 	Plan plan.Config
-	// Pods is a cache of the pods of JobSets, with the index PodsByJob by the label job-key.
-	Pods      client.Reader
-	PodsByJob string
+	// Leaders finds live leaders of the Job of a follower, see plan.LeaderOf. They must not be modified.
+	Leaders func(ctx context.Context, namespace string, follower *corev1.Pod) ([]*corev1.Pod, error)
 }
 
 type server struct {
@@ -177,14 +176,9 @@ type found struct {
 
 // leader finds the leader of a follower. The error is about the search.
 func (s *server) leader(ctx context.Context, namespace string, follower *corev1.Pod) (found, error) {
-	var list corev1.PodList
-	by := client.MatchingFields{s.PodsByJob: follower.Labels[jobsetv1alpha2.JobKeyKey]}
-	if err := s.Pods.List(ctx, &list, client.InNamespace(namespace), by); err != nil {
+	pods, err := s.Leaders(ctx, namespace, follower)
+	if err != nil {
 		return found{}, fmt.Errorf("looking for the leader pod: %w", err)
-	}
-	pods := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
 	}
 	pod, err := plan.LeaderOf(follower, pods)
 	return found{pod, err}, nil

@@ -87,7 +87,7 @@ func serveJobSets(t *testing.T, restConfig *rest.Config) *yard {
 	pods, err := jobsetcontroller.NewPods(running, mgr)
 	y.must(err)
 	y.must(jobsetcontroller.Setup(mgr, jobsetcontroller.Options{Workers: 4, Pods: pods, Now: time.Now}))
-	y.must(admission.SetupJobSets(mgr, webhook.Options{Pods: pods, PodsByJob: jobsetcontroller.PodsByJob}))
+	y.must(admission.SetupJobSets(mgr, webhook.Options{Leaders: jobsetcontroller.LeadersIn(pods)}))
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(running) }()
 	mutating, validating := admission.JobSetConfigurations(admission.Target{URL: url, CABundle: ca})

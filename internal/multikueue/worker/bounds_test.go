@@ -60,13 +60,13 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	var sent atomic.Int64 // the handler may write on after the connection was given up
 	_, err := connectTo(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[`)
-		for text := strings.Repeat(" ", 1<<20); r.Context().Err() == nil && sent.Load() < 4*maxAnswer; sent.Add(int64(len(text))) {
+		for text := strings.Repeat(" ", 1<<20); r.Context().Err() == nil && sent.Load() < 4*maxAnswer<<20; sent.Add(int64(len(text))) {
 			if _, err := io.WriteString(w, text); err != nil {
 				return
 			}
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") || sent.Load() > 2*maxAnswer {
+	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") || sent.Load() > 2*maxAnswer<<20 {
 		t.Errorf("after %d bytes: %v", sent.Load(), err)
 	}
 }

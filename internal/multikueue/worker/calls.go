@@ -3,11 +3,16 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// errCallsFail ends a connection whose calls fail.
+var errCallsFail = errors.New("its calls fail")
 
 // errHangs ends a connection whose calls cannot be ended because a credential plugin runs.
 var errHangs = errors.New("a call does not end")
@@ -68,10 +73,10 @@ func (c *Connection) end(id int64, err error) {
 	switch {
 	case c.ctx.Err() != nil:
 		return
-	case err == nil, answered(err):
+	case err == nil, rejected(err):
 		c.failed.Store(0)
 	case apierrors.IsUnauthorized(err), c.failed.Add(1) >= maxFailures:
-		c.lost(c, err)
+		c.lost(c, fmt.Errorf("%w: %w", errCallsFail, err))
 		return
 	}
 	if late && c.stuckSince().IsZero() {
@@ -108,4 +113,12 @@ func answered(err error) bool {
 	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
+}
+
+// webhookFailed is part of the API server's internal error about a webhook that it could not call: the object was not stored.
+const webhookFailed = "failed calling webhook"
+
+// rejected reports whether a call that failed changed nothing: the cluster answered, if only that it could not call a webhook.
+func rejected(err error) bool {
+	return answered(err) || strings.Contains(err.Error(), webhookFailed)
 }

@@ -53,6 +53,10 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		c.Events.Warning(&cluster, "DeprecatedPathUsage", "The kubeconfig is read from any path: the feature gate MultiKueueKubeConfigPathValidation is off")
 	}
 	cfg, credentials, refused := c.load(ctx, &cluster)
+	if refused != nil && refused.unread && r.uses(&cluster.Spec.ClusterSource) {
+		ctrl.LoggerFrom(ctx).Info("The credentials of a worker cluster cannot be read: it stays connected", "cluster", cluster.Name, "err", refused.Error())
+		return ctrlreconcile.Result{RequeueAfter: rereadAfter}, nil
+	}
 	if refused != nil {
 		return c.refuse(ctx, r, &cluster, refused)
 	}
@@ -61,16 +65,19 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 			c.reportLoss(r)
 		}
 		r.mu.Lock()
-		r.credentials, r.attempts, r.next, r.address, r.hangs = credentials, 0, time.Time{}, addressOf(cfg), nil
+		r.credentials, r.attempts, r.next, r.address, r.hangs, r.unproven = credentials, 0, time.Time{}, addressOf(cfg), nil, nil
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
-	connected, hangs := r.connection, r.hangs != nil
+	connected, hangs, unproven := r.connection, r.hangs != nil, r.unproven
+	r.unproven, r.source = nil, cluster.Spec.ClusterSource
 	attempts, left := r.attempts, r.next.Sub(c.Now())
 	r.mu.Unlock()
 	switch {
 	case connected != nil:
 		return c.report(ctx, &cluster, connected)
+	case unproven != nil:
+		return c.fail(ctx, r, &cluster, unproven)
 	case hangs:
 		return ctrlreconcile.Result{RequeueAfter: recheckHanging}, nil
 	case attempts > 0 && left > 0 && !r.probe(c.Now()):
@@ -150,7 +157,7 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 		return ctrlreconcile.Result{RequeueAfter: selfAgain}, err
 	}
 	if err == nil {
-		err = r.use(made)
+		err = r.use(made, c.Now())
 	}
 	if err == nil {
 		r.noteTried()
@@ -160,6 +167,11 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 		made.announce()
 		return c.report(ctx, cluster, made)
 	}
+	return c.fail(ctx, r, cluster, err)
+}
+
+// fail counts and reports a failed attempt.
+func (c *clusters) fail(ctx context.Context, r *workerCluster, cluster *kueue.MultiKueueCluster, err error) (ctrlreconcile.Result, error) {
 	r.mu.Lock()
 	wait := probeEvery
 	if r.attempts == 0 || c.Now().Sub(r.backAt) > startsFor {
@@ -227,12 +239,12 @@ func (c *clusters) try(ctx context.Context, r *workerCluster, cfg *rest.Config) 
 	}
 }
 
-// use adopts a connection, unless it has been lost since.
-func (r *workerCluster) use(made *Connection) error {
+// use adopts a connection, unless it has been lost since. The attempts count on until its calls have worked for a while, or its watch ends.
+func (r *workerCluster) use(made *Connection, now time.Time) error {
 	r.mu.Lock()
 	err := context.Cause(made.ctx)
 	if err == nil {
-		r.connection, r.attempts, r.next = made, 0, time.Time{}
+		r.connection, r.connectedAt, r.next = made, now, time.Time{}
 	}
 	r.mu.Unlock()
 	if err != nil {

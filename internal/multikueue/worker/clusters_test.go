@@ -14,13 +14,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	ctrlreconcile "sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -491,6 +495,46 @@ func TestPauses(t *testing.T) {
 	}
 }
 
+// TestFailingCalls: a cluster that fails calls is not listed again at once, unless they have worked for a while.
+func TestFailingCalls(t *testing.T) {
+	s := newStandIn(t, nil)
+	h := newHub(t, s.URL)
+	now := time.Now()
+	h.Now = func() time.Time { return now }
+	is := func(what, reason, text string, lists int32) {
+		t.Helper()
+		if _, got := h.look(); got.Reason != reason || !strings.Contains(got.Message, text) || s.lists.Load() != lists {
+			t.Errorf("%s: it is %s (%s) after %d lists; want %s (%s) after %d", what, got.Reason, got.Message, s.lists.Load(), reason, text, lists)
+		}
+	}
+	fails := func() {
+		t.Helper()
+		conn := h.Link("w1").Connection
+		if conn == nil {
+			t.Fatal("it is not connected")
+		}
+		for range maxFailures {
+			_ = conn.Call(t.Context(), func(context.Context, client.Client) error { return apierrors.NewInternalError(errors.New("read only")) })
+		}
+	}
+	is("at first", kueue.ReasonActive, "Connected", 1)
+	fails()
+	is("calls fail", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 1, ", 1)
+	now = now.Add(firstPause)
+	is("after a pause", kueue.ReasonActive, "Connected", 2)
+	fails()
+	is("calls fail again", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 2, ", 2)
+	now = now.Add(firstPause)
+	is("a longer pause", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 2, ", 2)
+	now = now.Add(firstPause)
+	is("after it", kueue.ReasonActive, "Connected", 3)
+	now = now.Add(provenAfter)
+	fails()
+	is("calls fail later", kueue.ReasonActive, "Connected", 4)
+	fails()
+	is("and from the start", kueue.ReasonClientConnectionFailed, "connection attempts: 1, ", 4)
+}
+
 // TestFileChanges is spec 40 §7.4: a kubeconfig file that is written again, or swapped as a kubelet does it, is used the next time that
 // it is read.
 func TestFileChanges(t *testing.T) {
@@ -580,6 +624,51 @@ func TestProfileChanges(t *testing.T) {
 	says(kueue.ReasonActive, "Connected", rereadProfile)
 	h.Profiles = false
 	says(kueue.ReasonMultiKueueClusterProfileFeatureDisabled, "MultiKueueClusterProfile", 0)
+}
+
+// TestUnreadCredentials: while the API server of the manager cannot read the credentials, a cluster stays connected; not so if it refuses them, or
+// if the cluster has another source meanwhile.
+func TestUnreadCredentials(t *testing.T) {
+	secrets := schema.GroupResource{Resource: "secrets"}
+	for name, tc := range map[string]struct {
+		err   error
+		stays bool
+	}{
+		"an error": {apierrors.NewInternalError(errors.New("no quorum")), true},
+		"too many": {apierrors.NewTooManyRequestsError("later"), true},
+		"no line":  {errors.New("connection reset by peer"), true},
+		"refused":  {apierrors.NewForbidden(secrets, "w1", errors.New("no")), false},
+		"no kind":  {&apimeta.NoKindMatchError{GroupKind: profileKind.GroupKind()}, false},
+	} {
+		for of, profile := range map[string]bool{"a Secret": false, "a ClusterProfile": true} {
+			t.Run(name+", "+of, func(t *testing.T) {
+				s := newStandIn(t, nil)
+				h := newHub(t, s.URL)
+				if profile {
+					if err := os.Remove(h.provide(s.URL)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.is(kueue.ReasonActive)
+				conn := h.Link("w1").Connection
+				h.live = interceptor.NewClient(h.api.(client.WithWatch), interceptor.Funcs{
+					Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+						return tc.err
+					},
+				})
+				looks := func(what string, stays bool) {
+					t.Helper()
+					result, got := h.look()
+					if kept := h.Link("w1").Connection == conn; kept != stays || (got.Reason == kueue.ReasonActive) != stays || result.RequeueAfter != rereadAfter {
+						t.Errorf("%s: it is %s (%s), connected: %v, again in %s", what, got.Reason, got.Message, kept, result.RequeueAfter)
+					}
+				}
+				looks("unread", tc.stays)
+				h.from(kueue.ClusterSource{KubeConfig: &kueue.KubeConfig{LocationType: kueue.LocationTypeSecret, Location: "other"}})
+				looks("another source", false)
+			})
+		}
+	}
 }
 
 // TestLossOutlivesRestarts is part of spec 40 §7.26: after a restart a cluster counts as lost since then, and the time of the first loss

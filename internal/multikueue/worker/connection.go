@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/inflight"
 )
 
 const (
@@ -80,7 +81,7 @@ type Connection struct {
 func (f *Fleet) connect(ctx context.Context, name string, cfg *rest.Config, limit time.Duration, lost func(*Connection, error)) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.RateLimiter, cfg.UserAgent = f.Limit.Same(), "berth-multikueue"
-	cfg.Wrap(boundAnswers)
+	cfg.Wrap(inflight.BoundAnswers(maxAnswer, "the worker"))
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.AddSpecific(WorkloadKind, kueue.GroupVersion.WithResource("workloads"), kueue.GroupVersion.WithResource("workload"), apimeta.RESTScopeNamespace)
 	namespaces := schema.GroupVersion{Version: "v1"}
@@ -452,9 +453,6 @@ func (c *Connection) JobKinds() []schema.GroupVersionKind {
 	return out
 }
 
-// webhookFailed is part of the API server's internal error about a webhook that it could not call: the object was not stored.
-const webhookFailed = "failed calling webhook"
-
 // Create creates one object. Once the request is sent the object counts as being created until there is an answer, or for as long as the
 // request may still be carried out. created is called when the object exists, also if Create has returned ErrStuck since.
 func (c *Connection) Create(ctx context.Context, gvk schema.GroupVersionKind, o client.Object, created func() error) error {
@@ -465,7 +463,7 @@ func (c *Connection) Create(ctx context.Context, gvk schema.GroupVersionKind, o 
 		if err == nil {
 			err = created()
 		}
-		if err == nil || answered(err) || strings.Contains(err.Error(), webhookFailed) {
+		if err == nil || rejected(err) {
 			into.setCreating(key, false)
 		}
 		return err

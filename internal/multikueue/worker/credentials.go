@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -37,6 +38,8 @@ type refusal struct {
 	err    error
 	// missing means that an event will announce the credentials.
 	missing bool
+	// unread means that the API server failed to answer, so that nothing is known of the credentials.
+	unread bool
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -49,36 +52,42 @@ func (f *Fleet) load(ctx context.Context, cluster *kueue.MultiKueueCluster) (*re
 		path, err := source.KubeConfig.Location, error(nil)
 		if !f.AnyPath {
 			if path, err = allowed(path, pathPrefix); err != nil {
-				return nil, nil, &refusal{kueue.ReasonBadKubeConfig, err, false}
+				return nil, nil, &refusal{reason: kueue.ReasonBadKubeConfig, err: err}
 			}
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("reading the kubeconfig: %w", err), false}
+			return nil, nil, &refusal{reason: kueue.ReasonBadKubeConfig, err: fmt.Errorf("reading the kubeconfig: %w", err)}
 		}
 		return parse(text, f.AllowHTTP)
 	case source.KubeConfig != nil:
 		var secret corev1.Secret
 		key := client.ObjectKey{Namespace: f.Namespace, Name: source.KubeConfig.Location}
 		if err := f.live.Get(ctx, key, &secret); err != nil {
-			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("reading Secret %s: %w", key, err), apierrors.IsNotFound(err)}
+			why := fmt.Errorf("reading Secret %s: %w", key, err)
+			return nil, nil, &refusal{reason: kueue.ReasonBadKubeConfig, err: why, missing: apierrors.IsNotFound(err), unread: !isAbsent(err)}
 		}
 		text, ok := secret.Data[kubeconfigKey]
 		if !ok {
-			return nil, nil, &refusal{kueue.ReasonBadKubeConfig, fmt.Errorf("Secret %s has no key %q", key, kubeconfigKey), true} //nolint:staticcheck // a kind
+			return nil, nil, &refusal{reason: kueue.ReasonBadKubeConfig, err: fmt.Errorf("Secret %s has no key %q", key, kubeconfigKey), missing: true} //nolint:staticcheck // a kind
 		}
 		return parse(text, f.AllowHTTP)
 	case source.ClusterProfileRef != nil:
 		return f.profile(ctx, source.ClusterProfileRef.Name)
 	}
-	return nil, nil, &refusal{kueue.ReasonBadKubeConfig, errors.New("spec.clusterSource says nothing"), true}
+	return nil, nil, &refusal{reason: kueue.ReasonBadKubeConfig, err: errors.New("spec.clusterSource says nothing"), missing: true}
+}
+
+// isAbsent reports whether an error of the API server says that an object is not there for us.
+func isAbsent(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apimeta.IsNoMatchError(err)
 }
 
 // parse reads a kubeconfig and refuses unsafe ones. Any writer of the Secret chooses it, so it must neither run a program nor read a file
 // here (spec: 40 §3). Unless http is allowed, the server and a proxy must use TLS, which protects the credentials.
 func parse(text []byte, http bool) (*rest.Config, []byte, *refusal) {
 	insecure := func(err error) (*rest.Config, []byte, *refusal) {
-		return nil, nil, &refusal{kueue.ReasonInsecureKubeConfig, err, false}
+		return nil, nil, &refusal{reason: kueue.ReasonInsecureKubeConfig, err: err}
 	}
 	file, err := clientcmd.Load(text)
 	if err != nil {
@@ -212,16 +221,17 @@ var profileKind = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Versio
 
 func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte, *refusal) {
 	if !f.Profiles {
-		return nil, nil, &refusal{kueue.ReasonMultiKueueClusterProfileFeatureDisabled, errors.New("turn the feature gate MultiKueueClusterProfile on to use clusterProfileRef"), true}
+		return nil, nil, &refusal{reason: kueue.ReasonMultiKueueClusterProfileFeatureDisabled, err: errors.New("turn the feature gate MultiKueueClusterProfile on to use clusterProfileRef"), missing: true}
 	}
 	bad := func(err error) (*rest.Config, []byte, *refusal) {
-		return nil, nil, &refusal{kueue.ReasonBadClusterProfile, err, false}
+		return nil, nil, &refusal{reason: kueue.ReasonBadClusterProfile, err: err}
 	}
 	profile := &unstructured.Unstructured{}
 	profile.SetGroupVersionKind(profileKind)
 	key := client.ObjectKey{Namespace: f.Namespace, Name: name}
 	if err := f.live.Get(ctx, key, profile); err != nil {
-		return bad(fmt.Errorf("reading ClusterProfile %s: %w", key, err))
+		why := fmt.Errorf("reading ClusterProfile %s: %w", key, err)
+		return nil, nil, &refusal{reason: kueue.ReasonBadClusterProfile, err: why, unread: !isAbsent(err)}
 	}
 	for _, field := range []string{"accessProviders", "credentialProviders"} {
 		entries, _, _ := unstructured.NestedSlice(profile.Object, "status", field)
@@ -240,7 +250,7 @@ func (f *Fleet) profile(ctx context.Context, name string) (*rest.Config, []byte,
 // provided makes a kubeconfig of the cluster in a ClusterProfile and the plugin in the configuration, so that both obey the same rules.
 func provided(p *configv1beta2.ClusterProfileProvider, entry map[string]any, http bool) (*rest.Config, []byte, *refusal) {
 	bad := func(err error) (*rest.Config, []byte, *refusal) {
-		return nil, nil, &refusal{kueue.ReasonBadRestConfig, err, false}
+		return nil, nil, &refusal{reason: kueue.ReasonBadRestConfig, err: err}
 	}
 	name := p.Name
 	text, err := json.Marshal(map[string]any{

@@ -11,6 +11,7 @@ package worker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/url"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -83,6 +85,9 @@ const (
 	// startsFor is how long a cluster may take to become ready once it accepts TCP connections: failed attempts before that do not
 	// lengthen the pauses.
 	startsFor = 30 * time.Second
+	// provenAfter is how long calls must work after connecting: a connection that they end before is a failed attempt, so that a cluster
+	// that answers lists and fails writes is not listed again and again.
+	provenAfter = time.Minute
 )
 
 // workerCluster is one MultiKueueCluster, or a name of one, as long as it exists or a MultiKueueConfig names it.
@@ -91,8 +96,11 @@ type workerCluster struct {
 
 	mu          sync.Mutex
 	credentials []byte // of the connection
+	source      kueue.ClusterSource
 	address     string // host:port of a probe, empty behind a proxy or a custom dialer
 	connection  *Connection
+	connectedAt time.Time
+	unproven    error     // why calls ended the last connection early, until that is counted as a failed attempt
 	lostSince   time.Time // since when there is no connection
 	firstLost   time.Time // the same across restarts, from the status
 	tried       bool      // an attempt has ended since the manager started, or none can be made
@@ -288,7 +296,7 @@ func (f *Fleet) requeue(name string) {
 	}
 }
 
-// lost ends a connection from within and reconnects at once. An attempt in progress fails.
+// lost ends a connection from within and reconnects at once, unless its calls failed from the start. An attempt in progress fails.
 func (f *Fleet) lost(c *Connection, why error) {
 	c.cancel(why)
 	r := f.find(c.name)
@@ -299,6 +307,11 @@ func (f *Fleet) lost(c *Connection, why error) {
 	current := r.connection == c
 	if current {
 		r.connection, r.lostSince, r.firstLost = nil, f.Now(), time.Time{}
+		if errors.Is(why, errCallsFail) && r.lostSince.Sub(r.connectedAt) < provenAfter {
+			r.unproven = why
+		} else {
+			r.attempts = 0
+		}
 	}
 	r.mu.Unlock()
 	if !current {
@@ -366,4 +379,11 @@ func (r *workerCluster) same(credentials []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Equal(r.credentials, credentials)
+}
+
+// uses reports whether it is connected with credentials of a source.
+func (r *workerCluster) uses(source *kueue.ClusterSource) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connection != nil && equality.Semantic.DeepEqual(&r.source, source)
 }

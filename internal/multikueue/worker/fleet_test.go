@@ -55,6 +55,7 @@ func TestCalls(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{}, "x")
 	unauthorized := apierrors.NewUnauthorized("no")
 	broken := errors.New("connection reset")
+	hook, internal := apierrors.NewInternalError(errors.New(`failed calling webhook "a.b": no endpoints`)), apierrors.NewInternalError(errors.New("no"))
 	for name, tc := range map[string]struct {
 		errs []error
 		lost bool
@@ -63,6 +64,8 @@ func TestCalls(t *testing.T) {
 		"four failures":        {[]error{broken, broken, broken, broken}, false},
 		"five failures":        {[]error{broken, broken, broken, broken, broken}, true},
 		"an answer in between": {[]error{broken, broken, broken, notFound, broken, broken}, false},
+		"a webhook is down":    {[]error{hook, hook, hook, hook, hook, hook}, false},
+		"internal errors":      {[]error{internal, internal, internal, internal, internal}, true},
 		"bad credentials":      {[]error{unauthorized}, true},
 	} {
 		lost := false

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -38,6 +39,8 @@ type Sink interface {
 // Options are the settings of the watches.
 type Options struct {
 	Sink Sink
+	// Follow is [reconcile.Follow].
+	Follow func(ctx context.Context, from toolscache.ListerWatcher, o runtime.Object, into toolscache.ReflectorStore, name string)
 	// Needed begins the watches when it is closed; nil is at once. Clusters without topologies need none.
 	Needed <-chan struct{}
 	// Synced, unless nil, is called once, when everything that exists at the start has been reported.
@@ -103,9 +106,8 @@ func (w *watches) Start(ctx context.Context) error {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	store := &podStore{set: w.Sink.SetForeign}
-	reflector := toolscache.NewReflectorWithOptions(w.pods, &corev1.Pod{}, store, toolscache.ReflectorOptions{Name: "pods that use capacity"})
 	var running sync.WaitGroup
-	running.Go(func() { reflector.RunWithContext(ctx) })
+	running.Go(func() { w.Follow(ctx, w.pods, &corev1.Pod{}, store, "pods that use capacity") })
 	if toolscache.WaitForCacheSync(ctx.Done(), reg.HasSynced, store.isFilled) && w.Synced != nil {
 		w.Synced()
 	}

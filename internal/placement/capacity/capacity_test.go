@@ -10,22 +10,29 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	plan "github.com/berth-project/berth/internal/placement/plan/capacity"
+	"github.com/berth-project/berth/internal/reconcile"
 )
 
 func TestMain(m *testing.M) {
@@ -130,7 +137,7 @@ func (w *world) start() {
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: Trim}}},
 	})
 	synced := make(chan struct{})
-	if err := Setup(mgr, Options{Sink: w.recorder, Synced: func() { close(synced) }}); err != nil {
+	if err := Setup(mgr, Options{Sink: w.recorder, Follow: reconcile.Follow, Synced: func() { close(synced) }}); err != nil {
 		w.Fatal(err)
 	}
 	embeddedtest.Run(w.T, mgr)
@@ -292,6 +299,33 @@ func TestCutOff(t *testing.T) {
 	l.setCut(false)
 	w.expectUsage(map[string]int{"n2": 4000})
 	w.expectNodes(map[string]string{"n2": "true true 16000"})
+}
+
+// TestOutages: pods are listed soon after an API server that failed again and again is back, so that nodes are not believed empty.
+func TestOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		failures, synced := 8, false
+		w := &watches{nodes: &informertest.FakeInformers{}, pods: &toolscache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				if failures--; failures >= 0 {
+					return nil, errors.New("it is restarted")
+				}
+				return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+			},
+			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if o.SendInitialEvents != nil {
+					return nil, apierrors.NewBadRequest("lists only")
+				}
+				return watch.NewFake(), nil
+			},
+		}}
+		w.Sink, w.Follow, w.Synced = newRecorder(), reconcile.Follow, func() { synced = true }
+		if err := w.Start(ctx); err != nil || !synced {
+			t.Errorf("listed within a minute: %v, %v", synced, err)
+		}
+	})
 }
 
 // TestStore: the store of the reflector takes pods of a list both as they come and reduced, and refuses anything else.

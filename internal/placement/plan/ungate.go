@@ -142,6 +142,17 @@ func Free(pod *corev1.Pod, info *job.PodSetInfo) *corev1.Pod {
 // Abandon returns the pod without any gate that an admission would remove, for a namespace that is not managed any more.
 func Abandon(pod *corev1.Pod) *corev1.Pod { return without(without(pod, gate), topologyGate) }
 
+// FreeUnplaced returns the pods that the topology gate holds, without it and without a choice of a domain: no places are kept for them any
+// more. Pods that the gate of elastic jobs holds keep both.
+func FreeUnplaced(pods []*corev1.Pod) (out []*corev1.Pod) {
+	for _, pod := range pods {
+		if IsUnplaced(pod) && !IsGated(pod) && pod.DeletionTimestamp == nil {
+			out = append(out, without(pod, topologyGate))
+		}
+	}
+	return out
+}
+
 // accepts reports whether a node selector can be added to a pod: no entry of the pod has another value, because entries can only be added.
 func accepts(pod *corev1.Pod, selector map[string]string) bool {
 	return contradicts(pod, selector) == ""

@@ -85,8 +85,7 @@ type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
 func (r *reconciler) ofPods(from toolscache.ListerWatcher) source.Source {
 	return source.Func(func(ctx context.Context, q queue) error {
 		r.pods.found = func(key types.NamespacedName) { q.Add(ctrlreconcile.Request{NamespacedName: key}) }
-		reflector := toolscache.NewReflectorWithOptions(from, &corev1.Pod{}, r.pods, toolscache.ReflectorOptions{Name: "pods that may hang"})
-		go reflector.RunWithContext(ctx)
+		go reconcile.Follow(ctx, from, &corev1.Pod{}, r.pods, "pods that may hang")
 		return nil
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -23,6 +24,22 @@ func (r *reconciler) workloads(ctx context.Context, namespace, index, value stri
 		out = append(out, &list.Items[i])
 	}
 	return out, nil
+}
+
+// named returns the slices of a chain, or the Workload of that name, which is no slice or an earlier one than the pods name.
+func (r *reconciler) named(ctx context.Context, chain types.NamespacedName) ([]*kueue.Workload, error) {
+	list, err := r.workloads(ctx, chain.Namespace, byChain, chain.Name)
+	if err != nil || len(list) > 0 {
+		return list, err
+	}
+	var w kueue.Workload
+	switch err := r.client.Get(ctx, chain, &w); {
+	case err == nil:
+		return []*kueue.Workload{&w}, nil
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("reading workload %s: %w", chain, err)
+	}
+	return nil, nil
 }
 
 // flavors returns the flavors of the admission that exist.

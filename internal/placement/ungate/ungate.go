@@ -5,6 +5,9 @@
 //	Workloads of the job ─► the admitted slice ─┬─► plan.Decide ─┐
 //	pods of the chain ──────────────────────────┴─► plan.Place ──┴─► one patch for each pod
 //
+// It runs whatever the feature gates are: the templates of running jobs have the scheduling gates, and cannot change any more. Without
+// TopologyAwareScheduling the topology gate is removed without a choice.
+//
 // A patch has the resource version of the pod that was read. An ungated pod counts as running at once, even if the cache does not show it
 // yet, so that no two pods get the same room (spec: 20 §4.8, 30 §4.11).
 package ungate
@@ -120,22 +123,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (err error) {
 
 func (r *reconciler) ofWorkload(_ context.Context, o client.Object) []ctrlreconcile.Request {
 	w, ok := o.(*kueue.Workload)
-	if !ok || (!r.isElastic(w) && !r.hasPlaces(w) && !r.leftPlaces(w)) {
+	if !ok || (!job.IsElastic(w) && !plan.HasPlaces(w) && !leftPlaces(w)) {
 		return nil
 	}
 	return request(w.Namespace, chains.Chain(w))
 }
 
-func (r *reconciler) isElastic(w *kueue.Workload) bool {
-	return r.Config.ElasticJobs && job.IsElastic(w)
-}
-
-func (r *reconciler) hasPlaces(w *kueue.Workload) bool { return r.Config.Topology && plan.HasPlaces(w) }
-
-// leftPlaces reports whether the job of a Workload may run on without it, with a topology gate in its template: its namespace left management.
-func (r *reconciler) leftPlaces(w *kueue.Workload) bool {
+// leftPlaces reports whether the job of a Workload may run on without it, with a topology gate in its template: its namespace or its kind left
+// management.
+func leftPlaces(w *kueue.Workload) bool {
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
-	return r.Config.Topology && c != nil && c.Reason == kueue.ReasonOutOfSync && plan.IsAssigned(w)
+	return c != nil && c.Reason == kueue.ReasonOutOfSync && plan.IsAssigned(w)
 }
 
 // isChange reports whether a pod changed in anything that decides which pods are ungated. Its node does not: otherwise the start of each of
@@ -199,7 +197,10 @@ func (r *reconciler) reconcile(ctx context.Context, chain types.NamespacedName) 
 		return err
 	}
 	w, err := r.granting(ctx, chain, pods)
-	if err != nil || w == nil {
+	if err == nil && w == nil {
+		return r.ungateDisabled(ctx, chain, pods)
+	}
+	if err != nil {
 		return err
 	}
 	next, contradiction, err := r.decide(ctx, w, pods)
@@ -240,7 +241,7 @@ func (r *reconciler) updateToWritten(ctx context.Context, pods []*corev1.Pod) (e
 // would keep the slot from a pod that may run.
 func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*corev1.Pod) (all []*corev1.Pod, contradiction string, err error) {
 	next := newPods(pods)
-	if r.isElastic(w) && slices.ContainsFunc(pods, plan.IsGated) {
+	if job.IsElastic(w) && slices.ContainsFunc(pods, plan.IsGated) {
 		flavors, err := r.flavors(ctx, w)
 		if err != nil {
 			return nil, "", err
@@ -251,27 +252,19 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 		}
 		var freed []*corev1.Pod
 		freed, contradiction = plan.Decide(&plan.Observed{Slice: w, Infos: infos, Pods: pods})
-		if r.hasPlaces(w) {
+		if plan.HasPlaces(w) {
 			plan.HoldForPlaces(freed, infos)
 		}
 		next.replace(freed)
 	}
-	if r.hasPlaces(w) {
-		unhealthy, err := r.unhealthy(ctx, w)
-		if err != nil {
+	switch {
+	case !plan.HasPlaces(w):
+	case !r.Config.Topology:
+		next.replace(plan.FreeUnplaced(next.list))
+	default:
+		if err := r.place(ctx, w, next); err != nil {
 			return nil, "", err
 		}
-		free := make([]*corev1.Pod, 0, len(pods))
-		for _, pod := range next.list {
-			if !r.isElastic(w) || !plan.IsGated(pod) {
-				free = append(free, pod)
-			}
-		}
-		placed, err := plan.Place(&plan.Placement{Workload: w, Pods: free, Unhealthy: unhealthy})
-		if err != nil {
-			return nil, "", fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
-		}
-		next.replace(placed)
 		for i, pod := range pods {
 			if plan.IsUnplaced(next.list[i]) && !plan.IsUnplaced(pod) {
 				next.list[i] = pod // no place is free: it keeps the gate that it has
@@ -279,6 +272,26 @@ func (r *reconciler) decide(ctx context.Context, w *kueue.Workload, pods []*core
 		}
 	}
 	return next.list, contradiction, nil
+}
+
+// place gives places to the pods that the gate of elastic jobs does not hold.
+func (r *reconciler) place(ctx context.Context, w *kueue.Workload, next *newList) error {
+	unhealthy, err := r.unhealthy(ctx, w)
+	if err != nil {
+		return err
+	}
+	free := make([]*corev1.Pod, 0, len(next.list))
+	for _, pod := range next.list {
+		if !job.IsElastic(w) || !plan.IsGated(pod) {
+			free = append(free, pod)
+		}
+	}
+	placed, err := plan.Place(&plan.Placement{Workload: w, Pods: free, Unhealthy: unhealthy})
+	if err != nil {
+		return fmt.Errorf("workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	next.replace(placed)
+	return nil
 }
 
 // newList is a list of pods in which some are replaced.
@@ -314,23 +327,24 @@ func (r *reconciler) ungateAll(ctx context.Context, pods []*corev1.Pod) error {
 	return reconcile.Summarize(errs)
 }
 
+// ungateDisabled is ungateAll for jobs whose kind is not enabled any more.
+func (r *reconciler) ungateDisabled(ctx context.Context, chain types.NamespacedName, pods []*corev1.Pod) error {
+	named, err := r.named(ctx, chain)
+	if err != nil || !slices.ContainsFunc(named, func(w *kueue.Workload) bool { return r.Config.Kinds.AreOff(w.OwnerReferences) }) {
+		return err
+	}
+	return r.ungateAll(ctx, pods)
+}
+
 // granting returns the Workload that lets the pods of a chain run, nil if there is none: the admitted slice of the job, or the Workload
 // with the name of the chain. If only pods remain of a chain of slices, the job is their controller.
 func (r *reconciler) granting(ctx context.Context, chain types.NamespacedName, pods []*corev1.Pod) (*kueue.Workload, error) {
-	named, err := r.workloads(ctx, chain.Namespace, byChain, chain.Name)
+	named, err := r.named(ctx, chain)
 	if err != nil {
 		return nil, err
 	}
-	if len(named) == 0 { // no slice, or the pods name a later one
-		var w kueue.Workload
-		switch err := r.client.Get(ctx, chain, &w); {
-		case client.IgnoreNotFound(err) != nil:
-			return nil, fmt.Errorf("reading workload %s: %w", chain, err)
-		case err == nil && !job.IsElastic(&w):
-			return admitted(&w), nil
-		case err == nil:
-			named = append(named, &w)
-		}
+	if len(named) == 1 && !job.IsElastic(named[0]) {
+		return admitted(named[0]), nil
 	}
 	owner := lastController(named)
 	if len(named) == 0 {

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -52,10 +53,15 @@ func newWorld(t *testing.T, managed string) *world {
 
 func (w *world) start() {
 	w.Helper()
+	w.startWith(&job.Config{Topology: true, ElasticJobs: true})
+}
+
+func (w *world) startWith(cfg *job.Config) {
+	w.Helper()
 	mgr := embeddedtest.Manager(w.T, w.Rest, ctrl.Options{
 		Scheme: w.Client.Scheme(), Cache: embeddedtest.Only(w.Namespace),
 	})
-	cfg := &job.Config{ManagedNamespaces: labels.SelectorFromSet(labels.Set{"managed": "yes"}), Topology: true, ElasticJobs: true}
+	cfg.ManagedNamespaces = labels.SelectorFromSet(labels.Set{"managed": "yes"})
 	err := Setup(w.Context(), mgr, Options{Config: cfg, Now: time.Now, Events: reconcile.NewEvents(w.events, nil), Ungated: func(wl *kueue.Workload, gates []string, group bool, _ time.Time) {
 		w.ungated <- fmt.Sprint(wl.Name, gates, group)
 	}})
@@ -129,7 +135,7 @@ func (w *world) pod(of *kueue.Workload, name, index string, change ...func(*core
 	return p
 }
 
-// places lists "POD>HOST" of the pods without the topology gate.
+// places lists "POD>HOST" of the pods without a gate of ours.
 func (w *world) places() []string {
 	w.Helper()
 	var list corev1.PodList
@@ -138,7 +144,7 @@ func (w *world) places() []string {
 	}
 	var out []string
 	for i := range list.Items {
-		if p := &list.Items[i]; !job.PodHasGate(p, kueue.TopologySchedulingGate) {
+		if p := &list.Items[i]; !job.PodHasGate(p, kueue.TopologySchedulingGate) && !job.PodHasGate(p, kueue.ElasticJobSchedulingGate) {
 			out = append(out, p.Name+">"+p.Spec.NodeSelector[corev1.LabelHostname])
 		}
 	}
@@ -439,6 +445,65 @@ func TestElasticWithoutTopologyGate(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestSwitchedOff: pods that a running job makes after its feature gate was switched off run as well: placed ones anywhere, and elastic ones up
+// to their granted count.
+func TestSwitchedOff(t *testing.T) {
+	t.Parallel()
+	gates := []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}, {Name: kueue.TopologySchedulingGate}}
+	for name, tc := range map[string]struct {
+		topology, elastic bool
+		isElastic         bool
+		gates             []corev1.PodSchedulingGate
+		want              []string
+	}{
+		"placed, no topologies":           {false, true, false, gates[1:], []string{"a>", "b>", "c>"}},
+		"elastic, no resizes":             {true, false, true, gates[:1], []string{"a>n1", "b>n1"}},
+		"elastic, neither":                {false, false, true, gates[:1], []string{"a>", "b>"}},
+		"elastic and placed, neither":     {false, false, true, gates, []string{"a>", "b>"}},
+		"elastic and placed, no resizes":  {true, false, true, gates, []string{"a>n1", "b>n1"}},
+		"elastic and placed, no topology": {false, true, true, gates, []string{"a>", "b>"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "yes")
+			wl := w.elastic(2, w.Namespace)
+			w.Create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
+			if !tc.isElastic {
+				wl = w.workload("w", 2, nil, "n1:2", true)
+			} else {
+				w.assign(wl, "n1:2", true)
+			}
+			for _, name := range []string{"a", "b", "c"} {
+				w.pod(wl, name, "", func(p *corev1.Pod) {
+					p.Annotations[kueue.WorkloadSliceNameAnnotation] = wl.Name
+					p.Spec.SchedulingGates = tc.gates
+				})
+			}
+			w.startWith(&job.Config{Topology: tc.topology, ElasticJobs: tc.elastic})
+			w.expect(tc.want...)
+		})
+	}
+}
+
+// TestDisabledKind: the kind of a placed job that runs was removed from the configuration, which ended its Workload.
+func TestDisabledKind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "yes")
+	off, on := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "On"}
+	for _, gvk := range []schema.GroupVersionKind{off, on} {
+		wl := w.workload(strings.ToLower(gvk.Kind), 1, nil, "n1:1", true)
+		embeddedtest.Edit(t, w.Client, wl, func(wl *kueue.Workload) {
+			wl.OwnerReferences = []metav1.OwnerReference{{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: "x", UID: "x"}}
+		})
+		embeddedtest.EditStatus(t, w.Client, wl, func(wl *kueue.Workload) {
+			lifecycle.Machine{}.Finish(wl, kueue.ReasonOutOfSync, "", metav1.Now())
+		})
+		w.pod(wl, "of-"+wl.Name, "")
+	}
+	w.startWith(&job.Config{Topology: true, Kinds: job.Kinds{off: false, on: true}})
+	w.expect("of-job>")
 }
 
 // elastic makes the admitted Workload e of an elastic job, with one pod set of a flavor.

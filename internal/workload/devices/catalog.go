@@ -4,6 +4,7 @@
 package devices
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
@@ -32,6 +34,8 @@ const (
 	programMemory = 64 << 20
 	// A compiled expression takes at most about so many bytes of the heap, and so many for each of its own: see BenchmarkPrograms.
 	programBase, programPerByte = 16 << 10, 64
+	// fewClaims are kept without a look at who needs them.
+	fewClaims = 1024
 	// memory is how many bytes of answers are kept.
 	memory = 16 << 20
 )
@@ -42,8 +46,8 @@ type Catalog struct {
 	rules atomic.Pointer[plan.Rules]
 	cache ctrlcache.Cache
 	log   logr.Logger
-	// changed is called after the charges of workloads with claims, or of all, may have changed.
-	changed func(ctx context.Context, all bool)
+	// changed is called after charges may have changed.
+	changed func(context.Context, plan.Changed)
 	wake    chan struct{} // has an entry when there is work
 
 	mu        sync.Mutex
@@ -51,14 +55,15 @@ type Catalog struct {
 	missed    bool // devices were asked for before the API was served
 	busy      bool // the goroutine evaluates or reports
 	idle      chan struct{}
-	noted     bool // charges may have changed, those without claims as well with notedAll
-	notedAll  bool
+	noted     plan.Changed // for the next report
 	templates watch[resourcev1.ResourceClaimTemplate]
 	classes   watch[resourcev1.DeviceClass]
 	slices    watch[resourcev1.ResourceSlice]
-	// claims by template. round counts reports; a claim that no workload asked for since the last one is dropped.
+	// claims by template, also by one that is missing: a change of any other changes no charge. round counts reports; a claim is dropped if it is
+	// reported and no workload asked for it since. Above most claims, all are reported.
 	claims map[types.NamespacedName]*claim
 	round  int
+	most   int
 	dirty  bool // slices have changed since the last evaluation
 	// generation counts changes of what claims are charged by: mappings, classes and slices.
 	generation int
@@ -69,11 +74,12 @@ type Catalog struct {
 }
 
 // New returns a catalog that needs a Start. The API is not served before Serve is called.
-func New(rules plan.Rules, cache ctrlcache.Cache, log logr.Logger, changed func(ctx context.Context, all bool)) *Catalog {
+func New(rules plan.Rules, cache ctrlcache.Cache, log logr.Logger, changed func(context.Context, plan.Changed)) *Catalog {
 	c := &Catalog{
 		cache: cache, log: log, changed: changed, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		cel:     newPrograms(programMemory),
 		claims:  map[types.NamespacedName]*claim{},
+		most:    fewClaims,
 		answers: answers{of: inventoryOf(nil), known: map[key]*answer{}, spent: map[string]int{}, limit: memory, quantum: quantum},
 	}
 	c.rules.Store(&rules)
@@ -108,13 +114,25 @@ func (c *Catalog) SetMappings(mappings []configv1beta2.DeviceClassMapping) {
 // renew has all claims counted again, and asks for a report, with mu.
 func (c *Catalog) renew() {
 	c.generation++
-	c.note(true)
+	c.noted.All = true
+	c.poke()
 }
 
-// note asks for a report, with mu.
-func (c *Catalog) note(all bool) {
-	c.noted, c.notedAll = true, c.notedAll || all
+// note asks for a report about the claims from a template, with mu.
+func (c *Catalog) note(template types.NamespacedName) {
+	if c.noted.Templates == nil {
+		c.noted.Templates = sets.New[types.NamespacedName]()
+	}
+	c.noted.Templates.Insert(template)
 	c.poke()
+}
+
+// templateChanged reports a template that workloads claim from, or would.
+func (c *Catalog) templateChanged(old, now *resourcev1.ResourceClaimTemplate) {
+	t := cmp.Or(now, old)
+	if of := (types.NamespacedName{Namespace: t.Namespace, Name: t.Name}); c.claims[of] != nil {
+		c.note(of)
+	}
 }
 
 func (c *Catalog) poke() {
@@ -164,7 +182,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 		c.mu.Lock()
 		c.busy = true
 		c.mu.Unlock()
-		begin(ctx, c, &c.templates, "ResourceClaimTemplates", func(_, _ *resourcev1.ResourceClaimTemplate) { c.note(false) })
+		begin(ctx, c, &c.templates, "ResourceClaimTemplates", c.templateChanged)
 		begin(ctx, c, &c.classes, "DeviceClasses", c.classChanged)
 		begin(ctx, c, &c.slices, "ResourceSlices", func(_, _ *resourcev1.ResourceSlice) {
 			c.dirty = true
@@ -200,29 +218,34 @@ func (c *Catalog) classChanged(old, class *resourcev1.DeviceClass) {
 // report calls changed, and drops the claims that no workload needs any more, with their selections.
 func (c *Catalog) report(ctx context.Context) {
 	c.mu.Lock()
-	noted, all := c.noted, c.notedAll
-	c.noted, c.notedAll = false, false
-	if noted {
+	noted := c.noted
+	c.noted = plan.Changed{}
+	if noted.Any() {
 		c.round++
 	}
 	c.mu.Unlock()
-	if !noted {
+	if !noted.Any() {
 		return
 	}
-	c.changed(ctx, all)
+	c.changed(ctx, noted)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	whole := noted.All || noted.Claiming
 	used, expressions := map[key]bool{}, map[string]bool{}
 	for of, cl := range c.claims {
-		if cl.asked < c.round {
+		needed := cl.asked == c.round || !whole && !noted.Templates.Has(of)
+		if !needed {
 			delete(c.claims, of)
 		}
 		for _, k := range cl.selections {
-			used[k] = used[k] || cl.asked == c.round
+			used[k] = used[k] || needed
 		}
 		for _, e := range cl.expressions {
-			expressions[e] = expressions[e] || cl.asked == c.round
+			expressions[e] = expressions[e] || needed
 		}
+	}
+	if whole {
+		c.most = max(fewClaims, 2*len(c.claims))
 	}
 	c.retain(used)
 	c.cel.retain(expressions)
@@ -243,7 +266,7 @@ func (c *Catalog) WaitUntilSettled(ctx context.Context) {
 	defer cancel()
 	for {
 		c.mu.Lock()
-		works := c.busy || c.noted || c.dirty || c.templates.reading() || c.classes.reading() || c.slices.reading()
+		works := c.busy || c.noted.Any() || c.dirty || c.templates.reading() || c.classes.reading() || c.slices.reading()
 		for _, cl := range c.claims {
 			works = works || cl.deep && cl.counted != c.generation
 		}

@@ -13,6 +13,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	"github.com/berth-project/berth/internal/core/resource"
@@ -27,7 +28,7 @@ const (
 // filled is a catalog that has read slices of two drivers and a mapped class, and needs no report.
 func filled(slices int) *Catalog {
 	rules := plan.Rules{Integrated: true, Mappings: []configv1beta2.DeviceClassMapping{{Name: "gpus", DeviceClassNames: []corev1.ResourceName{"gpu"}}}}
-	c := New(rules, nil, logr.Discard(), func(context.Context, bool) {})
+	c := New(rules, nil, logr.Discard(), func(context.Context, plan.Changed) {})
 	c.served, c.slices.synced, c.slices.known = true, true, map[types.NamespacedName]*resourcev1.ResourceSlice{}
 	c.templates.synced, c.templates.known = true, map[types.NamespacedName]*resourcev1.ResourceClaimTemplate{}
 	c.classes.synced = true
@@ -200,17 +201,74 @@ func TestClaimsEnd(t *testing.T) {
 	c.charged(t, "n", "a", -1)
 	c.charged(t, "n", "b", -1)
 	c.evaluate(t.Context())
-	c.changed = func(context.Context, bool) { c.charged(t, "n", "a", 1) }
+	c.changed = func(context.Context, plan.Changed) { c.charged(t, "n", "a", 1) }
 	c.report(t.Context())
 	if len(c.claims) != 1 || len(c.known) != 1 {
 		t.Fatalf("%d claims and %d selections, want those that are in use", len(c.claims), len(c.known))
 	}
-	c.changed = func(context.Context, bool) {}
+	c.changed = func(context.Context, plan.Changed) {}
 	c.renew()
 	c.evaluate(t.Context())
 	c.report(t.Context())
 	if len(c.claims) != 0 || len(c.known) != 0 || c.bytes != 0 {
 		t.Errorf("%d claims, %d selections of %d bytes, want none", len(c.claims), len(c.known), c.bytes)
+	}
+}
+
+// TestTemplateEvents: a change of a template is reported if workloads claim from it, or would if it existed, and then for these alone; claims from
+// others stay. Names without end are forgotten with a report about all.
+func TestTemplateEvents(t *testing.T) {
+	c := filled(many)
+	var got []plan.Changed
+	report := func(asked ...string) {
+		t.Helper()
+		got = nil
+		c.changed = func(_ context.Context, changed plan.Changed) {
+			got = append(got, changed)
+			for _, name := range asked {
+				_, _ = c.Claim("n", name)
+			}
+		}
+		c.evaluateAll(t.Context())
+	}
+	event := func(namespace, name string) {
+		c.templateChanged(nil, &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	}
+	c.template("n", "kept", "1", hasCores)
+	c.charged(t, "n", "kept", -1)
+	if claim, problem := c.Claim("n", "missing"); claim != nil || problem != nil {
+		t.Fatalf("a missing template: %v, %v", claim, problem)
+	}
+	report("kept", "missing")
+	for range 3 {
+		event("n", "unrelated")
+		event("elsewhere", "missing")
+		if report(); len(got) != 0 {
+			t.Fatalf("templates of no workload are reported: %+v", got)
+		}
+	}
+	c.template("n", "missing", "1")
+	event("n", "missing")
+	if report("missing"); len(got) != 1 || got[0].All || got[0].Claiming || !got[0].Templates.Equal(sets.New(types.NamespacedName{Namespace: "n", Name: "missing"})) {
+		t.Fatalf("reported: %+v", got)
+	}
+	c.charged(t, "n", "missing", 1)
+	c.charged(t, "n", "kept", 1) // without another count
+	delete(c.templates.known, types.NamespacedName{Namespace: "n", Name: "missing"})
+	event("n", "missing")
+	if report(); len(got) != 1 || len(c.claims) != 1 || len(c.known) != 1 {
+		t.Errorf("%d reports, %d claims and %d selections are left", len(got), len(c.claims), len(c.known))
+	}
+	for i := range 10 * fewClaims {
+		_, _ = c.Claim("n", fmt.Sprint("none-", i))
+		if len(c.claims) > fewClaims {
+			if report("kept"); len(got) != 1 || !got[0].Claiming || got[0].All {
+				t.Fatalf("reported: %+v", got)
+			}
+		}
+	}
+	if len(c.claims) > fewClaims {
+		t.Errorf("%d claims are kept for no workload", len(c.claims))
 	}
 }
 
@@ -230,7 +288,7 @@ func TestManySelections(t *testing.T) {
 			c.charged(t, tenant, name(i), amount)
 		}
 	}
-	c.changed = func(context.Context, bool) {
+	c.changed = func(context.Context, plan.Changed) {
 		for i := range n {
 			_, _ = c.Claim(tenant, name(i))
 		}
@@ -273,7 +331,7 @@ func TestManySelections(t *testing.T) {
 	if got := work(); got != n*devices || len(c.known) != n {
 		t.Errorf("with room for all, %d devices evaluated for %d selections, want those of the changed slice", got, len(c.known))
 	}
-	c.changed = func(context.Context, bool) {}
+	c.changed = func(context.Context, plan.Changed) {}
 	c.renew()
 	work()
 	if len(c.known) != 0 || len(c.claims) != 0 {
@@ -284,8 +342,8 @@ func TestManySelections(t *testing.T) {
 // asked makes a report ask for the claims with these names.
 func (c *Catalog) asked(namespace string, names ...string) {
 	before := c.changed
-	c.changed = func(ctx context.Context, all bool) {
-		before(ctx, all)
+	c.changed = func(ctx context.Context, changed plan.Changed) {
+		before(ctx, changed)
 		for _, name := range names {
 			_, _ = c.Claim(namespace, name)
 		}
@@ -328,7 +386,7 @@ func TestCompiledOnce(t *testing.T) {
 	if c.cel.compiled != n+1 || len(c.cel.known) != n+1 {
 		t.Errorf("%d expressions are compiled %d times and %d of them kept, want each once", n+1, c.cel.compiled, len(c.cel.known))
 	}
-	c.changed = func(context.Context, bool) {}
+	c.changed = func(context.Context, plan.Changed) {}
 	c.renew()
 	c.evaluateAll(t.Context())
 	c.distinct("n", n)
@@ -344,7 +402,7 @@ func TestHostileExpressions(t *testing.T) {
 	c := filled(2)
 	c.distinct("idle", idle)
 	c.evaluateAll(t.Context())
-	c.changed = func(context.Context, bool) {}
+	c.changed = func(context.Context, plan.Changed) {}
 	c.distinct("other", few)
 	c.evaluateAll(t.Context())
 	c.cel.limit = room * (c.cel.bytes / len(c.cel.known))
@@ -499,14 +557,14 @@ func heap() float64 {
 // TestServedLate: once the API is served workloads are counted again if devices were asked for, and only then: there may be very many.
 func TestServedLate(t *testing.T) {
 	for _, asked := range []bool{false, true} {
-		c := New(plan.Rules{Integrated: true}, nil, logr.Discard(), func(context.Context, bool) {})
+		c := New(plan.Rules{Integrated: true}, nil, logr.Discard(), func(context.Context, plan.Changed) {})
 		if asked {
 			if class, problem := c.Backing("example.com/gpu"); class != nil || problem != nil {
 				t.Fatalf("not served: %v, %v", class, problem)
 			}
 		}
-		if c.Serve(); c.notedAll != asked {
-			t.Errorf("asked before %t: counts all again %t", asked, c.notedAll)
+		if c.Serve(); c.noted.All != asked {
+			t.Errorf("asked before %t: counts all again %t", asked, c.noted.All)
 		}
 	}
 }

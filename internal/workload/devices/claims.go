@@ -28,15 +28,23 @@ func compiling(expression string) int { return 10_000 + 100*len(expression) }
 
 // claim has the charges of a claim that is made from a template. Its fields are guarded by Catalog.mu.
 type claim struct {
-	template *resourcev1.ResourceClaimTemplate
-	result   *plan.Claim // nil before the first count
-	counted  int         // the generation of the result
-	asked    int         // the round
+	template *resourcev1.ResourceClaimTemplate // nil if it is missing
+	result   *plan.Claim                       // nil before the first count
+	counted  int                               // the generation of the result
+	asked    int                               // the round
 	// deep: it has selectors or sources, and only the goroutine counts it. begun: the goroutine has counted a part of it for a generation.
 	deep, begun bool
 	compiled    int      // so many of its expressions do compile
 	selections  []key    // that its last count needed
 	expressions []string // likewise, with repeats
+}
+
+// isFrom reports whether the claim is from a template in the same version; nil for a missing one.
+func (cl *claim) isFrom(t *resourcev1.ResourceClaimTemplate) bool {
+	if t == nil || cl.template == nil {
+		return t == cl.template
+	}
+	return cl.template.UID == t.UID && cl.template.ResourceVersion == t.ResourceVersion
 }
 
 // Claim returns the charges of a claim that is made from a template, nil if there is no such template. After a change of devices, classes or
@@ -46,15 +54,21 @@ func (c *Catalog) Claim(namespace, name string) (*plan.Claim, *plan.Problem) {
 	defer c.mu.Unlock()
 	of := types.NamespacedName{Namespace: namespace, Name: name}
 	t, problem := get(c, &c.templates, of, "ResourceClaimTemplates")
-	if problem != nil || t == nil {
+	if problem != nil {
 		return nil, problem
 	}
 	cl := c.claims[of]
-	if cl == nil || cl.template.UID != t.UID || cl.template.ResourceVersion != t.ResourceVersion {
+	if cl == nil && len(c.claims) >= c.most && !c.noted.Claiming {
+		c.noted.Claiming = true
+		c.poke()
+	}
+	if cl == nil || !cl.isFrom(t) {
 		cl = &claim{counted: -1}
 		c.claims[of] = cl
 	}
-	cl.template, cl.asked = t, c.round
+	if cl.template, cl.asked = t, c.round; t == nil {
+		return nil, nil
+	}
 	if cl.counted != c.generation && !cl.deep {
 		w := &shallow{c: c}
 		if result := c.rules.Load().Charge(t, w); !w.deep {
@@ -174,7 +188,7 @@ func (c *Catalog) count(ctx context.Context, cl *claim) (cost int, done bool) {
 		return cost, false
 	}
 	if cl.result == nil || !same(cl.result, result) {
-		c.note(false)
+		c.note(types.NamespacedName{Namespace: template.Namespace, Name: template.Name})
 	}
 	cl.result, cl.counted, cl.deep = result, generation, w.deep
 	return cost, true

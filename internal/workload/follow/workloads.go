@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +45,8 @@ type Follower struct {
 	Slices bool
 	// Devices returns why the devices that the pods of a pending Workload claim cannot be charged, nil if they can.
 	Devices func(*kueue.Workload) *devices.Problem
-	// Recount, unless nil, has an event after devices may be charged in another way: Workloads that this affects are requeued.
+	// Recount, unless nil, has an event after devices may be charged in another way: Workloads that this affects are requeued. It is about a
+	// ResourceClaimTemplate, or about all Workloads if it has another object.
 	Recount <-chan event.GenericEvent
 	// Changed, unless nil, brings new rules while the manager runs: every Workload is then requeued.
 	Changed <-chan lifecycle.Rules
@@ -164,9 +167,15 @@ func (f *Follower) all(ctx context.Context, _ client.Object) []ctrlreconcile.Req
 	return f.workloads(ctx, "", func(*kueue.Workload) bool { return true })
 }
 
-// claiming returns the Workloads whose devices cannot be charged, or could not the last time.
-func (f *Follower) claiming(ctx context.Context, _ client.Object) []ctrlreconcile.Request {
-	return f.workloads(ctx, "", func(wl *kueue.Workload) bool { return lifecycle.IsRejected(wl) || f.Devices(wl) != nil })
+// claiming returns the Workloads whose devices cannot be charged, or could not the last time: those with claims from a template, or all.
+func (f *Follower) claiming(ctx context.Context, o client.Object) []ctrlreconcile.Request {
+	changed, namespace := devices.Changed{All: true}, ""
+	if t, ok := o.(*resourcev1.ResourceClaimTemplate); ok {
+		changed, namespace = devices.Changed{Templates: sets.New(client.ObjectKeyFromObject(t))}, t.Namespace
+	}
+	return f.workloads(ctx, namespace, func(wl *kueue.Workload) bool {
+		return changed.Has(wl) && (lifecycle.IsRejected(wl) || f.Devices(wl) != nil)
+	})
 }
 
 // readQueues reads the queues of a Workload: its LocalQueue, and the ClusterQueue of its admission or else of the LocalQueue.

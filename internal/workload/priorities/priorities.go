@@ -20,14 +20,23 @@ import (
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
-// again is the delay of a second reconcile of a class after its value changed: meanwhile a
-// Workload may have been created with the old value.
+// again is the delay of a second reconcile of a class after its value changed: a Workload that is
+// being created meanwhile may have the old value.
 const again = 3 * time.Second
 
 // Keeper writes priorities. Only a new class or a new value triggers it: other changes of
 // spec.priority stay until then.
 type Keeper struct {
 	Client client.Client
+
+	// written are the values that the Workloads of classes got in a first reconcile; only the worker uses it.
+	written map[string]value
+}
+
+// value is that of a class, which may have been created again.
+type value struct {
+	class types.UID
+	is    int32
 }
 
 type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
@@ -35,9 +44,7 @@ type queue = workqueue.TypedRateLimitingInterface[ctrlreconcile.Request]
 // Setup adds the controller to the manager.
 func (k *Keeper) Setup(mgr ctrl.Manager) error {
 	enqueue := func(q queue, class client.Object) {
-		request := ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: class.GetName()}}
-		q.Add(request)
-		q.AddAfter(request, again)
+		q.Add(ctrlreconcile.Request{NamespacedName: types.NamespacedName{Name: class.GetName()}})
 	}
 	changes := handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, e.Object) },
@@ -60,6 +67,7 @@ func (k *Keeper) Setup(mgr ctrl.Manager) error {
 func (k *Keeper) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrlreconcile.Result, error) {
 	var class kueue.WorkloadPriorityClass
 	if err := k.Client.Get(ctx, req.NamespacedName, &class); err != nil {
+		delete(k.written, req.Name)
 		return ctrlreconcile.Result{}, client.IgnoreNotFound(err) // without the class priorities stay
 	}
 	var list kueue.WorkloadList
@@ -81,5 +89,16 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ctrl
 			failed = append(failed, fmt.Errorf("priority of workload %s/%s: %w", w.Namespace, w.Name, err))
 		}
 	}
-	return reconcile.Retry(errors.Join(failed...)).Result(ctx)
+	if err := errors.Join(failed...); err != nil {
+		return reconcile.Retry(err).Result(ctx)
+	}
+	now := value{class.UID, class.Value}
+	if k.written[class.Name] == now {
+		return ctrlreconcile.Result{}, nil
+	}
+	if k.written == nil {
+		k.written = map[string]value{}
+	}
+	k.written[class.Name] = now
+	return ctrlreconcile.Result{RequeueAfter: again}, nil // the queue drops a delayed entry beside one that is ready
 }

@@ -34,9 +34,10 @@ var (
 	boostPath       = field.NewPath("metadata", "annotations").Key(kueue.PriorityBoostAnnotation)
 )
 
-// defaultWorkload drops minimum counts if partial admission is off.
+// defaultWorkload drops minimum counts if partial admission is off. The pod sets of a Workload with a quota reservation may not change any more:
+// every update of it would be refused, such as the removal of its finalizer.
 func (s *server) defaultWorkload(_ context.Context, _ *admission.Request, object client.Object) error {
-	if w := object.(*kueue.Workload); !s.jobs.PartialAdmission {
+	if w := object.(*kueue.Workload); !s.jobs.PartialAdmission && !lifecycle.IsReserved(w) {
 		for i := range w.Spec.PodSets {
 			w.Spec.PodSets[i].MinCount = nil
 		}

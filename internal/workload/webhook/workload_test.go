@@ -311,6 +311,11 @@ func TestDefaultWorkload(t *testing.T) {
 		if kept := w.Spec.PodSets[0].MinCount != nil; kept != on {
 			t.Errorf("partial admission %v: minimum kept %v", on, kept)
 		}
+		w.Spec.PodSets[0].MinCount = new(int32(1))
+		setCondition(w, kueue.WorkloadQuotaReserved, metav1.ConditionTrue)
+		if err := s.defaultWorkload(t.Context(), &admission.Request{}, w); err != nil || w.Spec.PodSets[0].MinCount == nil {
+			t.Errorf("partial admission %v, with quota: %v, pod sets %v", on, err, w.Spec.PodSets)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func validateMark(pod, old *corev1.Pod, cfg *plan.Config) field.ErrorList {
 
 // groupPath is the path of the group's name.
 func groupPath(pod *corev1.Pod, cfg *plan.Config) *field.Path {
-	if pod.Annotations[kueue.PodGroupNameLabel] != "" && cfg.AnnotationIdentifiers {
+	if pod.Annotations[kueue.PodGroupNameLabel] != "" && (cfg.AnnotationIdentifiers || pod.Labels[kueue.PodGroupNameLabel] == "") {
 		return annotationsPath.Key(kueue.PodGroupNameLabel)
 	}
 	return labelsPath.Key(kueue.PodGroupNameLabel)

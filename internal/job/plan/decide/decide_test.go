@@ -756,6 +756,32 @@ func TestPartialAdmission(t *testing.T) {
 	}
 }
 
+// TestPartialAdmissionSwitched: a switch of the gate stops no running Job, and a Job that is stopped later has its own size again.
+func TestPartialAdmissionSwitched(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		s := newScene()
+		s.cfg.PartialAdmission = before
+		s.job.Annotations[kueue.JobMinParallelismAnnotation] = "2"
+		w := s.workload()
+		if has := w.Spec.PodSets[0].MinCount != nil; has != before {
+			t.Fatalf("partial admission %v: minimum count %v", before, has)
+		}
+		s.admit(w)
+		if before {
+			w.Status.Admission.PodSetAssignments[0].Count = new(int32(3))
+		}
+		s.set(s.decide().Job)
+		s.cfg.PartialAdmission = !before
+		if got := describeAction(s.decide()); got != "nothing" {
+			t.Errorf("partial admission was %v and is %v: %s", before, !before, got)
+		}
+		s.requests()["cpu"] = resource.MustParse("2")
+		if got := describeAction(s.decide()); !strings.Contains(got, "suspend true") {
+			t.Errorf("partial admission was %v and is %v, other requests: %s", before, !before, got)
+		}
+	}
+}
+
 func TestPrebuilt(t *testing.T) {
 	tests := map[string]struct {
 		change func(s *scene, w *kueue.Workload)

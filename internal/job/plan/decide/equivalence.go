@@ -26,12 +26,25 @@ func equivalent(c *job.Config, o job.Object, podSets []kueue.PodSet, suspended, 
 	}
 	reserved := lifecycle.IsReserved(w)
 	if reserved {
+		podSets = withMinCounts(c, podSets, w)
 		if merged, err := withAdmission(c, w, flavors); err == nil {
 			return podset.SameSets(podSets, merged, lifecycle.IsAdmitted(w), false) ||
 				(suspended && podset.SameSets(podSets, w.Spec.PodSets, lifecycle.IsAdmitted(w), false))
 		}
 	}
 	return podset.SameSets(podSets, w.Spec.PodSets, lifecycle.IsAdmitted(w), suspended && !reserved && !prebuilt)
+}
+
+// withMinCounts returns the pod sets of a job with the minimum counts of its Workload, which holds quota, where only a switch of the gate
+// PartialAdmission can have made them differ: no gate stops a job.
+func withMinCounts(c *job.Config, podSets []kueue.PodSet, w *kueue.Workload) []kueue.PodSet {
+	out := slices.Clone(podSets)
+	for i := range min(len(out), len(w.Spec.PodSets)) {
+		if has := w.Spec.PodSets[i].MinCount; has == nil || !c.PartialAdmission {
+			out[i].MinCount = has
+		}
+	}
+	return out
 }
 
 // represents reports whether the Workload describes the job: as it is planned, or as it runs.
@@ -73,7 +86,7 @@ func withAdmission(c *job.Config, w *kueue.Workload, flavors job.Flavors) ([]kue
 		if err := infos[at].MergeInto(&out[i].Template); err != nil {
 			return nil, err
 		}
-		if c.PartialAdmission && out[i].MinCount != nil {
+		if out[i].MinCount != nil {
 			out[i].Count = infos[at].Count
 		}
 	}

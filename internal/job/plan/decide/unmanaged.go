@@ -1,14 +1,19 @@
 package decide
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
 	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
-// leftManagement is the message of a Workload that is finished because the namespace of its job is no longer managed. hasLeft
-// compares it with stored messages.
-const leftManagement = "The namespace is no longer managed"
+// The messages of Workloads that are finished because the namespace or the kind of their job is no longer managed. hasLeft compares them with
+// stored messages.
+const (
+	leftManagement = "The namespace is no longer managed"
+	disabledKind   = "The kind of the job is no longer enabled"
+)
 
 // hasLeft reports whether a Workload is finished only because its job left management, which does not end a job that is managed
 // again. Slices and prebuilt Workloads are finished as OutOfSync for other reasons too, so for these the message decides.
@@ -17,7 +22,7 @@ func (s *decider) hasLeft(w *kueue.Workload) bool {
 	if !lifecycle.IsFinished(w) || c.Reason != kueue.ReasonOutOfSync {
 		return false
 	}
-	return c.Message == leftManagement || (!job.IsElastic(w) && s.prebuiltName() != w.Name)
+	return c.Message == leftManagement || c.Message == disabledKind || (!job.IsElastic(w) && s.prebuiltName() != w.Name)
 }
 
 // leaveManagement finishes and releases the Workloads of a job in an unmanaged namespace. A running job is not changed, and a job
@@ -48,6 +53,20 @@ func (s *decider) leaveManagement() job.Action {
 		return s.finalizeJob()
 	}
 	return s.giveBack()
+}
+
+// LeaveKind returns the next write for a Workload of a job whose kind is not enabled: it ends, and the job is left as it is. Workloads without our
+// finalizer are not ours, and a copy on a worker cluster would end as well.
+func LeaveKind(cfg *job.Config, w *kueue.Workload, now metav1.Time) job.Action {
+	runsElsewhere := w.Status.ClusterName != "" && !lifecycle.IsEvicted(w) && !lifecycle.IsFinished(w)
+	if !lifecycle.HasFinalizer(w) || runsElsewhere {
+		return job.Action{}
+	}
+	next := w.DeepCopy()
+	if cfg.Lifecycle.Finish(next, kueue.ReasonOutOfSync, disabledKind, now) {
+		return job.Action{Verb: job.WriteStatus, Workload: next}
+	}
+	return job.Action{Verb: job.UpdateWorkload, Workload: withoutFinalizer(w)}
 }
 
 // isOurs reports whether Berth suspended the job, or gated the pods, and must undo it. Our webhook has gated a pod with our label.

@@ -76,18 +76,27 @@ func (s *sizes) add(spec *corev1.PodSpec) {
 		t := &spec.Tolerations[i]
 		s.text(t.Key, string(t.Operator), t.Value, string(t.Effect))
 	}
-	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
 		return
 	}
-	terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	for i := range terms {
-		s.text()
-		for _, list := range [][]corev1.NodeSelectorRequirement{terms[i].MatchExpressions, terms[i].MatchFields} {
-			for k := range list {
-				s.text(list[k].Key, string(list[k].Operator))
-				for _, value := range list[k].Values {
-					s.text(value)
-				}
+	affinity := spec.Affinity.NodeAffinity
+	if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		for i := range required.NodeSelectorTerms {
+			s.term(&required.NodeSelectorTerms[i])
+		}
+	}
+	for i := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		s.term(&affinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
+	}
+}
+
+func (s *sizes) term(t *corev1.NodeSelectorTerm) {
+	s.text()
+	for _, list := range [][]corev1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
+		for k := range list {
+			s.text(list[k].Key, string(list[k].Operator))
+			for _, value := range list[k].Values {
+				s.text(value)
 			}
 		}
 	}

@@ -33,6 +33,11 @@ func TestTooLarge(t *testing.T) {
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Values: make([]string, 1<<15)}}}},
 			}}}
 		}, "at most 16384 entries"},
+		"preferences": {func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: make([]corev1.PreferredSchedulingTerm, 1<<15),
+			}}
+		}, "at most 16384 entries"},
 		"a usual one": {func(s *corev1.PodSpec) { s.Tolerations = make([]corev1.Toleration, 100) }, ""},
 	} {
 		w := &kueue.Workload{}

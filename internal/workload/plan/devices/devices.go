@@ -10,6 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -63,6 +66,38 @@ type PodSet struct {
 // HasClaims reports whether pods of a workload claim devices.
 func HasClaims(w *kueue.Workload) bool {
 	return slices.ContainsFunc(w.Spec.PodSets, func(ps kueue.PodSet) bool { return len(ps.Template.Spec.ResourceClaims) > 0 })
+}
+
+// Changed are the workloads that may be charged in another way.
+type Changed struct {
+	// All workloads, or Claiming: all that claim devices.
+	All, Claiming bool
+	// Templates: those with claims from them.
+	Templates sets.Set[types.NamespacedName]
+}
+
+// Any reports whether there are any.
+func (c *Changed) Any() bool { return c.All || c.Claiming || len(c.Templates) > 0 }
+
+// Namespaces are where they are, sorted; "" alone for everywhere.
+func (c *Changed) Namespaces() []string {
+	if c.All || c.Claiming {
+		return []string{""}
+	}
+	namespaces := sets.New[string]()
+	for of := range c.Templates { //berth:unordered a set again
+		namespaces.Insert(of.Namespace)
+	}
+	return sets.List(namespaces)
+}
+
+// Has reports whether a workload is one of them.
+func (c *Changed) Has(w *kueue.Workload) bool {
+	return c.All || slices.ContainsFunc(w.Spec.PodSets, func(ps kueue.PodSet) bool {
+		return slices.ContainsFunc(ps.Template.Spec.ResourceClaims, func(claim corev1.PodResourceClaim) bool {
+			return c.Claiming || c.Templates.Has(types.NamespacedName{Namespace: w.Namespace, Name: ptr.Deref(claim.ResourceClaimTemplateName, "")})
+		})
+	})
 }
 
 // Count returns the charges for the devices of a workload. pods has the resources of its pods, one for each pod set.

@@ -12,6 +12,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	configv1beta2 "github.com/berth-project/berth/api/config/v1beta2"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
@@ -391,5 +393,45 @@ func TestKey(t *testing.T) {
 	}
 	if len(keys) != 6 {
 		t.Errorf("%d different keys of 6 selections", len(keys))
+	}
+}
+
+// TestChanged: a change of a template affects the workloads of its namespace that name it, and no others.
+func TestChanged(t *testing.T) {
+	w := func(namespace string, templates ...string) *kueue.Workload {
+		out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+		var claims []corev1.PodResourceClaim
+		for _, name := range templates {
+			claims = append(claims, corev1.PodResourceClaim{ResourceClaimTemplateName: &name})
+		}
+		if namespace == "named" {
+			claims = append(claims, corev1.PodResourceClaim{ResourceClaimName: new("c")})
+		}
+		out.Spec.PodSets = []kueue.PodSet{{}, {Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{ResourceClaims: claims}}}}
+		return out
+	}
+	of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "n", Name: name} }
+	all := []*kueue.Workload{w("n"), w("n", "a"), w("n", "b", "a"), w("n", "b"), w("m", "a"), w("named")}
+	for name, tc := range map[string]struct {
+		changed    Changed
+		want       []bool
+		namespaces []string
+	}{
+		"nothing":       {Changed{}, []bool{false, false, false, false, false, false}, nil},
+		"all":           {Changed{All: true}, []bool{true, true, true, true, true, true}, []string{""}},
+		"all claims":    {Changed{Claiming: true}, []bool{false, true, true, true, true, true}, []string{""}},
+		"a template":    {Changed{Templates: sets.New(of("a"))}, []bool{false, true, true, false, false, false}, []string{"n"}},
+		"two of them":   {Changed{Templates: sets.New(of("a"), of("b"))}, []bool{false, true, true, true, false, false}, []string{"n"}},
+		"more than one": {Changed{Claiming: true, Templates: sets.New(of("a"))}, []bool{false, true, true, true, true, true}, []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []bool
+			for _, w := range all {
+				got = append(got, tc.changed.Has(w))
+			}
+			if !slices.Equal(got, tc.want) || !slices.Equal(tc.changed.Namespaces(), tc.namespaces) || tc.changed.Any() != (name != "nothing") {
+				t.Errorf("%v in %v", got, tc.changed.Namespaces())
+			}
+		})
 	}
 }

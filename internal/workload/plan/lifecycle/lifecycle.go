@@ -53,6 +53,8 @@ type Machine struct {
 	ExplicitStatus bool
 	// WaitForPodsReady writes PodsReady=False together with reservation and release.
 	WaitForPodsReady bool
+	// IgnorePlaces waits for no places of pods: feature gate TopologyAwareScheduling is off.
+	IgnorePlaces bool
 }
 
 // Condition returns the condition of the given type, or nil.

@@ -81,6 +81,29 @@ func TestTransitions(t *testing.T) {
 			},
 			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
 		},
+		"no wait for places without topologies": {
+			func(w *kueue.Workload) {
+				a := admission()
+				a.PodSetAssignments = []kueue.PodSetAssignment{{Name: "main", DelayedTopologyRequest: new(kueue.DelayedTopologyRequestPending)}}
+				m.Reserve(w, a, nil, at(1))
+				if off := (lifecycle.Machine{IgnorePlaces: true}); !off.SyncAdmitted(w, at(2)) || off.SyncAdmitted(w, at(3)) {
+					t.Error("not admitted in one write")
+				}
+				m.SyncAdmitted(w, at(4)) // with topologies again
+			},
+			[]string{"Admitted=True/Admitted", "QuotaReserved=True/QuotaReserved"},
+		},
+		"a check is waited for without topologies": {
+			func(w *kueue.Workload) {
+				a := admission()
+				a.PodSetAssignments = []kueue.PodSetAssignment{{Name: "main", DelayedTopologyRequest: new(kueue.DelayedTopologyRequestPending)}}
+				lifecycle.Machine{IgnorePlaces: true}.Reserve(w, a, []kueue.AdmissionCheckReference{"check"}, at(1))
+				if len(lifecycle.WaitsForPlacement(w)) == 0 {
+					t.Error("the delay is gone before the admission")
+				}
+			},
+			[]string{"Admitted=False/UnsatisfiedAdmissionChecks", "QuotaReserved=True/QuotaReserved"},
+		},
 		"no places without pods": {
 			func(w *kueue.Workload) {
 				a, places := admission(), admission()

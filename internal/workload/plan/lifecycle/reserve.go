@@ -69,6 +69,9 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 		addExecutionTime(w, now)
 	}
 	changed := set(w, kueue.WorkloadAdmitted, status, reason, inTheirWords(w, reason, message), now)
+	if is {
+		changed = waivePlaces(w) || changed
+	}
 	if is && len(w.Status.ResourceRequests) > 0 {
 		w.Status.ResourceRequests = nil
 		changed = true
@@ -98,7 +101,7 @@ func (m Machine) admitted(w *kueue.Workload) (status metav1.ConditionStatus, rea
 	}
 	reserved := IsReserved(w)
 	switch {
-	case reserved && len(open) == 0 && len(WaitsForPlacement(w)) == 0:
+	case reserved && len(open) == 0 && !m.waitsForPlacement(w):
 		return metav1.ConditionTrue, kueue.ReasonAdmitted, "The workload is admitted"
 	case !reserved && len(open) > 0 && m.LegacyReasons:
 		return metav1.ConditionFalse, kueue.ReasonNoReservationUnsatisfiedChecks, "The workload has no quota, and not all admission checks are ready"
@@ -126,6 +129,20 @@ func WaitsForPlacement(w *kueue.Workload) (podSets []string) {
 		}
 	}
 	return podSets
+}
+
+func (m Machine) waitsForPlacement(w *kueue.Workload) bool {
+	return !m.IgnorePlaces && len(WaitsForPlacement(w)) > 0
+}
+
+// waivePlaces ends the wait for places of an admitted Workload, which would not be admitted any more once IgnorePlaces is off again.
+func waivePlaces(w *kueue.Workload) (changed bool) {
+	for _, name := range WaitsForPlacement(w) {
+		at := slices.IndexFunc(w.Status.Admission.PodSetAssignments, func(a kueue.PodSetAssignment) bool { return string(a.Name) == name })
+		w.Status.Admission.PodSetAssignments[at].DelayedTopologyRequest = new(kueue.DelayedTopologyRequestReady)
+		changed = true
+	}
+	return changed
 }
 
 // MayPlace reports whether pods whose placement was delayed get their places now: all admission checks are ready (spec: 20 §4.7.4). Without any

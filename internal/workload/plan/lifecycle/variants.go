@@ -39,16 +39,16 @@ func VariantRank(w *kueue.Workload) int32 {
 }
 
 // MayAdmit reports whether nothing but other variants keeps a variant with a quota reservation from its admission.
-func MayAdmit(w *kueue.Workload) bool {
+func (m Machine) MayAdmit(w *kueue.Workload) bool {
 	return IsReserved(w) && !IsAdmitted(w) && !IsEvicted(w) && !IsFinished(w) && IsActive(w) && w.DeletionTimestamp == nil &&
-		len(WaitsForPlacement(w)) == 0 &&
+		!m.waitsForPlacement(w) &&
 		!slices.ContainsFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return c.State != kueue.CheckStateReady })
 }
 
 // AdmitVariant admits a variant with a quota reservation, once its checks are ready. No other transition does: of the variants of a job
 // only one may be admitted at a time (spec: 20 §4.13).
 func (m Machine) AdmitVariant(w *kueue.Workload, now metav1.Time) bool {
-	return MayAdmit(w) && m.syncAdmitted(w, true, now)
+	return m.MayAdmit(w) && m.syncAdmitted(w, true, now)
 }
 
 // CopyAdmission makes the parent admitted with the admission of its admitted variant (spec: 20 §4.13).

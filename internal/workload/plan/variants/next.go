@@ -359,7 +359,7 @@ func equalPointers[T comparable](a, b *T) bool { return a == b || (a != nil && b
 // admit admits the preferred of the variants with quota whose checks are ready, while none is admitted. One with a worse flavor that was
 // admitted while the checks of this one went on is evicted first, and is admitted until the job has stopped.
 func (d *decider) admit() *Step {
-	at := slices.IndexFunc(d.variants, func(v *kueue.Workload) bool { return lifecycle.MayAdmit(v) && d.mayRun(v) })
+	at := slices.IndexFunc(d.variants, func(v *kueue.Workload) bool { return d.Machine.MayAdmit(v) && d.mayRun(v) })
 	if at < 0 {
 		return nil
 	}
