@@ -12,6 +12,7 @@ import (
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // Workloads in one timeline. Names are authorized for scanned ones at most.
@@ -153,7 +154,7 @@ func (s *Server) nextStarts(ctx context.Context, a *ask, m *state.Model, v *time
 				if s.starts != nil {
 					of.Start = s.starts(w)
 				}
-				if c := conditionFalse(w, kueue.WorkloadQuotaReserved); c != nil {
+				if c := lifecycle.Unreserved(w); c != nil {
 					of.Reason = c.Reason
 				}
 			}
@@ -170,13 +171,4 @@ func (s *Server) listed(ctx context.Context, a *ask, n int, namespace func(i int
 		among[namespace(i)] = true
 	}
 	return s.access.within(ctx, a.who, workloadsResource, among)
-}
-
-func conditionFalse(w *kueue.Workload, kind string) *metav1.Condition {
-	for i := range w.Status.Conditions {
-		if c := &w.Status.Conditions[i]; c.Type == kind && c.Status == metav1.ConditionFalse {
-			return c
-		}
-	}
-	return nil
 }
