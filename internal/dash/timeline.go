@@ -61,10 +61,10 @@ func (s *Server) timeline(ctx context.Context, a *ask) (any, error) {
 	switch {
 	case err != nil || q == nil:
 		return none(clusterQueuesResource, a), err
-	case s.model == nil:
+	case s.Model == nil:
 		return missing{"this manager has no engine, and has no timeline"}, nil
 	}
-	m := s.model()
+	m := s.Model()
 	var v timelineView
 	if err := s.runs(ctx, a, m, &v); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (s *Server) runs(ctx context.Context, a *ask, m *state.Model, v *timelineVi
 		}
 		if r, known := runOf(w); known {
 			all = append(all, r)
-			if s.end != nil {
-				expected[r.namespace+"/"+r.name] = s.end(w)
+			if s.End != nil {
+				expected[r.namespace+"/"+r.name] = s.End(w)
 			}
 		}
 	}
@@ -151,8 +151,8 @@ func (s *Server) nextStarts(ctx context.Context, a *ask, m *state.Model, v *time
 		default:
 			of := waiting{Namespace: namespace, Name: name, Position: page[i].InClusterQueue}
 			if w := s.workloadOf(p.PendingWorkload); w != nil {
-				if s.starts != nil {
-					of.Start = s.starts(w)
+				if s.Starts != nil {
+					of.Start = s.Starts(w)
 				}
 				if c := lifecycle.Unreserved(w); c != nil {
 					of.Reason = c.Reason
