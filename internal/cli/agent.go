@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/jobset/restartagent"
 	"github.com/berth-project/berth/internal/metrics"
 )
@@ -37,13 +38,13 @@ func newAgent(build metrics.Build) *cobra.Command {
 			if namespace == "" {
 				data, err := os.ReadFile(podNamespaceFile)
 				if err != nil {
-					return usage("--namespace is empty, and there is no service account: %w", err)
+					return cluster.Usage("--namespace is empty, and there is no service account: %w", err)
 				}
 				namespace = strings.TrimSpace(string(data))
 			}
 			c, err := restartagent.FromEnv(namespace, os.LookupEnv)
 			if err != nil {
-				return usage("%w", err)
+				return cluster.Usage("%w", err)
 			}
 			signals := make(chan os.Signal, 1) // Main also listens and cancels the context, but the agent needs to know which signal it was
 			signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-project/berth/internal/cli/ctl"
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/preflight"
 	"github.com/berth-project/berth/internal/cli/simulate"
 	"github.com/berth-project/berth/internal/cli/whatif"
@@ -29,14 +30,6 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 )
-
-// usageError is a mistake on the command line.
-type usageError struct{ error }
-
-func (usageError) ExitCode() int { return exitUsage }
-
-// usage makes a usageError.
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // Main runs the command line args, whose first element is the program's name, and returns the exit code: 0 for success, 1 for a failure,
 // 2 for bad usage or configuration. An error is written to stderr, on one line unless it comes with a log.
@@ -131,7 +124,7 @@ func newRoot(build metrics.Build, program string) *cobra.Command {
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w: see %s --help", err, cmd.CommandPath())
+		return cluster.Usage("%w: see %s --help", err, cmd.CommandPath())
 	})
 	root.AddGroup(&cobra.Group{ID: clusterGroup, Title: "Clusters and the manager:"})
 	for _, command := range []*cobra.Command{newUp(build), newDown(), newManager(build), newInstall(build), newDemo(version), newMulticluster(version), newMultiKueue(), newImport(build), newReplay(), simulate.New(version), whatif.New(version), preflight.New(version), newAgent(build)} {
@@ -176,16 +169,16 @@ func rename(command *cobra.Command, name string) {
 
 func unknownCommand(root *cobra.Command, name string) error {
 	if near := root.SuggestionsFor(name); len(near) > 0 {
-		return usage("unknown command %q: did you mean %s %s? See %s --help", name, root.CommandPath(), near[0], root.CommandPath())
+		return cluster.Usage("unknown command %q: did you mean %s %s? See %s --help", name, root.CommandPath(), near[0], root.CommandPath())
 	}
-	return usage("unknown command %q: see %s --help", name, root.CommandPath())
+	return cluster.Usage("unknown command %q: see %s --help", name, root.CommandPath())
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usage("unexpected argument %q: %s takes flags only, see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+	return cluster.Usage("unexpected argument %q: %s takes flags only, see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
 }
 
 // spelling accepts the flag name of the upstream manager.
@@ -206,12 +199,12 @@ func dirFlag(flags *pflag.FlagSet, dir *string) {
 // expand makes the value of --dir an absolute path. Shells do not expand ~ in --dir=~/x.
 func expand(dir string) (string, error) {
 	if dir == "" {
-		return "", usage("--dir is empty: name a directory, or leave it out for %s", defaultDir)
+		return "", cluster.Usage("--dir is empty: name a directory, or leave it out for %s", defaultDir)
 	}
 	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == filepath.Separator) {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", usage("--dir %s: there is no home directory (%w): name another directory", dir, err)
+			return "", cluster.Usage("--dir %s: there is no home directory (%w): name another directory", dir, err)
 		}
 		dir = filepath.Join(home, rest)
 	}

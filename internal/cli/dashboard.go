@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/options"
 )
 
@@ -34,12 +35,12 @@ func (d *dashboard) apply(o *options.Options, host string, environment func(stri
 	if port := environment("KUEUEVIZ_PORT"); port != "" {
 		out.Address = ":" + port
 		if err := checkAddress(out.Address); err != nil {
-			return usage("KUEUEVIZ_PORT %q: %w", port, err)
+			return cluster.Usage("KUEUEVIZ_PORT %q: %w", port, err)
 		}
 	}
 	if d.address != "" {
 		if err := checkAddress(d.address); err != nil {
-			return usage("--dashboard-bind-address %q: %w", d.address, err)
+			return cluster.Usage("--dashboard-bind-address %q: %w", d.address, err)
 		}
 		out.Address = d.address
 	}
@@ -61,7 +62,7 @@ func (d *dashboard) apply(o *options.Options, host string, environment func(stri
 		}
 		value, err := time.ParseDuration(text)
 		if err != nil {
-			return usage("%s %q: must be a duration such as 60s", t.name, text)
+			return cluster.Usage("%s %q: must be a duration such as 60s", t.name, text)
 		}
 		*t.value = value
 	}
@@ -70,11 +71,11 @@ func (d *dashboard) apply(o *options.Options, host string, environment func(stri
 	}
 	named, port, err := net.SplitHostPort(out.Address)
 	if err != nil || port == "0" {
-		return usage("--dashboard-bind-address %q: name a port", out.Address)
+		return cluster.Usage("--dashboard-bind-address %q: name a port", out.Address)
 	}
 	out.Address = net.JoinHostPort(cmp.Or(named, host), port)
 	if err := out.Check(); err != nil {
-		return usage("the dashboard (--dashboard-auth-mode, --dashboard-allowed-origins or the variables KUEUEVIZ_*): %w", err)
+		return cluster.Usage("the dashboard (--dashboard-auth-mode, --dashboard-allowed-origins or the variables KUEUEVIZ_*): %w", err)
 	}
 	return nil
 }

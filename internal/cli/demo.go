@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/demo"
 	"github.com/berth-project/berth/internal/cli/demo/autoscale"
 	"github.com/berth-project/berth/internal/cli/demo/racks"
@@ -107,7 +108,7 @@ func (d aDemo) run(ctx context.Context, out io.Writer, version string, keep bool
 	})
 	switch {
 	case interrupted(ctx):
-		return errors.Join(errInterrupted, os.RemoveAll(dir))
+		return errors.Join(cluster.ErrInterrupted, os.RemoveAll(dir))
 	case err != nil:
 		return fmt.Errorf("the demo failed, its logs are in %s/logs: %w", dir, err)
 	case !keep:

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
 )
@@ -61,7 +62,7 @@ func background(ctx context.Context, dir string, flags ...string) (local.Record,
 		case <-ctx.Done():
 			_ = command.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 			<-ended
-			return local.Record{}, errInterrupted
+			return local.Record{}, cluster.ErrInterrupted
 		case <-tick.C:
 		}
 		record, found, err := local.Find(dir)

@@ -94,11 +94,11 @@ func (m *imports) run(cmd *cobra.Command, build metrics.Build) error {
 // check reads the flags. spec: 70 §4.11.
 func (m *imports) check(flags *pflag.FlagSet) (err error) {
 	if len(m.of.Namespaces) == 0 {
-		return usage("--namespace: is missing: name the namespaces whose pods are imported")
+		return cluster.Usage("--namespace: is missing: name the namespaces whose pods are imported")
 	}
 	for _, name := range m.of.Namespaces {
 		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return usage("--namespace %q: is no name of a namespace: %s", name, wrong[0])
+			return cluster.Usage("--namespace %q: is no name of a namespace: %s", name, wrong[0])
 		}
 	}
 	slices.Sort(m.of.Namespaces)
@@ -110,15 +110,15 @@ func (m *imports) check(flags *pflag.FlagSet) (err error) {
 		return err
 	}
 	if slices.Contains(m.of.ExcludePrefixes, "") {
-		return usage("--exclude-resource-prefixes: an empty prefix would exclude every resource")
+		return cluster.Usage("--exclude-resource-prefixes: an empty prefix would exclude every resource")
 	}
 	switch {
 	case m.qps <= 0:
-		return usage("--qps %g: must be more than 0", m.qps)
+		return cluster.Usage("--qps %g: must be more than 0", m.qps)
 	case m.burst < 1:
-		return usage("--burst %d: must be at least 1", m.burst)
+		return cluster.Usage("--burst %d: must be at least 1", m.burst)
 	case m.of.Workers < 1:
-		return usage("--concurrent-workers %d: must be at least 1", m.of.Workers)
+		return cluster.Usage("--concurrent-workers %d: must be at least 1", m.of.Workers)
 	}
 	return nil
 }
@@ -127,21 +127,21 @@ func (m *imports) check(flags *pflag.FlagSet) (err error) {
 func (m *imports) rules(mapped bool) (*mapping.Rules, error) {
 	switch {
 	case m.label != "" && m.file != "":
-		return nil, usage("--queuelabel and --queuemapping-file: give one of the two")
+		return nil, cluster.Usage("--queuelabel and --queuemapping-file: give one of the two")
 	case m.file != "" && mapped:
-		return nil, usage("--queuemapping and --queuemapping-file: give one of the two")
+		return nil, cluster.Usage("--queuemapping and --queuemapping-file: give one of the two")
 	case m.file != "":
 		return mapping.Read(m.file)
 	case m.label != "":
 		r, err := mapping.FromLabel(m.label, m.queues)
 		if err != nil {
-			return nil, usage("%w", err)
+			return nil, cluster.Usage("%w", err)
 		}
 		return r, nil
 	case mapped:
-		return nil, usage("--queuemapping: needs --queuelabel, the label whose values it maps")
+		return nil, cluster.Usage("--queuemapping: needs --queuelabel, the label whose values it maps")
 	}
-	return nil, usage("--queuelabel or --queuemapping-file: is missing: say which pods go into which LocalQueue")
+	return nil, cluster.Usage("--queuelabel or --queuemapping-file: is missing: say which pods go into which LocalQueue")
 }
 
 // ownLabels are the labels that an import sets.
@@ -151,13 +151,13 @@ func checkAddLabels(labels map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		value := labels[key]
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			return usage("--add-labels %s=%s: %q is no key of a label: %s", key, value, key, wrong[0])
+			return cluster.Usage("--add-labels %s=%s: %q is no key of a label: %s", key, value, key, wrong[0])
 		}
 		if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
-			return usage("--add-labels %s=%s: %q is no value of a label: %s", key, value, value, wrong[0])
+			return cluster.Usage("--add-labels %s=%s: %q is no value of a label: %s", key, value, value, wrong[0])
 		}
 		if slices.Contains(ownLabels, key) {
-			return usage("--add-labels %s=%s: the import sets this label itself", key, value)
+			return cluster.Usage("--add-labels %s=%s: the import sets this label itself", key, value)
 		}
 	}
 	return nil

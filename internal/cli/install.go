@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/install/upstream"
 	"github.com/berth-project/berth/internal/metrics"
@@ -43,7 +44,7 @@ func newInstall(build metrics.Build) *cobra.Command {
 				return err
 			}
 			if image != "" && webhookURL != "" {
-				return usage("--image runs the manager in the cluster, behind a Service, and --webhook-url outside of it: give one of them")
+				return cluster.Usage("--image runs the manager in the cluster, behind a Service, and --webhook-url outside of it: give one of them")
 			}
 			o, groups, err := s.load()
 			if err != nil {
@@ -107,7 +108,7 @@ func apiVersionsFlag(flags *pflag.FlagSet, to *string, when string) {
 func onlyV1beta2(versions string) (bool, error) {
 	only, err := install.OnlyV1beta2(versions)
 	if err != nil {
-		return false, usageError{err}
+		return false, cluster.UsageError{Err: err}
 	}
 	return only, nil
 }
@@ -136,7 +137,7 @@ func checkWebhookURL(given string) error {
 	}
 	u, err := url.Parse(given)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return usage("--webhook-url %q: must be like https://host:9443", given)
+		return cluster.Usage("--webhook-url %q: must be like https://host:9443", given)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/wire"
 )
 
@@ -91,7 +92,7 @@ func parseLevel(level string) (zapcore.Level, error) {
 	}
 	n, err := strconv.Atoi(level)
 	if err != nil || n < 0 || n > 127 {
-		return 0, usage("--log-level %q: must be error, info, debug, or a number from 0 to 127", level)
+		return 0, cluster.Usage("--log-level %q: must be error, info, debug, or a number from 0 to 127", level)
 	}
 	return zapcore.Level(-n), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/metrics"
 	"github.com/berth-project/berth/internal/options"
 	"github.com/berth-project/berth/internal/wire"
@@ -129,7 +130,7 @@ func (m *manager) config(cmd *cobra.Command) (wire.Config, error) {
 	flags := cmd.Flags()
 	if flags.Changed("webhook-port") {
 		if m.webhookPort < 1 || m.webhookPort > maxPort {
-			return wire.Config{}, usage("--webhook-port %d: must be from 1 to %d", m.webhookPort, maxPort)
+			return wire.Config{}, cluster.Usage("--webhook-port %d: must be from 1 to %d", m.webhookPort, maxPort)
 		}
 		o.Webhook.Port = m.webhookPort
 	}
@@ -165,7 +166,7 @@ func (m *manager) checkCertDir() error {
 	}
 	for _, name := range []string{"tls.crt", "tls.key"} {
 		if _, err := os.Stat(filepath.Join(m.certDir, name)); err != nil {
-			return usage("--webhook-cert-dir: %w: put tls.crt and tls.key there", err)
+			return cluster.Usage("--webhook-cert-dir: %w: put tls.crt and tls.key there", err)
 		}
 	}
 	return nil
@@ -174,7 +175,7 @@ func (m *manager) checkCertDir() error {
 // onlyV1beta2 reads --api-versions.
 func (m *manager) onlyV1beta2() (bool, error) {
 	if m.versions != "" && !m.install {
-		return false, usage("--api-versions is about what --install installs: give both, or neither")
+		return false, cluster.Usage("--api-versions is about what --install installs: give both, or neither")
 	}
 	return onlyV1beta2(m.versions)
 }
@@ -189,9 +190,9 @@ func (m *manager) limitJobSets(flags *pflag.FlagSet, o *options.Options) error {
 	}
 	switch {
 	case flags.Changed("kube-api-qps") && m.jobSets.QPS == 0:
-		return usage("--kube-api-qps 0: must be more than 0, or negative for no limit")
+		return cluster.Usage("--kube-api-qps 0: must be more than 0, or negative for no limit")
 	case flags.Changed("kube-api-burst") && o.JobSet.Client.QPS > 0 && o.JobSet.Client.Burst < 1:
-		return usage("--kube-api-burst %d: must be at least 1", o.JobSet.Client.Burst)
+		return cluster.Usage("--kube-api-burst %d: must be at least 1", o.JobSet.Client.Burst)
 	}
 	return nil
 }

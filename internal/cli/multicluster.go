@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/cli/multicluster"
 	"github.com/berth-project/berth/internal/listen"
@@ -67,7 +68,7 @@ func runMulticlusterDemo(cmd *cobra.Command, version string, keep bool) (err err
 	stopped := m.stopAll(cmd)
 	switch {
 	case interrupted(ctx):
-		return errors.Join(errInterrupted, stopped, os.RemoveAll(dir))
+		return errors.Join(cluster.ErrInterrupted, stopped, os.RemoveAll(dir))
 	case err != nil:
 		return errors.Join(fmt.Errorf("the demo failed, its logs are below %s: %w", dir, err), stopped)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/multikueue"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -37,7 +38,7 @@ func newRBAC() *cobra.Command {
 		Use: "rbac", Short: "the roles that a configuration needs on the manager and on workers", Long: rbacHelp, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if role != multikueue.Manager && role != multikueue.Worker {
-				return usage("--role %q: must be %s or %s", role, multikueue.Manager, multikueue.Worker)
+				return cluster.Usage("--role %q: must be %s or %s", role, multikueue.Manager, multikueue.Worker)
 			}
 			o, err := options.LoadWithGates(config, gates)
 			if err != nil {
@@ -59,7 +60,7 @@ func newCheckFramework() *cobra.Command {
 		Use: "check-framework", Short: "what an external framework makes of a job", Long: checkFrameworkHelp, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if object == "" {
-				return usage("--object: name the file of a job")
+				return cluster.Usage("--object: name the file of a job")
 			}
 			o, err := options.LoadWithGates(config, gates)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/core/cycle"
 	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/sim"
@@ -29,7 +30,7 @@ func newReplay() *cobra.Command {
 		Long:  replayHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("replay takes one file, or - for the standard input")
+				return cluster.Usage("replay takes one file, or - for the standard input")
 			}
 			return nil
 		},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/install"
 	"github.com/berth-project/berth/internal/options"
 )
@@ -27,7 +28,7 @@ func (s *settings) add(flags *pflag.FlagSet) {
 func (s *settings) load() (options.Options, install.Groups, error) {
 	groups, err := install.ParseGroups(s.controllers)
 	if err != nil {
-		return options.Options{}, nil, usageError{err}
+		return options.Options{}, nil, cluster.UsageError{Err: err}
 	}
 	o, err := options.LoadWithGates(s.config, s.gates)
 	return o, groups, err
@@ -100,12 +101,12 @@ func (a *addresses) apply(o *options.Options) error {
 			continue
 		}
 		if err := checkAddress(f.value); err != nil {
-			return usage("--%s %q: %w", f.flag, f.value, err)
+			return cluster.Usage("--%s %q: %w", f.flag, f.value, err)
 		}
 		*f.field = f.value
 	}
 	if strings.HasSuffix(a.visibility, ":0") {
-		return usage("--visibility-bind-address %q: the API server has to know the port: name one", a.visibility)
+		return cluster.Usage("--visibility-bind-address %q: the API server has to know the port: name one", a.visibility)
 	}
 	return nil
 }
@@ -116,10 +117,10 @@ func checkAddress(address string) error {
 	}
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return usage("must be host:port, :port, or 0 for none")
+		return cluster.Usage("must be host:port, :port, or 0 for none")
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > maxPort {
-		return usage("the port must be a number from 0 to %d", maxPort)
+		return cluster.Usage("the port must be a number from 0 to %d", maxPort)
 	}
 	return nil
 }

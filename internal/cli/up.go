@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-project/berth/internal/cli/ctl/cluster"
 	"github.com/berth-project/berth/internal/cli/local"
 	"github.com/berth-project/berth/internal/embedded"
 	"github.com/berth-project/berth/internal/embedded/simnode"
@@ -100,7 +100,7 @@ func (u *up) run(cmd *cobra.Command) error {
 		return err
 	}
 	if u.topology != "" && (cmd.Flags().Changed("nodes") || u.noNodes) {
-		return usage("--topology: it says how many nodes there are: leave out --nodes and --no-nodes")
+		return cluster.Usage("--topology: it says how many nodes there are: leave out --nodes and --no-nodes")
 	}
 	if err := local.Occupied(cfg.Plane.Dir); err != nil {
 		return err
@@ -127,17 +127,17 @@ func (u *up) config(stderr io.Writer) (local.Config, error) {
 		return local.Config{}, err
 	}
 	if u.port < 0 || u.port > maxPort {
-		return local.Config{}, usage("--port %d: must be from 0 to %d", u.port, maxPort)
+		return local.Config{}, cluster.Usage("--port %d: must be from 0 to %d", u.port, maxPort)
 	}
 	if u.portReserved && u.port == 0 {
-		return local.Config{}, usage("--port-reserved: name the port that is reserved: --port")
+		return local.Config{}, cluster.Usage("--port-reserved: name the port that is reserved: --port")
 	}
 	if u.nodes < 0 {
-		return local.Config{}, usage("--nodes %d: must not be negative", u.nodes)
+		return local.Config{}, cluster.Usage("--nodes %d: must not be negative", u.nodes)
 	}
 	if u.topology != "" {
 		if u.levels, err = simnode.ParseTopology(u.topology); err != nil {
-			return local.Config{}, usage("--topology: %w", err)
+			return local.Config{}, cluster.Usage("--topology: %w", err)
 		}
 	}
 	o, groups, err := u.settings.load()
@@ -175,7 +175,7 @@ func (u *up) countedNodes() int {
 func misuse(err error) error {
 	for _, flag := range []string{"--node-capacity", "--nodes", "--topology"} {
 		if strings.HasPrefix(err.Error(), flag) {
-			return usageError{err}
+			return cluster.UsageError{Err: err}
 		}
 	}
 	return err
@@ -217,9 +217,6 @@ func (u *up) columns() string {
 	}
 	return " -L " + strings.Join(u.levels.Labels()[:len(u.levels)-1], ",")
 }
-
-// errInterrupted is the error of a command that a signal stopped before its end.
-var errInterrupted = errors.New("interrupted")
 
 // interrupted reports whether the user ended the command.
 func interrupted(ctx context.Context) bool { return ctx.Err() != nil }

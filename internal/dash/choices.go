@@ -45,12 +45,12 @@ func (s *Server) whatIfForm(ctx context.Context, a *ask) (any, error) {
 	if err := s.mayAll(ctx, a.who, []resource{workloadsResource, clusterQueuesResource}); err != nil {
 		return nil, err
 	}
-	if s.whatIf.Checkpoint == nil {
+	if s.WhatIf.Checkpoint == nil {
 		return missing{noEngine}, nil
 	}
 	out := choices{
 		ClusterQueues: []queueChoice{}, LocalQueues: []localQueueChoice{}, PriorityClasses: []string{}, Levels: []string{}, Nodes: []string{},
-		Topology: s.whatIf.Settings.Requests.Topology,
+		Topology: s.WhatIf.Settings.Requests.Topology,
 	}
 	queues, _, err := s.allClusterQueues(ctx, a)
 	if err != nil {

@@ -58,23 +58,16 @@ type Sources struct {
 
 // Server is the handler of all requests.
 type Server struct {
-	options  options.Dashboard
-	cache    cache.Cache   // the manager's: namespaces, queues and Workloads, without managed fields
-	extra    cache.Cache   // our own: pods and events
-	live     client.Reader // for nodes, pods and events one by one, and for the owners of pods
-	access   *access
-	log      logr.Logger
-	places   *occupancy.Map // nil without topologies
-	rates    *sharing.Rates // of admission fair sharing, nil without
-	starts   Starts
-	position Position // nil without
-	end      End
-	explain  Explain
-	model    func() *state.Model
-	whatIf   WhatIf
-	all      *reconcile.Workloads
-	history  *history
-	usage    *usage
+	Sources
+	options options.Dashboard
+	cache   cache.Cache   // the manager's: namespaces, queues and Workloads, without managed fields
+	extra   cache.Cache   // our own: pods and events
+	live    client.Reader // for nodes, pods and events one by one, and for the owners of pods
+	access  *access
+	log     logr.Logger
+	all     *reconcile.Workloads
+	history *history
+	usage   *usage
 
 	hub    *hub
 	owners *owners

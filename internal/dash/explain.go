@@ -99,7 +99,7 @@ func (s *Server) explanation(ctx context.Context, a *ask) (any, error) {
 	switch {
 	case w == nil:
 		return none(workloadsResource, a), nil
-	case s.explain == nil || s.model == nil:
+	case s.Explain == nil || s.Model == nil:
 		return missing{"this manager has no engine, and explains nothing"}, nil
 	}
 	var failed error
@@ -109,9 +109,9 @@ func (s *Server) explanation(ctx context.Context, a *ask) (any, error) {
 		return slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return !may[n] })
 	}
 	v := explanationView{Levels: []levelView{}, Ends: []endsView{}}
-	v.Explanation, v.Traced = s.explain(w, readable)
+	v.Explanation, v.Traced = s.Explain(w, readable)
 	v.Explanation.SetGroupVersionKind(berthv1alpha1.GroupVersion.WithKind("Explanation"))
-	tree := s.model().Tree(v.ClusterQueue)
+	tree := s.Model().Tree(v.ClusterQueue)
 	if failed != nil || tree == nil || v.Verdict == "" {
 		return v, failed
 	}
@@ -268,11 +268,11 @@ func (s *Server) ends(tree *state.Tree, e *berthv1alpha1.Explanation, readable f
 
 // endOf returns when a workload with a reservation is expected to end, zero if that is unknown.
 func (s *Server) endOf(p state.PendingWorkload) time.Time {
-	if s.end == nil {
+	if s.End == nil {
 		return time.Time{}
 	}
 	if w := s.workloadOf(p); w != nil {
-		return s.end(w)
+		return s.End(w)
 	}
 	return time.Time{}
 }

@@ -44,10 +44,10 @@ func newLine(t *testing.T, change func(*Server)) *line {
 	t.Helper()
 	l := &line{s: state.New(state.Options{Options: cycle.Defaults()})}
 	l.world = newWorld(t, func(s *Server) {
-		s.model = l.publish
+		s.Model = l.publish
 		explains := visibility.Server{Model: l.publish}
-		s.explain = explains.Explain
-		s.end = func(w *kueue.Workload) time.Time {
+		s.Explain = explains.Explain
+		s.End = func(w *kueue.Workload) time.Time {
 			return map[string]time.Time{"own": time.Now().Add(time.Hour), "secret": time.Now().Add(30 * time.Minute)}[w.Name]
 		}
 		change(s)

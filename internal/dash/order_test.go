@@ -59,7 +59,7 @@ func (w *world) lives() {
 }
 
 func lined(s *Server) {
-	s.position = func(w *kueue.Workload) (string, int, bool) { return "gpus", 3, w.Name == "f-waits" }
+	s.Position = func(w *kueue.Workload) (string, int, bool) { return "gpus", 3, w.Name == "f-waits" }
 }
 
 // TestOrder: lists of Workloads are narrowed down to a state and sorted by it, and the start page counts the states and the last hour.

@@ -44,7 +44,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o options.Dashboard, from Sour
 		return nil, fmt.Errorf("the dashboard: %w", err)
 	}
 	s := &Server{
-		options: o, places: from.Places, rates: from.Rates, starts: from.Starts, position: from.Position, end: from.End, explain: from.Explain, model: from.Model, whatIf: from.WhatIf,
+		Sources: from, options: o,
 		history: newHistory(time.Now), usage: newUsage(), cache: mgr.GetCache(), extra: extra, live: live, access: access, log: log,
 		hub: newHub(), limits: newLimits(), connections: newConnections(), turns: newTurns(), questions: newQuestions(), costly: costly{of: map[string]int{}}, mux: http.NewServeMux(),
 		pace: pace{debounce: debounce, write: writeLimit, ping: pingEvery, recheck: recheckEvery, places: placesEvery, samples: sampleEvery, whatIf: whatIfLimit, progress: progressEvery},
@@ -69,10 +69,10 @@ func (s *Server) Run(ctx context.Context) error {
 		ended <- s.extra.Start(ctx)
 		stop()
 	}()
-	if s.places != nil {
+	if s.Places != nil {
 		go s.followPlaces(ctx)
 	}
-	if s.model != nil {
+	if s.Model != nil {
 		go s.sampleUsage(ctx)
 	}
 	s.owners.run(ctx)

@@ -19,7 +19,7 @@ func forecast(s *Server) {
 	at := func(hour, minute int) *metav1.Time {
 		return new(metav1.NewTime(time.Date(2126, 3, 4, hour, minute, 0, 0, time.Local))) // pages show local times
 	}
-	s.starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
+	s.Starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
 		switch w.Name {
 		case "soon":
 			return &berthv1alpha1.ExpectedStart{P10: at(14, 5), P50: at(14, 20), P90: at(15, 10), Until: at(20, 0)}

@@ -12,6 +12,7 @@ import (
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/state"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // Workloads in one timeline. Names are authorized for scanned ones at most.
@@ -60,10 +61,10 @@ func (s *Server) timeline(ctx context.Context, a *ask) (any, error) {
 	switch {
 	case err != nil || q == nil:
 		return none(clusterQueuesResource, a), err
-	case s.model == nil:
+	case s.Model == nil:
 		return missing{"this manager has no engine, and has no timeline"}, nil
 	}
-	m := s.model()
+	m := s.Model()
 	var v timelineView
 	if err := s.runs(ctx, a, m, &v); err != nil {
 		return nil, err
@@ -89,8 +90,8 @@ func (s *Server) runs(ctx context.Context, a *ask, m *state.Model, v *timelineVi
 		}
 		if r, known := runOf(w); known {
 			all = append(all, r)
-			if s.end != nil {
-				expected[r.namespace+"/"+r.name] = s.end(w)
+			if s.End != nil {
+				expected[r.namespace+"/"+r.name] = s.End(w)
 			}
 		}
 	}
@@ -150,10 +151,10 @@ func (s *Server) nextStarts(ctx context.Context, a *ask, m *state.Model, v *time
 		default:
 			of := waiting{Namespace: namespace, Name: name, Position: page[i].InClusterQueue}
 			if w := s.workloadOf(p.PendingWorkload); w != nil {
-				if s.starts != nil {
-					of.Start = s.starts(w)
+				if s.Starts != nil {
+					of.Start = s.Starts(w)
 				}
-				if c := conditionFalse(w, kueue.WorkloadQuotaReserved); c != nil {
+				if c := lifecycle.Unreserved(w); c != nil {
 					of.Reason = c.Reason
 				}
 			}
@@ -170,13 +171,4 @@ func (s *Server) listed(ctx context.Context, a *ask, n int, namespace func(i int
 		among[namespace(i)] = true
 	}
 	return s.access.within(ctx, a.who, workloadsResource, among)
-}
-
-func conditionFalse(w *kueue.Workload, kind string) *metav1.Condition {
-	for i := range w.Status.Conditions {
-		if c := &w.Status.Conditions[i]; c.Type == kind && c.Status == metav1.ConditionFalse {
-			return c
-		}
-	}
-	return nil
 }

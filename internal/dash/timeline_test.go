@@ -25,7 +25,7 @@ func foreseen(s *Server) {
 	in := func(minutes int) *metav1.Time {
 		return new(metav1.NewTime(time.Now().Add(time.Duration(minutes) * time.Minute).Truncate(time.Second)))
 	}
-	s.starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
+	s.Starts = func(w *kueue.Workload) *berthv1alpha1.ExpectedStart {
 		switch w.Name {
 		case "train":
 			return &berthv1alpha1.ExpectedStart{P10: in(20), P50: in(35), P90: in(80), Until: in(600)}

@@ -41,7 +41,7 @@ func (s *Server) followPlaces(ctx context.Context) {
 			continue
 		}
 		now := last
-		s.places.Read(func(r *occupancy.Reader) { now = r.Changes })
+		s.Places.Read(func(r *occupancy.Reader) { now = r.Changes })
 		if now != last {
 			last = now
 			s.hub.changed(places, "")
@@ -102,7 +102,7 @@ func (s *Server) topologies(ctx context.Context, a *ask) (any, error) {
 	}
 	var out []entry
 	found := pointers(all.Items)
-	s.places.Read(func(r *occupancy.Reader) {
+	s.Places.Read(func(r *occupancy.Reader) {
 		for _, t := range found {
 			v := &topologyView{Topology: *t, Flavors: []flavorSums{}}
 			v.SetGroupVersionKind(topologiesResource.gvk())
@@ -208,7 +208,7 @@ func (s *Server) topology(ctx context.Context, a *ask) (any, error) {
 	out := &topologyMap{Topology: *t, Waiting: []string{}}
 	var domains []entry
 	var waiting []pendingName
-	s.places.Read(func(r *occupancy.Reader) {
+	s.Places.Read(func(r *occupancy.Reader) {
 		f, names := flavorOf(r, a)
 		if out.Names = names; f == nil {
 			return
@@ -379,7 +379,7 @@ func (s *Server) topologyDomains(ctx context.Context, a *ask) (any, error) {
 	var shown []*domainView
 	var occupants [][]occupancy.Occupant
 	total := 0
-	s.places.Read(func(r *occupancy.Reader) {
+	s.Places.Read(func(r *occupancy.Reader) {
 		f, _ := flavorOf(r, a)
 		if f == nil || len(within) >= len(f.Levels) {
 			return

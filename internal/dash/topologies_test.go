@@ -93,7 +93,7 @@ func (n *nodesOf) gangOf(w *kueue.Workload, pods int32, level string) {
 }
 
 func (n *nodesOf) serve(s *Server) {
-	s.places, s.pace.places = occupancy.New(n.publish, &n.gates), 10*time.Millisecond
+	s.Places, s.pace.places = occupancy.New(n.publish, &n.gates), 10*time.Millisecond
 }
 
 // readsTopologies lets the viewer read topologies, and the nodes if they are named.

@@ -154,7 +154,7 @@ func (s *Server) sampleUsage(ctx context.Context) {
 	tick := time.NewTicker(s.pace.samples)
 	defer tick.Stop()
 	for {
-		s.usage.addSample(time.Now(), s.model())
+		s.usage.addSample(time.Now(), s.Model())
 		s.hub.changed(samples, "")
 		select {
 		case <-ctx.Done():

@@ -285,14 +285,14 @@ func (s *Server) clusterQueue(ctx context.Context, a *ask) (any, error) {
 
 // standings returns the standings of the readable LocalQueues of a ClusterQueue.
 func (s *Server) standings(ctx context.Context, q *kueue.ClusterQueue, readable []*kueue.LocalQueue) ([]standings.Standing, error) {
-	if s.rates == nil {
+	if s.Rates == nil {
 		return nil, nil
 	}
 	var all kueue.LocalQueueList
 	if err := s.read(ctx, &all, ""); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(standings.Of([]kueue.ClusterQueue{*q}, all.Items, s.rates), func(of standings.Standing) bool {
+	return slices.DeleteFunc(standings.Of([]kueue.ClusterQueue{*q}, all.Items, s.Rates), func(of standings.Standing) bool {
 		return !slices.ContainsFunc(readable, func(l *kueue.LocalQueue) bool { return l.Namespace == of.Namespace && l.Name == of.LocalQueue })
 	}), nil
 }

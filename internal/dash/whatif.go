@@ -177,7 +177,7 @@ func (a *asking) send(r reply) error {
 
 // reply returns the last message, and the code with which the connection is closed.
 func (a *asking) reply(ctx context.Context, text []byte) (last reply, code int) {
-	if a.whatIf.Checkpoint == nil {
+	if a.WhatIf.Checkpoint == nil {
 		return reply{Error: noEngine}, websocket.CloseTryAgainLater
 	}
 	q, err := readQuestion(text)
@@ -310,14 +310,14 @@ func (s *Server) mayAll(ctx context.Context, who caller, kinds []resource) error
 
 // compute answers a question from a copy of the engine's state. It changes nothing, and takes one core.
 func (a *asking) compute(ctx context.Context, q *question, horizon, runTime time.Duration) (*answer, error) {
-	if a.whatIf.Ready() != nil {
+	if a.WhatIf.Ready() != nil {
 		return nil, errNotReady
 	}
 	world, err := a.world(ctx)
 	if err != nil {
 		return nil, err
 	}
-	at, err := a.whatIf.Checkpoint(ctx)
+	at, err := a.WhatIf.Checkpoint(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +327,7 @@ func (a *asking) compute(ctx context.Context, q *question, horizon, runTime time
 		return nil, err
 	}
 	base, err := change.New(change.Base{
-		Settings: a.whatIf.Settings, State: fork, World: world, Now: now, Begin: workload.Instant(now.UnixNano()),
+		Settings: a.WhatIf.Settings, State: fork, World: world, Now: now, Begin: workload.Instant(now.UnixNano()),
 	}, nil)
 	if err != nil {
 		return nil, err
@@ -359,7 +359,7 @@ func (a *asking) compute(ctx context.Context, q *question, horizon, runTime time
 // world returns the objects that admission depends on, from the cache. They must not be modified.
 func (s *Server) world(ctx context.Context) (*offline.World, error) {
 	w, _, err := offline.LiveWorkloads(func(list client.ObjectList) error {
-		if _, nodes := list.(*corev1.NodeList); nodes && !s.whatIf.Settings.Requests.Topology {
+		if _, nodes := list.(*corev1.NodeList); nodes && !s.WhatIf.Settings.Requests.Topology {
 			return nil // the engine knows none, and the cache need not hold them
 		}
 		return s.read(ctx, list, "")

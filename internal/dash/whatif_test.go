@@ -27,7 +27,7 @@ func newWhatIfs(t *testing.T, change func(*Server)) *line {
 	t.Helper()
 	var l *line
 	l = newLine(t, func(s *Server) {
-		s.whatIf = WhatIf{Ready: func() error { return nil }, Checkpoint: func(context.Context) (*state.Checkpoint, error) {
+		s.WhatIf = WhatIf{Ready: func() error { return nil }, Checkpoint: func(context.Context) (*state.Checkpoint, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.s.Checkpoint(), nil
@@ -252,8 +252,8 @@ type held struct {
 
 func (h *held) hold(s *Server) {
 	h.released = make(chan struct{})
-	of := s.whatIf.Checkpoint
-	s.whatIf.Checkpoint = func(ctx context.Context) (*state.Checkpoint, error) {
+	of := s.WhatIf.Checkpoint
+	s.WhatIf.Checkpoint = func(ctx context.Context) (*state.Checkpoint, error) {
 		h.count(&h.entered)
 		select {
 		case <-h.released:
@@ -334,7 +334,7 @@ func TestWhatIfTime(t *testing.T) {
 	var starting atomic.Bool
 	l := newWhatIfs(t, func(s *Server) {
 		s.pace.whatIf = 10 * time.Millisecond
-		s.whatIf.Ready = func() error {
+		s.WhatIf.Ready = func() error {
 			if starting.Load() {
 				return errors.New("not yet")
 			}
@@ -377,7 +377,7 @@ func TestWhatIfPage(t *testing.T) {
 	t.Parallel()
 	l := newWhatIfs(t, func(s *Server) {
 		s.options.Origins = nil
-		s.whatIf.Settings.Requests.Topology = true
+		s.WhatIf.Settings.Requests.Topology = true
 	})
 	b := newBrowser(t)
 	b.login(l.world, "/cluster-queue/"+l.red, l.administrator())

@@ -103,11 +103,11 @@ func (s *Server) views(ctx context.Context, a *ask, found []*kueue.Workload) ([]
 	for _, w := range found {
 		v := &workloadView{Workload: *w, Preemption: preemptionOf(w), Pods: []podView{}}
 		v.SetGroupVersionKind(workloadsResource.gvk())
-		if s.starts != nil {
-			v.ExpectedStart = s.starts(w)
+		if s.Starts != nil {
+			v.ExpectedStart = s.Starts(w)
 		}
-		if s.position != nil {
-			if queue, before, known := s.position(w); known {
+		if s.Position != nil {
+			if queue, before, known := s.Position(w); known {
 				v.Position = &position{queue, before}
 			}
 		}

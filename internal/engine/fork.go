@@ -15,19 +15,10 @@ type forking struct {
 	asked []*question
 }
 
-// Fork returns a State of its own that decides as the engine's would, after all events that were posted before. It is for what-if and
-// estimates. The engine only begins a checkpoint, at a moment when it has nothing left to decide, and completes it between turns; the rest,
-// a third of a second for 100,000 workloads, is the caller's. The error is the context's, if that ends before there is such a
-// moment.
-func (e *Engine) Fork(ctx context.Context) (*state.State, error) {
-	c, err := e.Checkpoint(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.Fork()
-}
-
-// Checkpoint is Fork for callers that fork several times from one moment.
+// Checkpoint returns a checkpoint of the engine's State after all events that were posted before. Its forks decide as the engine would:
+// they are for what-if and estimates. The engine only begins a checkpoint, at a moment when it has nothing left to decide, and completes
+// it between turns; a fork, a third of a second for 100,000 workloads, is the caller's. The error is the context's, if that ends before
+// there is such a moment.
 func (e *Engine) Checkpoint(ctx context.Context) (*state.Checkpoint, error) {
 	answer, err := e.wait(&e.questions.forks, &question{ctx: ctx})
 	if err != nil {
@@ -36,7 +27,7 @@ func (e *Engine) Checkpoint(ctx context.Context) (*state.Checkpoint, error) {
 	return answer.(*state.Checkpoint), nil
 }
 
-// answerForks begins a checkpoint for the questions of Fork, if there is nothing more to decide, or goes on with one.
+// answerForks begins a checkpoint for the questions of Checkpoint, if there is nothing more to decide, or goes on with one.
 func (e *Engine) answerForks(more bool) {
 	if e.forking.of == nil && !more {
 		if e.forking.asked = e.ready(&e.questions.forks); len(e.forking.asked) > 0 {

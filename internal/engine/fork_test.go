@@ -15,6 +15,14 @@ import (
 	"github.com/berth-project/berth/internal/state"
 )
 
+func forkOf(ctx context.Context, e *Engine) (*state.State, error) {
+	c, err := e.Checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Fork()
+}
+
 // A fork has all events that were posted before, decides as the engine does, and leaves the engine alone.
 func TestFork(t *testing.T) {
 	e, r := start(t)
@@ -23,7 +31,7 @@ func TestFork(t *testing.T) {
 	for i := range 6 { // four of them fit
 		e.Post(state.SetWorkload(pending(fmt.Sprint(i))))
 	}
-	fork, err := e.Fork(t.Context())
+	fork, err := forkOf(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +58,7 @@ func TestForkBeforeOpen(t *testing.T) {
 	e, _ := start(t)
 	e.Post(setup()...)
 	e.Post(state.SetWorkload(pending("a")))
-	fork, err := e.Fork(t.Context())
+	fork, err := forkOf(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +79,7 @@ func TestForksWhileTheEngineTurns(t *testing.T) {
 	for range 2 {
 		forks.Go(func() {
 			for range 20 {
-				fork, err := e.Fork(t.Context())
+				fork, err := forkOf(t.Context(), e)
 				if err != nil {
 					t.Error(err)
 					return
@@ -113,7 +121,7 @@ func TestForkWaitsForTheEndOfARun(t *testing.T) {
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if _, err := e.Fork(gone); !errors.Is(err, context.Canceled) {
+	if _, err := e.Checkpoint(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("an asker who has left: %v", err)
 	}
 }

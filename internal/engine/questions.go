@@ -29,7 +29,7 @@ type question struct {
 // questions are the waiting questions, in the order of their posting. Engine.mu guards them.
 type questions struct {
 	own, reads []*question // the manager's own, and the questions of readers
-	forks      []*question // of Fork
+	forks      []*question // of Checkpoint
 }
 
 // Ask runs f in the engine's goroutine, after all events that were posted before, and waits for it: a consistent look at the state.
@@ -88,7 +88,7 @@ func (e *Engine) withdraw(queue *[]*question, q *question) {
 }
 
 // answer answers the manager's own questions that wait now, and then the questions of readers: all of them while the engine has
-// nothing else to do, else readsPerTurn. It also goes on with a checkpoint for Fork.
+// nothing else to do, else readsPerTurn. It also goes on with a checkpoint that was asked for.
 func (e *Engine) answer(ctx context.Context, more bool) {
 	e.answerForks(more)
 	for _, q := range e.ready(&e.questions.own) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/state"
 )
@@ -302,7 +303,7 @@ func (f *Forecast) Of(uid, queue string) (start Start, why string, known bool) {
 			return Start{}, "the last forecast took too long to get to its start", false
 		}
 		return Start{}, fmt.Sprintf("the run times of %s in its cohort are unknown; set berth.dev/expected-run-seconds on their jobs, or wait until %d like them have finished",
-			plural(f.endless[queue], "running Workload"), leastSamples), false
+			trace.Plural(f.endless[queue], "running Workload"), leastSamples), false
 	}
 	return start, "", true
 }
@@ -328,11 +329,4 @@ func (f *Forecast) Count() (n Counts) {
 		}
 	}
 	return n
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -290,19 +290,22 @@ func (m *machine) checkPlaces(t *rapid.T, s *State) {
 	use, ambiguous := m.leafUse()
 	for _, name := range slices.Sorted(maps.Keys(m.flavors)) {
 		f := m.flavors[name]
-		for _, leaf := range s.places.Domains(name, len(f.Levels)-1) {
-			nodes, capacity := m.leafCapacity(f, leaf.Values)
+		eachLeaf(s, name, func(leaf *topology.Leaf, held, taken amounts) {
+			if leaf.Nodes == 0 {
+				return
+			}
+			nodes, capacity := m.leafCapacity(f, leaf.Path)
 			if nodes != leaf.Nodes {
-				t.Fatalf("leaf %v of %s has %d nodes, not %d", leaf.Values, name, leaf.Nodes, nodes)
+				t.Fatalf("leaf %v of %s has %d nodes, not %d", leaf.Path, name, leaf.Nodes, nodes)
 			}
-			if diff := gocmp.Diff(capacity, named(s, leaf.Capacity), nonZero); diff != "" {
-				t.Fatalf("leaf %v of %s, capacity (-scratch +state):\n%s", leaf.Values, name, diff)
+			if diff := gocmp.Diff(capacity, held, nonZero); diff != "" {
+				t.Fatalf("leaf %v of %s, capacity (-scratch +state):\n%s", leaf.Path, name, diff)
 			}
-			used := use[m.leafKey(name, f.Levels, leaf.Values)]
-			if diff := gocmp.Diff(used, named(s, leaf.Used), nonZero); diff != "" && !ambiguous {
-				t.Fatalf("leaf %v of %s, usage (-scratch +state):\n%s\n%s", leaf.Values, name, diff, s.Dump())
+			used := use[m.leafKey(name, f.Levels, leaf.Path)]
+			if diff := gocmp.Diff(used, taken, nonZero); diff != "" && !ambiguous {
+				t.Fatalf("leaf %v of %s, usage (-scratch +state):\n%s\n%s", leaf.Path, name, diff, s.Dump())
 			}
-		}
+		})
 	}
 }
 
@@ -317,12 +320,19 @@ var nonZero = gocmp.Transformer("nonZero", func(a amounts) map[string]int64 {
 	return out
 })
 
-func named(s *State, of []workload.Request) amounts {
-	out := amounts{}
-	for _, r := range of {
-		out[s.world.Table.Name(r.Resource)] += r.Amount
+// eachLeaf visits the leaves of a flavor with their capacity and their usage.
+func eachLeaf(s *State, flavor string, visit func(leaf *topology.Leaf, capacity, used amounts)) {
+	var all []resource.ID
+	for id := range s.world.Table.IDs() {
+		all = append(all, resource.ID(id))
 	}
-	return out
+	s.places.Leaves(flavor, all, func(leaf *topology.Leaf) {
+		capacity, used := amounts{}, amounts{}
+		for i, id := range all {
+			capacity[s.world.Table.Name(id)], used[s.world.Table.Name(id)] = leaf.Capacity[i], leaf.Used[i]
+		}
+		visit(leaf, capacity, used)
+	})
 }
 
 // checkPlaced: an admission has places exactly for the pods that need them, in one domain of the required level, and on nodes that

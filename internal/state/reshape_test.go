@@ -59,10 +59,11 @@ func TestReshape(t *testing.T) {
 					t.Fatal(err)
 				}
 				for which, of := range map[string]*State{"present": s, "restored": restored} {
-					used := named(of, of.places.Domains("f", 0)[0].Used)
-					if used["gpu"] != resource.Amount(tc.want) {
-						t.Errorf("the %s State has %d GPUs in use, not %d", which, used["gpu"], tc.want)
-					}
+					eachLeaf(of, "f", func(_ *topology.Leaf, _, used amounts) {
+						if used["gpu"] != resource.Amount(tc.want) {
+							t.Errorf("the %s State has %d GPUs in use, not %d", which, used["gpu"], tc.want)
+						}
+					})
 				}
 				if diff := cmp.Diff(s.Dump(), restored.Dump()); diff != "" {
 					t.Errorf("restored (-present +restored):\n%s", diff)

@@ -47,7 +47,7 @@ func (s *Server) Explain(w *kueue.Workload, readable func(namespaces []string) [
 	found, traced := s.published(w)
 	if found != nil && !traced {
 		e = s.compose(w, found, readable)
-		if c := waits(w); c != nil {
+		if c := lifecycle.Unreserved(w); c != nil {
 			e.Reason, e.Message = c.Reason, c.Message
 		}
 		return e, false
@@ -65,7 +65,7 @@ func (s *Server) compose(w *kueue.Workload, found *told, readable func(namespace
 		out.Priority = int64(*w.Spec.Priority)
 	}
 	out.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID, CreationTimestamp: w.CreationTimestamp}
-	switch told := waits(w); {
+	switch told := lifecycle.Unreserved(w); {
 	case found == nil:
 		out.Reason, out.Message = nowhere(w, s.Requests.Gated)
 		out.Text = w.Namespace + "/" + w.Name + ": in no queue\n  " + out.Message + "\n"
@@ -287,7 +287,7 @@ func nowhere(w *kueue.Workload, gates bool) (reason, message string) {
 		return "", "it is queued as variants, one for each flavor of its ClusterQueue: Workloads that it owns"
 	case lifecycle.NoObstacle, lifecycle.OnHold, lifecycle.WaitingForNewPods: // their conditions say why
 	}
-	if c := waits(w); c != nil {
+	if c := lifecycle.Unreserved(w); c != nil {
 		return c.Reason, c.Message
 	}
 	if c := lifecycle.Condition(w, kueue.WorkloadRequeued); lifecycle.IsRequeueBlocked(w) {

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +17,7 @@ import (
 	visibilityv1beta2 "github.com/berth-project/berth/api/visibility/v1beta2"
 	"github.com/berth-project/berth/internal/state"
 	"github.com/berth-project/berth/internal/workload/plan/convert"
+	"github.com/berth-project/berth/internal/workload/plan/lifecycle"
 )
 
 // parameters reads query parameters.
@@ -98,20 +98,11 @@ func (s *Server) item(p state.Placed) visibilityv1beta2.PendingWorkload {
 	for _, o := range w.OwnerReferences {
 		out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID})
 	}
-	if c := waits(w); c != nil {
+	if c := lifecycle.Unreserved(w); c != nil {
 		out.Reason, out.Message = c.Reason, c.Message
 	}
 	out.Requests = s.requests(w)
 	return out
-}
-
-// waits returns the condition with the reason why a Workload has no quota reservation, or nil.
-func waits(w *kueue.Workload) *metav1.Condition {
-	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-	if c == nil || c.Status != metav1.ConditionFalse {
-		return nil
-	}
-	return c
 }
 
 // requests returns the quota that all pods of a Workload request together.

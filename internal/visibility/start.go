@@ -34,7 +34,7 @@ func StartOf(starts Starts, model *state.Model, w *kueue.Workload, requests conv
 		return nil
 	}
 	reason := ""
-	if c := waits(w); c != nil {
+	if c := lifecycle.Unreserved(w); c != nil {
 		reason = c.Reason
 	}
 	return startOf(starts, string(w.UID), queue, reason)

@@ -148,19 +148,19 @@ func job(namespace, name, queue string, gpus int32, seconds string) *batchv1.Job
 	return j
 }
 
-// workloadOf finds the Workload of a Job.
-func (c *cluster) workloadOf(t *testing.T, j *batchv1.Job) (*kueue.Workload, error) {
+// workloadOf finds the Workload of a job.
+func (c *cluster) workloadOf(t *testing.T, j client.Object) (*kueue.Workload, error) {
 	t.Helper()
 	var list kueue.WorkloadList
-	if err := c.List(context.Background(), &list, client.InNamespace(j.Namespace)); err != nil {
+	if err := c.List(context.Background(), &list, client.InNamespace(j.GetNamespace())); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
-		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == j.UID {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == j.GetUID() {
 			return &list.Items[i], nil
 		}
 	}
-	return nil, fmt.Errorf("job %s has no workload", j.Name)
+	return nil, fmt.Errorf("job %s has no workload", j.GetName())
 }
 
 // runs, completed and waits are checks for eventually.

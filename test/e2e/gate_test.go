@@ -154,21 +154,9 @@ func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 	c.create(t, long)
 	in := client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: "long"}
 	c.are(t, "it runs", "off", in, map[string]int{"Running": 2})
-	ofLong := func() (*kueue.Workload, error) {
-		var list kueue.WorkloadList
-		if err := c.List(context.Background(), &list, client.InNamespace("off")); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == long.UID {
-				return &list.Items[i], nil
-			}
-		}
-		return nil, errors.New("it has no workload")
-	}
 	c.patch(t, off, `{"metadata":{"labels":{"queueing":"on"}}}`)
 	wait.Until(t, "it is stopped and queued", func() error {
-		if _, err := ofLong(); err != nil {
+		if _, err := c.workloadOf(t, long); err != nil {
 			return err
 		}
 		if err := c.get(t, long); err != nil || long.Spec.Suspend == nil || !*long.Spec.Suspend {
@@ -178,7 +166,7 @@ func (c *cluster) testRelabelled(t *testing.T, off *corev1.Namespace) {
 	})
 	c.patch(t, off, `{"metadata":{"labels":{"queueing":"off"}}}`)
 	wait.Until(t, "its workload ends", func() error {
-		w, err := ofLong()
+		w, err := c.workloadOf(t, long)
 		if err == nil && (!hasCondition(kueue.WorkloadFinished, kueue.ReasonOutOfSync)(w) || len(w.Finalizers) > 0) {
 			err = fmt.Errorf("%+v, finalizers %v", w.Status.Conditions, w.Finalizers)
 		}

@@ -64,17 +64,26 @@ func chargesDevices(t *testing.T, hub, w1, w2 *cluster) {
 
 // copyOf returns the copy of the Workload of a Job of the hub on a worker.
 func (c *cluster) copyOf(worker *cluster, j client.Object) (*kueue.Workload, error) {
+	w, err := c.controlled(j)
+	if err != nil {
+		return nil, err
+	}
+	out := &kueue.Workload{}
+	return out, worker.Get(c.t.Context(), client.ObjectKeyFromObject(w), out)
+}
+
+// controlled returns the Workload that an object controls, by its UID.
+func (c *cluster) controlled(o client.Object) (*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	if err := c.List(c.t.Context(), &list, client.InNamespace(j.GetNamespace())); err != nil {
+	if err := c.List(c.t.Context(), &list, client.InNamespace(o.GetNamespace())); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
-		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == j.GetUID() {
-			out := &kueue.Workload{}
-			return out, worker.Get(c.t.Context(), client.ObjectKeyFromObject(&list.Items[i]), out)
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == o.GetUID() {
+			return &list.Items[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%s has no workload", j.GetName())
+	return nil, fmt.Errorf("%s has no workload", o.GetName())
 }
 
 // coversDevices gives the ClusterQueue of the team 4 gpus.

@@ -111,16 +111,7 @@ func TestExternalFrameworks(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		var list kueue.WorkloadList
-		if err := hub.List(t.Context(), &list, client.InNamespace("team")); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.UID == u.GetUID() {
-				return &list.Items[i], nil
-			}
-		}
-		return nil, fmt.Errorf("%s has no workload", u.GetName())
+		return hub.controlled(u)
 	}
 	ends := func(t *testing.T, get func(*cluster) (*unstructured.Unstructured, error), reason, message string) {
 		t.Helper()

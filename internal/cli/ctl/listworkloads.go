@@ -209,11 +209,10 @@ func pendingBecause(w *kueue.Workload) string {
 	if !lifecycle.IsActive(w) {
 		return "stopped (spec.active is false)"
 	}
-	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-	if c == nil || c.Status != metav1.ConditionFalse {
-		return ""
+	if c := lifecycle.Unreserved(w); c != nil {
+		return c.Reason + ": " + c.Message
 	}
-	return c.Reason + ": " + c.Message
+	return ""
 }
 
 // longType bounds the displayed length of JOB TYPE. spec: 70 §4.9.

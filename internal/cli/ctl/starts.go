@@ -10,6 +10,7 @@ import (
 
 	berthv1alpha1 "github.com/berth-project/berth/api/berth/v1alpha1"
 	"github.com/berth-project/berth/internal/cli/ctl/terminal"
+	"github.com/berth-project/berth/internal/core/trace"
 )
 
 // clock is a time of today, or of another day.
@@ -48,7 +49,7 @@ func startInWords(e *berthv1alpha1.Explanation, now time.Time) string {
 	if s := e.Start; s != nil {
 		fmt.Fprintf(&b, "  %s\n", terminal.Printable(strings.Join(append([]string{expected(s, now)}, limits(e)...), "; ")))
 		if s.Endless > 0 && s.Unknown == "" {
-			fmt.Fprintf(&b, "  assumes no end of %s in its cohort whose run time is unknown\n", plural(int(s.Endless), "Workload", "Workloads"))
+			fmt.Fprintf(&b, "  assumes no end of %s in its cohort whose run time is unknown\n", trace.Plural(int(s.Endless), "Workload"))
 		}
 	}
 	if e.RunTime != "" {
@@ -93,14 +94,7 @@ func limits(e *berthv1alpha1.Explanation) (out []string) {
 		out = append(out, "limited by "+strings.Join(short, " and "))
 	}
 	if p := e.PositionInClusterQueue; p != nil && *p > 0 {
-		out = append(out, plural(int(*p), "job", "jobs")+" ahead")
+		out = append(out, trace.Plural(int(*p), "job")+" ahead")
 	}
 	return out
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-project/berth/internal/cli/importer/mapping"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/reconcile"
 )
 
@@ -193,12 +194,7 @@ func (i *Import) pages(ctx context.Context, f func(pods []corev1.Pod, more bool)
 	return nil
 }
 
-func count(n int) string {
-	if n == 1 {
-		return "1 pod"
-	}
-	return fmt.Sprintf("%d pods", n)
-}
+func count(n int) string { return trace.Plural(n, "pod") }
 
 // oneLine puts foreign text on one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

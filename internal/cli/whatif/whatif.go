@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-project/berth/internal/cli/ctl/cluster"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/core/workload"
 	"github.com/berth-project/berth/internal/foresight/whatif"
 )
@@ -223,18 +224,11 @@ func (c *command) judge(r *whatif.Report) error {
 	var why []string
 	for _, of := range conditions {
 		if n := counts[of]; n > 0 && slices.Contains(c.failOn, of) {
-			why = append(why, fmt.Sprintf("--fail-on %s: %s", of, plural(n, "workload")))
+			why = append(why, fmt.Sprintf("--fail-on %s: %s", of, trace.Plural(n, "workload")))
 		}
 	}
 	if len(why) > 0 {
 		return found{errors.New(strings.Join(why, "; "))}
 	}
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -34,9 +34,6 @@ type Assignment struct {
 	flat []trace.Choice // of all pod sets
 }
 
-// Untried reports whether a search stopped before its last flavor.
-func (a *Assignment) Untried() bool { return len(a.Tried) > 0 }
-
 // Needs writes the FRs that require preemption, sorted, into the memory of into.
 func (a *Assignment) Needs(into []resource.FR) []resource.FR {
 	into = into[:0]

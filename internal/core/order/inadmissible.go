@@ -32,8 +32,8 @@ type InadmissibleClass struct {
 // on one lacking FR of each offer. Until one of them holds, other releases do not matter.
 //
 // A release does not activate all classes that it could help, since the first of them may use
-// all of it. The line notes the FRs that were released, and WakeNext activates one class at a
-// time: the next in line whose conditions hold, until there is none. A class that becomes
+// all of it. The line notes the FRs that were released, and Next returns one class at a
+// time to wake: the next in line whose conditions hold, until there is none. A class that becomes
 // inadmissible meanwhile is tried: its conditions do not count before the next release, or
 // the end of this one, files it. Within a cycle, when figures are valid for that cycle only,
 // there are no releases: conditions are chosen by figures that last.
@@ -227,17 +227,8 @@ func (p *Pending) fileTried(now Figures) {
 	p.tried = p.tried[:0]
 }
 
-// Released returns the FRs with releases that WakeNext has not dealt with, sorted.
+// Released returns the FRs with releases that Next has not dealt with, sorted.
 func (p *Pending) Released() []resource.FR { return p.released }
-
-// WakeNext activates the class of Next, and reports whether there was one.
-func (p *Pending) WakeNext(now Figures) bool {
-	w, _ := p.Next(now)
-	if w != nil {
-		p.Wake(w)
-	}
-	return w != nil
-}
 
 // Next returns the head of an inadmissible class, and the wants of that, which are met: the next in line of the classes
 // that the releases so far may help, if it comes before the head; nil for none. Without one the releases

@@ -35,6 +35,15 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// WakeNext activates the class of Next, and reports whether there was one.
+func (p *Pending) WakeNext(now Figures) bool {
+	w, _ := p.Next(now)
+	if w != nil {
+		p.Wake(w)
+	}
+	return w != nil
+}
+
 const testFRs = 4
 
 // yard is a forest of a queue and its neighbour below one cohort.

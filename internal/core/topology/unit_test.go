@@ -221,27 +221,36 @@ func TestMoreResources(t *testing.T) {
 	t.Fatal("not reached")
 }
 
-// TestViews reads domains, and the largest of them.
+// TestViews reads leaves, and the largest domains.
 func TestViews(t *testing.T) {
 	s := world(DefaultGates(), host{"h1", "r2", 4}, host{"h2", "r1", 3}, host{"h3", "r1", 2})
 	s.apply(s.Part([]Charge{{earlierOf(earlier("h2", 1)), requests(gpu, 2, pods, 1)}}).(*part), 1, nil)
-	want := []DomainView{
-		{[]string{"b1", "r1"}, 2, requests(pods, 200, gpu, 5), requests(pods, 1, gpu, 2)},
-		{[]string{"b1", "r2"}, 1, requests(pods, 100, gpu, 4), requests(pods, 0, gpu, 0)},
+	amounts := func(pods, gpus resource.Amount) []resource.Amount { return []resource.Amount{pods, gpus} }
+	want := []Leaf{
+		{Path: []string{"b1", "r1", "h2"}, Nodes: 1, Capacity: amounts(100, 3), Used: amounts(1, 2)},
+		{Path: []string{"b1", "r1", "h3"}, Nodes: 1, Capacity: amounts(100, 2), Used: amounts(0, 0)},
+		{Path: []string{"b1", "r2", "h1"}, Nodes: 1, Capacity: amounts(100, 4), Used: amounts(0, 0)},
 	}
-	if d := cmp.Diff(want, s.Domains("f", 1)); d != "" {
+	var got []Leaf
+	s.Leaves("f", []resource.ID{pods, gpu}, func(l *Leaf) {
+		leaf := *l
+		leaf.Capacity, leaf.Used = slices.Clone(l.Capacity), slices.Clone(l.Used)
+		got = append(got, leaf)
+	})
+	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 	largest, f := s.Largest(gang(1), Options{})
 	if f != nil || largest[1].First[0].Pods != 4 || largest[1].Total != 2 || largest[2].First[0].Values[2] != "h1" {
 		t.Errorf("largest: %+v %v", largest, f)
 	}
-	if s.Domains("g", 0) != nil || s.Domains("f", 3) != nil || !slices.Equal(s.Flavors(), []string{"f"}) {
-		t.Error("there is a domain of an unknown tree or level")
+	s.Leaves("g", nil, func(*Leaf) { t.Error("there is a leaf of an unknown tree") })
+	if !slices.Equal(s.Flavors(), []string{"f"}) {
+		t.Errorf("trees of %v", s.Flavors())
 	}
-	before := s.Revision("f")
+	before := s.trees["f"].revision
 	s.SetForeign("h1", requests(gpu, 1))
-	if def, ok := s.Tree("f"); !ok || def.Topology != "default" || s.Revision("f") == before {
+	if def, ok := s.Tree("f"); !ok || def.Topology != "default" || s.trees["f"].revision == before {
 		t.Error("a change of foreign usage is no edit")
 	}
 }

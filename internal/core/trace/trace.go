@@ -94,7 +94,7 @@ type Reach struct {
 func (r *Reach) String() string {
 	own := "in its own queue nobody may be asked to go (withinClusterQueue is " + r.Within + ")"
 	if r.Within != "Never" {
-		own = fmt.Sprintf("in its own queue %d of %s may be asked to go (withinClusterQueue is %s)", r.OwnAllowed, plural(r.Own, "workload"), r.Within)
+		own = fmt.Sprintf("in its own queue %d of %s may be asked to go (withinClusterQueue is %s)", r.OwnAllowed, Plural(r.Own, "workload"), r.Within)
 	}
 	others := "; elsewhere nobody (reclaimWithinCohort is " + r.Reclaim + ")"
 	switch {
@@ -102,7 +102,7 @@ func (r *Reach) String() string {
 		others = "; no other queue uses more than its own"
 	case r.Reclaim != "Never":
 		others = fmt.Sprintf("; in %s that use more than their own, %d of %s (reclaimWithinCohort is %s)",
-			plural(r.Queues, "queue"), r.OthersAllowed, plural(r.Others, "workload"), r.Reclaim)
+			Plural(r.Queues, "queue"), r.OthersAllowed, Plural(r.Others, "workload"), r.Reclaim)
 	}
 	if r.OwnAllowed+r.OthersAllowed > 0 {
 		others += "; what they hold is not enough"
@@ -286,7 +286,7 @@ func (s *Start) String() string {
 	if s.Ends == 1 {
 		limits = " has reached its time limit"
 	}
-	return "it starts by " + Time(s.At) + ", when " + plural(s.Ends, "workload") + limits
+	return "it starts by " + Time(s.At) + ", when " + Plural(s.Ends, "workload") + limits
 }
 
 // Time is a time in UTC, of nanoseconds since the Unix epoch, up to a second.
@@ -351,7 +351,7 @@ func (l *Attempt) victims() string {
 			keys = append(keys, v.Key)
 		}
 	}
-	all, unnamed := plural(len(l.Victims), "preempted workload"), len(l.Victims)-len(keys)
+	all, unnamed := Plural(len(l.Victims), "preempted workload"), len(l.Victims)-len(keys)
 	if len(keys) == 0 {
 		return all + " of other namespaces to stop"
 	}
@@ -384,7 +384,8 @@ func (l *Attempt) NamingOwn() *Attempt {
 	return l.Naming(func(namespace string) bool { return namespace == own })
 }
 
-func plural(n int, noun string) string {
+// Plural returns a number with its noun, whose plural ends in s.
+func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berth-project/berth/internal/core/resource"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/foresight"
 )
 
@@ -197,12 +198,5 @@ func (r *Report) RunTimeWords(setting string) string {
 	if n := all - known; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d up to the horizon, as their run times are unknown (%s gives them one)", n, setting))
 	}
-	return fmt.Sprintf("%s run: %s.", plural(all, "workload"), strings.Join(parts, ", "))
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%s run: %s.", trace.Plural(all, "workload"), strings.Join(parts, ", "))
 }

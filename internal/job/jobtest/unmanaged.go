@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
+	"github.com/berth-project/berth/internal/embedded/embeddedtest"
 	"github.com/berth-project/berth/internal/embedded/embeddedtest/wait"
 	"github.com/berth-project/berth/internal/job"
 )
@@ -36,7 +37,7 @@ func RunUnmanaged(t *testing.T, kinds []*job.Descriptor) {
 	for _, gvk := range []schema.GroupVersionKind{
 		{Group: "ray.io", Version: "v1", Kind: "RayService"}, {Group: "workload.codeflare.dev", Version: "v1beta2", Kind: "AppWrapper"},
 	} {
-		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, reducedCRD(gvk, strings.ToLower(gvk.Kind)+"s"))))
+		w.must(client.IgnoreAlreadyExists(w.c.Create(w.ctx, embeddedtest.LooseCRD(gvk, strings.ToLower(gvk.Kind)+"s"))))
 		w.cfg.Kinds[gvk] = true
 	}
 	w.cfg.Kinds[appsv1.SchemeGroupVersion.WithKind("ReplicaSet")] = false

@@ -122,7 +122,7 @@ func (w *world) install() {
 		if d.GVK.Group == "batch" || d.GVK.Group == "apps" || d.GVK.Group == "" {
 			continue
 		}
-		w.once(reducedCRD(d.GVK, d.Resource))
+		w.once(embeddedtest.LooseCRD(d.GVK, d.Resource))
 	}
 	wait.Until(w.t, "the kinds are served", func() error {
 		for _, d := range w.kinds {
@@ -150,27 +150,6 @@ func (w *world) needs(file string) bool {
 	return strings.HasPrefix(file, kueue.GroupVersion.Group) || slices.ContainsFunc(w.kinds, func(d *job.Descriptor) bool {
 		return strings.HasPrefix(file, d.GVK.Group+"_")
 	})
-}
-
-// reducedCRD is a CRD of a third-party kind: any spec and any status.
-func reducedCRD(gvk schema.GroupVersionKind, resource string) *apiextensionsv1.CustomResourceDefinition {
-	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: resource + "." + gvk.Group, Annotations: map[string]string{"api-approved.kubernetes.io": "unapproved, for tests"},
-		},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: gvk.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: resource, Kind: gvk.Kind, ListKind: gvk.Kind + "List", Singular: strings.ToLower(gvk.Kind)},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: gvk.Version, Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
-				}},
-			}},
-		},
-	}
 }
 
 // start runs a manager until stop is called or the test ends.

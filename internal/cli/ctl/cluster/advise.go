@@ -31,7 +31,8 @@ func (UsageError) ExitCode() int { return 2 }
 // Usage makes a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-var errInterrupted = errors.New("interrupted")
+// ErrInterrupted is the error of a command that a signal stopped before its end.
+var ErrInterrupted = errors.New("interrupted")
 
 // Advised is an error that already contains advice.
 type Advised struct{ Err error }
@@ -43,7 +44,7 @@ func (a Advised) Unwrap() error { return a.Err }
 // Advise appends advice to an error of the API server.
 func (s *Session) Advise(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return errInterrupted
+		return ErrInterrupted
 	}
 	if _, done := errors.AsType[Advised](err); done {
 		return err

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/berth-project/berth/internal/cli/ctl/terminal"
+	"github.com/berth-project/berth/internal/core/trace"
 )
 
 // gap is between columns.
@@ -228,20 +229,13 @@ func (s *State) line(text string, style terminal.Style) terminal.Line {
 
 // title is the first line: what and when, and at the right how much there is.
 func (s *State) title(now time.Time) terminal.Line {
-	right := fmt.Sprintf("%s, %d pending", plural(len(s.figures.Queues), "queue"), s.figures.pending())
+	right := fmt.Sprintf("%s, %d pending", trace.Plural(len(s.figures.Queues), "queue"), s.figures.pending())
 	left := now.Local().Format("15:04:05") + "  berth top  " + s.Server + fmt.Sprintf("  every %s", s.Interval)
 	room := s.columns - terminal.Cells(right) - len(gap)
 	if room < len("15:04:05") {
 		return s.line(left, terminal.Bold)
 	}
 	return s.line(terminal.Fit(left, room)+gap+right, terminal.Bold)
-}
-
-func plural(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + one + "s"
 }
 
 // resources is how many lines of resources fit.

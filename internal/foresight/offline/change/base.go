@@ -131,10 +131,3 @@ func (b *Base) knownQueues() map[string]state.Queue {
 }
 
 func (b *Base) stamp() metav1.Time { return metav1.NewTime(b.Now) }
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

@@ -12,6 +12,7 @@ import (
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/core/flavor"
 	"github.com/berth-project/berth/internal/core/topology"
+	"github.com/berth-project/berth/internal/core/trace"
 	"github.com/berth-project/berth/internal/foresight/offline"
 	"github.com/berth-project/berth/internal/options/strict"
 	"github.com/berth-project/berth/internal/placement/plan/nodequota"
@@ -72,7 +73,7 @@ func (e *edit) failures(from *state.Snapshot, hosts map[string]string) (events [
 		}
 	}
 	if elsewhere > 0 {
-		e.b.note("%s with quota and without places on nodes: those that run on a drained node are not known, and stay", plural(elsewhere, "workload"))
+		e.b.note("%s with quota and without places on nodes: those that run on a drained node are not known, and stay", trace.Plural(elsewhere, "workload"))
 	}
 	return events
 }

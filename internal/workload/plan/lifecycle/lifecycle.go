@@ -121,10 +121,18 @@ func IsLeaving(w *kueue.Workload) bool { return IsEvicted(w) && IsReserved(w) }
 // IsActive reports whether the Workload may be admitted at all: spec.active is not false.
 func IsActive(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
 
+// Unreserved returns the condition with the reason why a Workload has no quota reservation, or nil.
+func Unreserved(w *kueue.Workload) *metav1.Condition {
+	if c := Condition(w, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse {
+		return c
+	}
+	return nil
+}
+
 // IsOnHold reports whether the job itself asked not to run.
 func IsOnHold(w *kueue.Workload) bool {
-	c := Condition(w, kueue.WorkloadQuotaReserved)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == kueue.ReasonOnHold
+	c := Unreserved(w)
+	return c != nil && c.Reason == kueue.ReasonOnHold
 }
 
 // IsRequeueBlocked reports whether an evicted Workload must not return to its queue yet: Requeued=False
