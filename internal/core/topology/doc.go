@@ -12,8 +12,8 @@
 //	ledger.Charge(node, usage)                         // Fits, Release, Mark and Rollback as for quota
 //
 // A PodSet with an Earlier placement is resized by Place, and Replace moves its pods from failed nodes. A Failure is data,
-// and its String a sentence; Options.Explain adds what excludes nodes, and how much each level holds. Domains, Largest and
-// Revision are for readers.
+// and its String a sentence; Options.Explain adds what excludes nodes, and how much each level holds. Leaves, Largest and
+// Unlabeled are for readers.
 //
 // A placement of the API becomes a Placement with the same fields, and a Part in the same way: the usage of a domain that
 // no tree has is kept, and counts once the domain is there.
