@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -57,8 +56,8 @@ func newInstall(build metrics.Build) *cobra.Command {
 					return err
 				}
 				if !onlyPrint && !asked.Options.Certs.Internal && groups.Has(install.Webhooks) {
-					return cluster.UsageError{Err: errors.New("internalCertManagement.enable is false, and nothing here puts another certificate into the pod: leave it out, " +
-						"or use config/certmanager, the chart with enableCertManager, or --print with an overlay of yours")}
+					return cluster.Usage("internalCertManagement.enable is false, and nothing here puts another certificate into the pod: leave it out, " +
+						"or use config/certmanager, the chart with enableCertManager, or --print with an overlay of yours")
 				}
 			}
 			if asked.OnlyV1beta2, err = onlyV1beta2(versions); err != nil {
