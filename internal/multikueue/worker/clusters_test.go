@@ -521,6 +521,15 @@ func TestFailingCalls(t *testing.T) {
 	is("at first", kueue.ReasonActive, "Connected", 1)
 	fails()
 	is("calls fail", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 1, ", 1)
+	var lost kueue.MultiKueueCluster
+	if err := h.api.Get(t.Context(), client.ObjectKey{Name: "w1"}, &lost); err != nil {
+		t.Fatal(err)
+	}
+	lost.Status.Conditions = []metav1.Condition{active(metav1.ConditionTrue, kueue.ReasonActive, "Connected")}
+	if err := h.api.Status().Update(t.Context(), &lost); err != nil {
+		t.Fatal(err)
+	}
+	is("its report was lost", kueue.ReasonClientConnectionFailed, "read only; connection attempts: 1, ", 1)
 	now = now.Add(firstPause)
 	is("after a pause", kueue.ReasonActive, "Connected", 2)
 	fails()
