@@ -60,7 +60,7 @@ func eachPage[L client.ObjectList](ctx context.Context, reader client.Reader, pa
 			return err
 		}
 		keep(page)
-		if next = page.GetContinue(); next == "" {
+		if next = page.GetContinue(); next == "" || pages == 0 { // a cache returns a token that it does not accept
 			return nil
 		}
 	}

@@ -2,6 +2,7 @@ package lookup_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kueue "github.com/berth-project/berth/api/kueue/v1beta2"
 	"github.com/berth-project/berth/internal/job"
@@ -199,5 +201,24 @@ func TestVariantWithoutFlavor(t *testing.T) {
 		if err != nil || got == nil || len(got.Status.AdmissionChecks) != 1 {
 			t.Errorf("%s: starts as %v (%v)", name, got, err)
 		}
+	}
+}
+
+// TestChildrenInCache: a cache of controller-runtime names a next page after each list, and has none.
+func TestChildrenInCache(t *testing.T) {
+	d := &job.Descriptor{ManagedChildren: &job.ManagedChildren{Child: schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayCluster"}}}
+	cache := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, of ...client.ListOption) error {
+			var options client.ListOptions
+			if options.ApplyOptions(of); options.Continue != "" {
+				return errors.New("continue list option is not supported by the cache")
+			}
+			list.SetContinue("continue-not-supported")
+			return nil
+		},
+	})
+	owner := &metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "a"}
+	if _, err := lookup.ReadDependents(t.Context(), lookup.Source{Children: cache}, d, owner, []*kueue.Workload{}); err != nil {
+		t.Error(err)
 	}
 }
