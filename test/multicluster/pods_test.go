@@ -322,10 +322,16 @@ spec:
 // is not released before they have ended there. Then it is dispatched again.
 func (w kindWorld) quotaOutlastsPods(t *testing.T, kind, name string, pods ...string) {
 	t.Helper()
-	wl, err := workloadOf(t, w.hub, kind, name)
-	if err != nil || !lifecycle.RunsRemotely(wl) {
-		t.Fatalf("%v: it is not said that it runs: %+v", err, wl)
-	}
+	var (
+		wl  *kueue.Workload
+		err error
+	)
+	wait.Until(t, "it is said that it runs", func() error {
+		if wl, err = workloadOf(t, w.hub, kind, name); err == nil && !lifecycle.RunsRemotely(wl) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
 	w.worker.stopManager()
 	activate(t, w.hub, wl, false)
 	wait.Until(t, "it is evicted here", func() error {

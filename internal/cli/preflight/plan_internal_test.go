@@ -85,11 +85,15 @@ func TestPlanConfiguration(t *testing.T) {
 			nil, []string{kueue + "a: b\n"}, true, "berth install --config berth.yaml --image", []string{"differs config.yaml:3: a: unknown field"},
 		},
 		"two of a kind": {
-			nil, []string{kueue, kueue + "---\n" + jobSet}, false, "berth install --config berth.yaml --config berth-2.yaml --image",
+			nil,
+			[]string{kueue, kueue + "---\n" + jobSet},
+			false, "berth install --config berth.yaml --config berth-2.yaml --image",
 			[]string{"blocks berth-2.yaml:1: berth.yaml has a Configuration of this group, too"},
 		},
 		"provided certificates": {
-			nil, []string{kueue + "internalCertManagement: {enable: false}\n"}, false, "berth install --config berth.yaml --image",
+			nil,
+			[]string{kueue + "internalCertManagement: {enable: false}\n"},
+			false, "berth install --config berth.yaml --image",
 			[]string{"blocks the webhooks get no certificate from Berth"},
 		},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -87,15 +88,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 		return err
 	}
 	if serves := s.servingKind(d, &v); serves != nil {
-		pod := object.(*corev1.Pod)
-		template := corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta}
-		serves.ServePods(&template, v.Ancestor.Object)
-		pod.ObjectMeta = template.ObjectMeta
-		if err := s.defaultLabels(ctx, namespace, object, nil, serves.Sets != nil); err != nil {
-			return err
-		}
-		d.Default(object, false, &job.Setting{Config: s.o.Jobs})
-		return nil
+		return s.markServed(ctx, d, serves, namespace, object.(*corev1.Pod), v.Ancestor.Object)
 	}
 	if err := s.defaultLabels(ctx, namespace, object, old, v.IsPart || v.Resumed); err != nil {
 		return err
@@ -129,6 +122,18 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 		review.Advise(ctx, warnings...)
 	}
 	d.Default(object, mode == job.Managed, in)
+	return nil
+}
+
+// markServed gives a pod of an object that serves what the template of its pods has, and its gates.
+func (s *server) markServed(ctx context.Context, d, serves *job.Descriptor, namespace string, pod *corev1.Pod, owner metav1.Object) error {
+	template := corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta}
+	serves.ServePods(&template, owner)
+	pod.ObjectMeta = template.ObjectMeta
+	if err := s.defaultLabels(ctx, namespace, pod, nil, serves.Sets != nil); err != nil {
+		return err
+	}
+	d.Default(pod, false, &job.Setting{Config: s.o.Jobs})
 	return nil
 }
 

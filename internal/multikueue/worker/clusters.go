@@ -68,6 +68,11 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 		r.credentials, r.attempts, r.next, r.address, r.hangs, r.unproven = credentials, 0, time.Time{}, addressOf(cfg), nil, nil
 		r.mu.Unlock()
 	}
+	return c.connectOrWait(ctx, r, &cluster, cfg)
+}
+
+// connectOrWait reports the connection of a cluster, or makes one when it is time to.
+func (c *clusters) connectOrWait(ctx context.Context, r *workerCluster, cluster *kueue.MultiKueueCluster, cfg *rest.Config) (ctrlreconcile.Result, error) {
 	r.mu.Lock()
 	connected, hangs, unproven := r.connection, r.hangs != nil, r.unproven
 	r.unproven, r.source = nil, cluster.Spec.ClusterSource
@@ -75,18 +80,18 @@ func (c *clusters) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	r.mu.Unlock()
 	switch {
 	case connected != nil:
-		return c.report(ctx, &cluster, connected)
+		return c.report(ctx, cluster, connected)
 	case unproven != nil:
-		return c.fail(ctx, r, &cluster, unproven)
+		return c.fail(ctx, r, cluster, unproven)
 	case hangs:
 		return ctrlreconcile.Result{RequeueAfter: recheckHanging}, nil
 	case attempts > 0 && left > 0 && !r.probe(c.Now()):
-		if err := c.write(ctx, &cluster, failure); err != nil { // the write after the attempt may have failed
+		if err := c.write(ctx, cluster, failure); err != nil { // the write after the attempt may have failed
 			return reconcile.Retry(err).Result(ctx)
 		}
 		return ctrlreconcile.Result{RequeueAfter: min(left, probeEvery)}, nil
 	}
-	return c.attempt(ctx, r, &cluster, cfg)
+	return c.attempt(ctx, r, cluster, cfg)
 }
 
 // end disconnects a cluster that is deleted, and forgets it once no MultiKueueConfig names it: until then Workloads and quotas need the

@@ -27,15 +27,9 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		set := &w.Spec.PodSets[i]
 		roles[string(set.Name)] = true
 		of := members[string(set.Name)]
-		of.runnable = slices.DeleteFunc(of.runnable, func(p *corev1.Pod) bool {
-			// A pod of a StatefulSet is compared with that when it is made, and would be made again.
-			made := w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && metav1.GetControllerOf(p) != nil
-			tooMuch := !made && job.PodIsGated(p) && exceeds(&p.Spec, &set.Template.Spec) != nil
-			if tooMuch {
-				s.Exceeding = append(s.Exceeding, p)
-			}
-			return tooMuch
-		})
+		var exceeding []*corev1.Pod
+		of.runnable, exceeding = split(of.runnable, func(p *corev1.Pod) bool { return asksForMore(p, w, set) })
+		s.Exceeding = append(s.Exceeding, job.Objects(exceeding)...)
 		kept, surplus, replaced := sift(of.runnable, of.inactive, set.Count)
 		s.Releasable = append(s.Releasable, job.Objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
@@ -202,4 +196,23 @@ func (g *Group) inactiveAt(p *corev1.Pod) time.Time {
 		at = at.Add(time.Duration(job.Saturate(*grace)) * time.Second)
 	}
 	return at
+}
+
+// asksForMore reports whether a pod that waits asks for more than its pod set was charged for. A pod of a StatefulSet is compared with that
+// when it is made, and would be made again.
+func asksForMore(p *corev1.Pod, w *kueue.Workload, set *kueue.PodSet) bool {
+	isMade := w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && metav1.GetControllerOf(p) != nil
+	return !isMade && job.PodIsGated(p) && exceeds(&p.Spec, &set.Template.Spec) != nil
+}
+
+// split returns the pods without and with a property.
+func split(pods []*corev1.Pod, has func(*corev1.Pod) bool) (without, with []*corev1.Pod) {
+	for _, p := range pods {
+		if has(p) {
+			with = append(with, p)
+		} else {
+			without = append(without, p)
+		}
+	}
+	return without, with
 }
