@@ -119,11 +119,7 @@ func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Work
 	}
 	f.Advance(r.Now + r.Horizon)
 	if f.stopped {
-		for i := range all {
-			if x := &all[i]; x.start == Never {
-				x.start, x.unknown = unseen, true
-			}
-		}
+		markUnseen(all)
 	}
 	if len(p.trees) == 0 {
 		return all
@@ -140,6 +136,15 @@ func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Work
 		}
 	}
 	return all
+}
+
+// markUnseen marks the starts that a run did not get to.
+func markUnseen(all []expected) {
+	for i := range all {
+		if x := &all[i]; x.start == Never {
+			x.start, x.unknown = unseen, true
+		}
+	}
 }
 
 // part is a part of the world in one run.

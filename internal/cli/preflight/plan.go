@@ -66,15 +66,16 @@ func (l *looker) plan() []Step {
 	namespace := l.ownNamespace()
 	others := slices.DeleteFunc(slices.Clone(l.deployments), func(d upstream.Deployment) bool { return d.Berth })
 	steps := l.before()
-	config := ""
+	var names []string
 	if len(l.files) > 0 {
 		save := Step{Text: "Save the configuration."}
 		for i := range l.files {
 			save.Commands = append(save.Commands, l.files[i].save(fileName(i)))
-			config += " --config " + fileName(i)
+			names = append(names, " --config "+fileName(i))
 		}
 		steps = append(steps, save)
 	}
+	config := strings.Join(names, "")
 	gates := slices.DeleteFunc(slices.Sorted(slices.Values(l.gates)), func(gate string) bool { return !plainGate.MatchString(gate) })
 	if len(gates) > 0 {
 		config += " " + feature.Flag + "=" + strings.Join(slices.Compact(gates), ",")

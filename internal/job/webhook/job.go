@@ -93,9 +93,7 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	if err := s.defaultLabels(ctx, namespace, object, old, v.IsPart || v.Resumed); err != nil {
 		return err
 	}
-	if v.Mode == job.Ignored && !v.Resumed && s.isQueued(object) && !s.isBeingDeleted(object) {
-		v.Mode = job.Managed // by the default queue
-	}
+	s.manageByDefault(&v, object)
 	sent := object.DeepCopyObject().(client.Object)
 	mode := v.Mode
 	if mode == job.Managed {
@@ -123,6 +121,13 @@ func (s *server) queueJob(ctx context.Context, d *job.Descriptor, namespace stri
 	}
 	d.Default(object, mode == job.Managed, in)
 	return nil
+}
+
+// manageByDefault makes an object managed that has got the default queue.
+func (s *server) manageByDefault(v *job.Verdict, object client.Object) {
+	if v.Mode == job.Ignored && !v.Resumed && s.isQueued(object) && !s.isBeingDeleted(object) {
+		v.Mode = job.Managed
+	}
 }
 
 // markServed gives a pod of an object that serves what the template of its pods has, and its gates.

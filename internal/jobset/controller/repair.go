@@ -70,8 +70,8 @@ func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	leader, err := plan.LeaderOf(&pod, leaders)
-	if err != nil || !plan.IsPlacedLeader(leader) {
+	leader, missing := plan.LeaderOf(&pod, leaders)
+	if missing != nil || !plan.IsPlacedLeader(leader) {
 		return ctrlreconcile.Result{}, nil // an event of the leader follows
 	}
 	return reconcile.Retry(r.check(ctx, leader, []*corev1.Pod{&pod})).Result(ctx)

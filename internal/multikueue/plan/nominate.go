@@ -67,6 +67,7 @@ func (d *decider) nominateByMode() []string {
 		return d.nominateAll()
 	case Incremental:
 		return d.nominateNext()
+	case External:
 	}
 	return d.w.Status.NominatedClusterNames
 }

@@ -62,8 +62,7 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 	if m.LegacyReasons && !was && !is {
 		return false
 	}
-	known := Condition(w, kueue.WorkloadQuotaReserved) != nil || Condition(w, kueue.WorkloadAdmitted) != nil
-	if !known && !m.ExplicitStatus {
+	if !m.ExplicitStatus && !isKnown(w) {
 		return false
 	}
 	if was && !is {
@@ -78,6 +77,11 @@ func (m Machine) syncAdmitted(w *kueue.Workload, may bool, now metav1.Time) bool
 		changed = true
 	}
 	return changed
+}
+
+// isKnown reports whether a Workload has a condition about its admission.
+func isKnown(w *kueue.Workload) bool {
+	return Condition(w, kueue.WorkloadQuotaReserved) != nil || Condition(w, kueue.WorkloadAdmitted) != nil
 }
 
 // waiting begins the messages that name what a Workload waits for, and change with that.
