@@ -70,11 +70,10 @@ func (r *repairer) Reconcile(ctx context.Context, req ctrlreconcile.Request) (ct
 	if err != nil {
 		return reconcile.Retry(err).Result(ctx)
 	}
-	leader, missing := plan.LeaderOf(&pod, leaders)
-	if missing != nil || !plan.IsPlacedLeader(leader) {
-		return ctrlreconcile.Result{}, nil // an event of the leader follows
+	if leader, err := plan.LeaderOf(&pod, leaders); err == nil && plan.IsPlacedLeader(leader) {
+		return reconcile.Retry(r.check(ctx, leader, []*corev1.Pod{&pod})).Result(ctx)
 	}
-	return reconcile.Retry(r.check(ctx, leader, []*corev1.Pod{&pod})).Result(ctx)
+	return ctrlreconcile.Result{}, nil // an event of the leader follows
 }
 
 // check removes the followers among some pods that are in another domain than their leader, which has a node.
