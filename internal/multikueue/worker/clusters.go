@@ -157,11 +157,12 @@ func (c *clusters) attempt(ctx context.Context, r *workerCluster, cluster *kueue
 	made, err := c.try(ctx, r, cfg)
 	if err == nil && made.uid != "" && made.uid == c.Plan.ManagerUID {
 		made.close()
+		failure := active(metav1.ConditionFalse, reasonSelf, "The cluster is the manager itself: a manager cannot be its own worker")
 		r.mu.Lock()
-		r.attempts, r.next = 1, c.Now().Add(selfAgain)
+		r.attempts, r.next, r.failure = 1, c.Now().Add(selfAgain), failure
 		r.mu.Unlock()
 		c.noteFailure(ctx, r)
-		err := c.write(ctx, cluster, active(metav1.ConditionFalse, reasonSelf, "The cluster is the manager itself: a manager cannot be its own worker"))
+		err := c.write(ctx, cluster, failure)
 		return ctrlreconcile.Result{RequeueAfter: selfAgain}, err
 	}
 	if err == nil {

@@ -147,6 +147,9 @@ func (h *hub) look() (ctrlreconcile.Result, metav1.Condition) {
 	if err := h.api.Get(h.t.Context(), client.ObjectKey{Name: "w1"}, &cluster); err != nil {
 		h.t.Fatal(err)
 	}
+	if apimeta.FindStatusCondition(cluster.Status.Conditions, "") != nil {
+		h.t.Error("a condition without a type is written")
+	}
 	for _, condition := range cluster.Status.Conditions {
 		if condition.Type == kueue.MultiKueueClusterActive {
 			return result, condition

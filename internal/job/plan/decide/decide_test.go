@@ -788,6 +788,7 @@ func TestPrebuilt(t *testing.T) {
 		want   string
 	}{
 		"adopted":           {func(_ *scene, w *kueue.Workload) { w.OwnerReferences = nil }, "update workload: queue lq, finalizers 1, count 4"},
+		"owned, unlabelled": {func(_ *scene, w *kueue.Workload) { delete(w.Labels, kueue.JobUIDLabel) }, "update workload: queue lq, finalizers 1, count 4"},
 		"used":              {func(*scene, *kueue.Workload) {}, "nothing"},
 		"of an earlier job": {func(_ *scene, w *kueue.Workload) { w.OwnerReferences[0].UID = "x" }, "status: Finished=True/OwnerNotFound"},
 		"beside its own": {

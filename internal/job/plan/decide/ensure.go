@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -164,15 +165,16 @@ func (s *decider) adopt() (*kueue.Workload, *job.Action) {
 	if w == nil {
 		return nil, nil
 	}
-	next := w.DeepCopy()
-	labelUID(next, s.job)
-	switch owner := metav1.GetControllerOf(w); {
-	case owner != nil && owner.UID != s.job.GetUID():
+	owner := metav1.GetControllerOf(w)
+	if owner != nil && owner.UID != s.job.GetUID() {
 		return nil, nil
-	case owner == nil, w.Labels[kueue.JobUIDLabel] != next.Labels[kueue.JobUIDLabel]:
-		if owner == nil {
-			next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
-		}
+	}
+	next := w.DeepCopy()
+	if owner == nil {
+		next.OwnerReferences = append(next.OwnerReferences, *metav1.NewControllerRef(s.job, s.d.GVK))
+	}
+	labelUID(next, s.job)
+	if owner == nil || !maps.Equal(next.Labels, w.Labels) { // it is found by the label
 		return nil, &job.Action{Verb: job.UpdateWorkload, Workload: next}
 	}
 	podSets, err := s.in.PodSets(s.d, s.job)

@@ -27,9 +27,13 @@ func (g *Group) Standing(w *kueue.Workload) job.Standing {
 		set := &w.Spec.PodSets[i]
 		roles[string(set.Name)] = true
 		of := members[string(set.Name)]
-		var exceeding []*corev1.Pod
-		of.runnable, exceeding = split(of.runnable, func(p *corev1.Pod) bool { return asksForMore(p, w, set) })
-		s.Exceeding = append(s.Exceeding, job.Objects(exceeding)...)
+		of.runnable = slices.DeleteFunc(of.runnable, func(p *corev1.Pod) bool {
+			tooMuch := asksForMore(p, w, set)
+			if tooMuch {
+				s.Exceeding = append(s.Exceeding, p)
+			}
+			return tooMuch
+		})
 		kept, surplus, replaced := sift(of.runnable, of.inactive, set.Count)
 		s.Releasable = append(s.Releasable, job.Objects(slices.DeleteFunc(replaced, isAbandoned))...)
 		for _, p := range kept {
@@ -203,16 +207,4 @@ func (g *Group) inactiveAt(p *corev1.Pod) time.Time {
 func asksForMore(p *corev1.Pod, w *kueue.Workload, set *kueue.PodSet) bool {
 	isMade := w.Annotations[kueue.JobOwnerGVKAnnotation] != "" && metav1.GetControllerOf(p) != nil
 	return !isMade && job.PodIsGated(p) && exceeds(&p.Spec, &set.Template.Spec) != nil
-}
-
-// split returns the pods without and with a property.
-func split(pods []*corev1.Pod, has func(*corev1.Pod) bool) (without, with []*corev1.Pod) {
-	for _, p := range pods {
-		if has(p) {
-			with = append(with, p)
-		} else {
-			without = append(without, p)
-		}
-	}
-	return without, with
 }
