@@ -397,7 +397,8 @@ func testUserStop(t *testing.T, c client.Client, namespace string) {
 	}
 	wl := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "stopped", Namespace: namespace, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))},
+			Name: "stopped", Namespace: namespace, Labels: map[string]string{kueue.JobUIDLabel: string(j.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))},
 		},
 		Spec: kueue.WorkloadSpec{PodSets: []kueue.PodSet{{Name: "main", Count: 1, Template: newJob("", "").Spec.Template}}},
 	}

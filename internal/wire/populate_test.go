@@ -230,6 +230,7 @@ func (p *populated) called() {
 	}
 
 	// Unmanaged namespaces have none, even if a ClusterQueue selects them.
+	p.gone(a)
 	p.queue("a", "")
 	change(p.seen, two, func(ns *corev1.Namespace) { ns.Labels["team"] = "two" })
 	for _, ns := range []string{"two", "blue", "default"} {
