@@ -151,7 +151,7 @@ func (p *player) writePlaces(name string) (settled bool) {
 	}
 	def.TakePlaces(&grant)
 	def.Version++
-	p.s.Apply(state.AdmissionWritten(*def))
+	p.s.Apply(state.AdmissionWritten{Workload: new(*def)})
 	return !p.succeed(def)
 }
 

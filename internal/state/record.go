@@ -68,10 +68,7 @@ func (s *said) plain(o *said) bool {
 	return s != nil && s.verdict == o.verdict && s.reason == o.reason && s.note == o.note && len(s.victims)+len(o.victims) == 0 && s.start == nil && o.start == nil
 }
 
-func (e SetWorkload) apply(s *State) {
-	def := Workload(e)
-	s.setWorkload(&def)
-}
+func (e SetWorkload) apply(s *State) { s.setWorkload(e.Workload) }
 
 func (s *State) setWorkload(def *Workload) {
 	r := s.records[def.UID]
@@ -216,22 +213,21 @@ func (s *State) leaveLocalQueue(r *record) {
 }
 
 func (e Written) apply(s *State) {
-	if def := Workload(e); s.records[def.UID] != nil {
-		s.setWorkload(&def)
+	if s.records[e.UID] != nil {
+		s.setWorkload(e.Workload)
 	}
 }
 
 // apply ends the assumption in any case: the Workload as written may be deactivated, or finished, and hold nothing.
 func (e AdmissionWritten) apply(s *State) {
-	def := Workload(e)
-	r := s.records[def.UID]
+	r := s.records[e.UID]
 	if r == nil { // deleted meanwhile
 		return
 	}
-	if def.Version >= r.def.Version {
-		s.setWorkload(&def)
+	if e.Version >= r.def.Version {
+		s.setWorkload(e.Workload)
 	}
-	if r.assumed() && def.Version > r.got.Version {
+	if r.assumed() && e.Version > r.got.Version {
 		s.applied = nil // SetWorkload would not do this
 		defer s.requeueBarred(r, r.barring())
 		s.place(r, s.quotaOf(r))

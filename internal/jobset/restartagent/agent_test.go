@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -141,7 +142,7 @@ func TestWriting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				answer := refused
+				var accepts atomic.Bool // the API server
 				a := &agent{Config: Config{Namespace: "lab", Pod: "p"}, say: func(string, ...any) {}, lifted: make(chan struct{})}
 				a.client = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 					Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption) error {
@@ -149,7 +150,10 @@ func TestWriting(t *testing.T) {
 							<-ctx.Done()
 							return ctx.Err()
 						}
-						return answer
+						if accepts.Load() {
+							return nil
+						}
+						return refused
 					},
 				})
 				seen, signals, failed, ended := make(chan *jobsetv1alpha2.JobSet, 1), make(chan os.Signal, 1), make(chan error, 1), make(chan error, 1)
@@ -165,7 +169,7 @@ func TestWriting(t *testing.T) {
 					t.Error("the next state is acted upon before the attempt is written")
 				}
 				if tc.written {
-					answer = nil
+					accepts.Store(true)
 					time.Sleep(2 * retry)
 					synctest.Wait()
 				}
