@@ -28,10 +28,10 @@ func flight(t *testing.T) string {
 	}}}))
 	s.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
 	for i, name := range []string{"a", "b"} {
-		s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: name, Namespace: "ns", Name: name, Version: 1, LocalQueue: "lq", Since: workload.Instant(i), Queueable: true,
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 1}}}},
-		})})
+		}))
 	}
 	s.Step(1, 100)
 	var b bytes.Buffer

@@ -92,11 +92,11 @@ func (l *line) submit(namespace, name string, cpus int64) *kueue.Workload {
 // join evaluates a Workload that exists.
 func (l *line) join(w *kueue.Workload, cpus int64) {
 	l.publish() // from now on traces are kept
-	l.apply(state.SetWorkload{Workload: new(state.Workload{
+	l.apply(state.SetWorkload(state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, Version: 1, LocalQueue: "main", Queueable: true, Priority: l.priority,
 		Created: workload.Instant(w.CreationTimestamp.UnixNano()), Since: workload.Instant(l.now),
 		PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: amounts.Amount(1000 * cpus)}}}},
-	})})
+	}))
 }
 
 // holding makes a Workload that holds some CPUs.
@@ -104,10 +104,10 @@ func (l *line) holding(namespace, name string, cpus int64) *kueue.Workload {
 	l.Helper()
 	w := l.workload(namespace, name, "")
 	l.publish()
-	l.apply(state.SetWorkload{Workload: new(state.Workload{
+	l.apply(state.SetWorkload(state.Workload{
 		UID: string(w.UID), Namespace: namespace, Name: name, Version: 1, LocalQueue: "main", Reserved: true, Admitted: true, Queue: namespace,
 		Held: []state.Held{{PodSet: "main", Flavor: l.red, Resource: "cpu", Amount: amounts.Amount(1000 * cpus)}},
-	})})
+	}))
 	return w
 }
 

@@ -126,10 +126,10 @@ func TestTimelineIsBounded(t *testing.T) {
 	const many = scanned*shownStart + 50
 	for i := range many {
 		name := fmt.Sprint("w", i)
-		l.s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		l.s.Apply(state.SetWorkload(state.Workload{
 			UID: name, Namespace: l.red, Name: name, Version: 1, LocalQueue: "main", Queueable: true, Since: workload.Instant(i + 1),
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 9000}}}},
-		})})
+		}))
 		l.server.history.observe(nil, lived(name, l.red, time.Now(), map[string]time.Duration{kueue.WorkloadAdmitted: time.Minute, kueue.WorkloadFinished: 0}, "Any"))
 	}
 	l.explained(l.administrator(), "/ws/cluster-queue/"+l.red+"/timeline", func(v map[string]any) error {

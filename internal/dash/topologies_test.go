@@ -84,12 +84,12 @@ func (n *nodesOf) gang(w *kueue.Workload, pods int32) { n.gangOf(w, pods, "rack"
 
 // gangOf adds a gang of one domain of a level.
 func (n *nodesOf) gangOf(w *kueue.Workload, pods int32, level string) {
-	n.apply(state.SetWorkload{Workload: new(state.Workload{
+	n.apply(state.SetWorkload(state.Workload{
 		UID: string(w.UID), Namespace: w.Namespace, Name: w.Name, Version: 1, LocalQueue: "main", Queueable: true, PodSets: []state.PodSet{{
 			Name: "main", Count: pods, Requests: []state.Request{{Resource: "gpu", Amount: amounts.Amount(pods)}}, Topology: &workload.Topology{Required: level},
 			PerPod: []state.Request{{Resource: "gpu", Amount: 1}, {Resource: "pods", Amount: 1}},
 		}},
-	})})
+	}))
 }
 
 func (n *nodesOf) serve(s *Server) {

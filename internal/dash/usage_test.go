@@ -39,10 +39,10 @@ func TestUsage(t *testing.T) {
 	start := time.Unix(1_000_000, 0).UTC()
 	u := newUsage()
 	u.addSample(start, st.Publish())
-	st.Apply(state.SetWorkload{Workload: new(state.Workload{
+	st.Apply(state.SetWorkload(state.Workload{
 		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "a", Reserved: true, Queue: "a",
 		Held: []state.Held{{PodSet: "main", Flavor: "f1", Resource: "cpu", Amount: 1500}},
-	})})
+	}))
 	st.Apply(quotas("b", 1))
 	u.addSample(start.Add(time.Minute), st.Publish())
 	v := u.view(all)

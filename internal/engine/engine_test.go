@@ -84,7 +84,7 @@ func waitForTurns(t *testing.T, e *Engine) {
 func TestNothingIsDecidedBeforeOpen(t *testing.T) {
 	e, r := start(t)
 	e.Post(setup()...)
-	e.Post(state.SetWorkload{Workload: new(pending("a"))})
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	if got := r.of("a"); len(got) != 0 {
 		t.Fatalf("decided %+v while closed", got)
@@ -104,7 +104,7 @@ func TestFailedAdmissionIsDecidedAgain(t *testing.T) {
 	e, r := start(t)
 	e.Post(setup()...)
 	e.Open()
-	e.Post(state.SetWorkload{Workload: new(pending("a"))})
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	e.Post(state.AdmissionFailed{UID: "a", Version: r.of("a")[0].Grant.Version})
 	waitForTurns(t, e)
@@ -135,7 +135,7 @@ func TestTouchedQueuesAreTold(t *testing.T) {
 	})
 	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
 	e.Post(setup()...)
-	e.Post(state.SetWorkload{Workload: new(pending("a"))})
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	mu.Lock()
 	defer mu.Unlock()
@@ -162,7 +162,7 @@ func TestTurnsAreTold(t *testing.T) {
 	go func() { _ = e.Run(t.Context()) }() // it ends with the test, without an error
 	e.Open()
 	e.Post(setup()...)
-	e.Post(state.SetWorkload{Workload: new(pending("a"))})
+	e.Post(state.SetWorkload(pending("a")))
 	waitForTurns(t, e)
 	waitForTurns(t, e)
 	mu.Lock()

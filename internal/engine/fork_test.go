@@ -29,7 +29,7 @@ func TestFork(t *testing.T) {
 	e.Open()
 	e.Post(setup()...)
 	for i := range 6 { // four of them fit
-		e.Post(state.SetWorkload{Workload: new(pending(fmt.Sprint(i)))})
+		e.Post(state.SetWorkload(pending(fmt.Sprint(i))))
 	}
 	fork, err := forkOf(t.Context(), e)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestFork(t *testing.T) {
 func TestForkBeforeOpen(t *testing.T) {
 	e, _ := start(t)
 	e.Post(setup()...)
-	e.Post(state.SetWorkload{Workload: new(pending("a"))})
+	e.Post(state.SetWorkload(pending("a")))
 	fork, err := forkOf(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestForksWhileTheEngineTurns(t *testing.T) {
 	for i := range 400 {
 		w := pending(fmt.Sprint(i % 9))
 		w.Version, w.Priority = uint64(i+2), int64(i%3)
-		e.Post(state.SetWorkload{Workload: new(w)})
+		e.Post(state.SetWorkload(w))
 		if i%4 == 3 {
 			e.Post(state.DeleteWorkload(fmt.Sprint((i - 2) % 9)))
 		}

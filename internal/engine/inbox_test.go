@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/berth-project/berth/internal/state"
 )
 
@@ -28,14 +26,14 @@ func takeAll(in *inbox) (turns [][]state.Event, applied []uint64) {
 func TestInbox(t *testing.T) {
 	ended := update("a", 9)
 	ended.Queueable = false
-	a, b := state.SetWorkload{Workload: new(update("a", 1))}, state.SetWorkload{Workload: new(update("b", 1))}
-	a2, stale := state.SetWorkload{Workload: new(update("a", 2))}, state.SetWorkload{Workload: new(update("a", 0))}
+	a, b := state.SetWorkload(update("a", 1)), state.SetWorkload(update("b", 1))
+	a2, stale := state.SetWorkload(update("a", 2)), state.SetWorkload(update("a", 0))
 	for name, tc := range map[string]struct{ posted, want []state.Event }{
 		"as posted":                            {[]state.Event{state.DeleteQueue("q"), a, b}, []state.Event{state.DeleteQueue("q"), a, b}},
 		"updates of one workload":              {[]state.Event{a, b, a2}, []state.Event{a2, b}},
 		"an older version":                     {[]state.Event{a, stale}, []state.Event{a, stale}},
 		"updates with another event between":   {[]state.Event{a, state.AdmissionFailed{UID: "a"}, a2}, []state.Event{a, state.AdmissionFailed{UID: "a"}, a2}},
-		"releases first":                       {[]state.Event{b, state.SetWorkload{Workload: new(ended)}}, []state.Event{state.SetWorkload{Workload: new(ended)}, b}},
+		"releases first":                       {[]state.Event{b, state.SetWorkload(ended)}, []state.Event{state.SetWorkload(ended), b}},
 		"deletions first":                      {[]state.Event{b, state.DeleteWorkload("a")}, []state.Event{state.DeleteWorkload("a"), b}},
 		"a release after an update stays":      {[]state.Event{b, a, state.DeleteWorkload("a")}, []state.Event{b, a, state.DeleteWorkload("a")}},
 		"a workload that comes after its name": {[]state.Event{state.DeleteWorkload("a"), b, a}, []state.Event{state.DeleteWorkload("a"), b, a}},
@@ -46,8 +44,8 @@ func TestInbox(t *testing.T) {
 				in.add(e)
 			}
 			turns, applied := takeAll(&in)
-			if got := slices.Concat(turns...); !cmp.Equal(got, tc.want) {
-				t.Error(cmp.Diff(tc.want, got))
+			if got := slices.Concat(turns...); fmt.Sprint(got) != fmt.Sprint(tc.want) {
+				t.Errorf("got  %v\nwant %v", got, tc.want)
 			}
 			if applied[len(applied)-1] != uint64(len(tc.posted)) {
 				t.Errorf("%d of %d events count as applied", applied[len(applied)-1], len(tc.posted))
@@ -61,19 +59,19 @@ func TestInboxOfManyTurns(t *testing.T) {
 	var in inbox
 	add := func(from, to int) {
 		for i := from; i < to; i++ {
-			in.add(state.SetWorkload{Workload: new(update(fmt.Sprint(i), 1))})
+			in.add(state.SetWorkload(update(fmt.Sprint(i), 1)))
 		}
 	}
 	const many = 2*eventsPerTurn + 1
 	add(0, many)
-	in.add(state.SetWorkload{Workload: new(update("0", 2))})
-	in.add(state.SetWorkload{Workload: new(update(fmt.Sprint(many-1), 2))})
+	in.add(state.SetWorkload(update("0", 2)))
+	in.add(state.SetWorkload(update(fmt.Sprint(many-1), 2)))
 	first, applied := in.takeTurn()
 	if e, is := first[0].(state.SetWorkload); !is || len(first) != eventsPerTurn || e.Version != 2 || applied != eventsPerTurn {
 		t.Fatalf("%d events in a turn, applied up to %d; the first is %v", len(first), applied, first[0])
 	}
-	in.add(state.SetWorkload{Workload: new(update("0", 3))})                // its last update is gone: this is a new event
-	in.add(state.SetWorkload{Workload: new(update(fmt.Sprint(many-1), 3))}) // this one replaces an event that waits
+	in.add(state.SetWorkload(update("0", 3)))                // its last update is gone: this is a new event
+	in.add(state.SetWorkload(update(fmt.Sprint(many-1), 3))) // this one replaces an event that waits
 	turns, numbers := takeAll(&in)
 	if rest := slices.Concat(turns...); len(rest) != eventsPerTurn+2 || rest[len(rest)-2].(state.SetWorkload).Version != 3 {
 		t.Errorf("%d events are left", len(rest))

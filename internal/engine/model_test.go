@@ -33,7 +33,7 @@ func TestModelIsReadWhileTheEngineTurns(t *testing.T) {
 	for i := range 200 {
 		w := pending(fmt.Sprint(i % 9))
 		w.Version, w.Priority = uint64(i+2), int64(i%3)
-		e.Post(state.SetWorkload{Workload: new(w)})
+		e.Post(state.SetWorkload(w))
 		if i%4 == 3 {
 			e.Post(state.DeleteWorkload(fmt.Sprint((i - 2) % 9)))
 		}

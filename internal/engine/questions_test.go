@@ -115,7 +115,7 @@ func TestReadFollowsEvents(t *testing.T) {
 	e, r := start(t)
 	e.Open()
 	e.Post(setup()...)
-	e.Post(state.SetWorkload{Workload: new(pending("a"))})
+	e.Post(state.SetWorkload(pending("a")))
 	got, err := e.Read(t.Context(), func(s *state.State) any { return s.QueueOf("a") })
 	if err != nil || got != "cq" || len(r.of("a")) != 1 {
 		t.Errorf("a is in queue %q with %d decisions: %v", got, len(r.of("a")), err)

@@ -29,7 +29,7 @@ func TestTurnsAreShort(t *testing.T) {
 	var turns, applied []int
 	e.OnTurn(func(turn *Turn) { turns, applied = append(turns, turn.Events), append(applied, int(e.applied)) })
 	e.runTurn()
-	e.Post(state.SetWorkload{Workload: new(pending("late"))})
+	e.Post(state.SetWorkload(pending("late")))
 	for e.hasWork() {
 		e.runTurn()
 	}
@@ -65,7 +65,7 @@ func TestTurnsMakeSteps(t *testing.T) {
 				l.Name, l.Queue = q.Name, q.Name
 				w := pending(fmt.Sprint("w", i))
 				w.LocalQueue = l.Name
-				for _, ev := range []state.Event{q, l, state.SetWorkload{Workload: new(w)}} {
+				for _, ev := range []state.Event{q, l, state.SetWorkload(w)} {
 					e.state.Apply(ev)
 				}
 			}
@@ -89,13 +89,13 @@ func TestInboxTwin(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(rt, "rounds") {
 			for range rapid.SampledFrom([]int{1, 10, 3 * eventsPerTurn, 2 * pieceLen}).Draw(rt, "posted") {
 				next++
-				e := state.SetWorkload{Workload: &state.Workload{UID: fmt.Sprint(next), Queueable: true}}
+				e := state.SetWorkload{UID: fmt.Sprint(next), Queueable: true}
 				in.add(e)
 				list = append(list, e)
 			}
 			at := rapid.IntRange(0, len(list)-1).Draw(rt, "updated")
 			versions++
-			update := state.SetWorkload{Workload: new(*list[at].(state.SetWorkload).Workload)}
+			update := list[at].(state.SetWorkload)
 			update.Version, update.Since = versions, workload.Instant(versions)
 			in.add(update)
 			list[at] = update

@@ -38,12 +38,12 @@ func busy(root string, pending int) (*state.State, *Prediction) {
 	f := New(s, second, Rules{Runs: func(*state.Workload) workload.Instant { return Never }, Grace: second}, func(Moment) {})
 	for i := range pending + queues*4 { // 4 of 2.5 gpus on average run
 		uid := fmt.Sprintf("u%07d", i)
-		s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: uid, Namespace: "n", Name: uid, Version: 1, Generation: 1, LocalQueue: fmt.Sprint("q", i%queues),
 			Created: workload.Instant(i), Since: workload.Instant(i), Queueable: true, PodSets: []state.PodSet{{
 				Name: "main", Count: 1, Requests: []state.Request{{Resource: "gpu", Amount: resource.Amount(1 + i/queues%4)}}, Constraints: &workload.Constraints{},
 			}},
-		})})
+		}))
 		if i == queues*4-1 {
 			f.DecideAll()
 		}

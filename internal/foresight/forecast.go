@@ -113,7 +113,7 @@ func (r *Run) follow(s *state.State, coming []arriving, predict func(*state.Work
 	for _, a := range coming {
 		if s.HasLocalQueue(a.def.Namespace, a.def.LocalQueue) {
 			f.Advance(scope.onGrid(a.at))
-			f.Apply(state.SetWorkload{Workload: new(a.def)})
+			f.Apply(state.SetWorkload(a.def))
 			p.arrived[a.def.UID] = a.of
 		}
 	}

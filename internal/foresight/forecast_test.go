@@ -27,11 +27,11 @@ func line(n int) *state.State {
 	s.Apply(state.SetLocalQueue{Namespace: "n", Name: "q", Queue: "q"})
 	for i := range n {
 		uid := fmt.Sprintf("w%d", i)
-		s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: uid, Namespace: "n", Name: uid, Version: 1, Generation: 1, LocalQueue: "q", Queueable: true,
 			Created: workload.Instant(i), Since: workload.Instant(i),
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpus(1), Constraints: &workload.Constraints{}}},
-		})})
+		}))
 	}
 	New(s, second, Rules{Runs: func(*state.Workload) workload.Instant { return Never }, Grace: second}, func(Moment) {}).DecideAll()
 	return s

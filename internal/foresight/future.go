@@ -110,12 +110,12 @@ func New(s *state.State, now workload.Instant, rules Rules, seen func(Moment)) *
 			def.Admitted, def.Ready = len(def.Delayed) == 0, len(def.Delayed) == 0
 			def.PlaceNow = len(def.Delayed) > 0
 			def.Version++
-			s.Apply(state.SetWorkload{Workload: new(def)})
+			s.Apply(state.SetWorkload(def))
 			f.hold(def, f.until(&def))
 		case def.Resting:
 			def.Resting = false
 			def.Version++
-			s.Apply(state.SetWorkload{Workload: new(def)})
+			s.Apply(state.SetWorkload(def))
 		}
 	}
 	for i := range unwritten {
@@ -229,7 +229,7 @@ func (f *Future) start(g *state.Grant) {
 	}
 	def.TakeGrant(g, false)
 	def.Version++
-	f.s.Apply(state.AdmissionWritten{Workload: new(def)})
+	f.s.Apply(state.AdmissionWritten(def))
 	until, replaced := f.ended(&def)
 	if !replaced {
 		until = f.until(&def)
@@ -324,7 +324,7 @@ func relations(def *state.Workload) []state.Name {
 func (f *Future) ready(r *run) {
 	r.def.Ready = true
 	r.def.Version++
-	f.s.Apply(state.SetWorkload{Workload: new(r.def)})
+	f.s.Apply(state.SetWorkload(r.def))
 	f.seen(Moment{At: f.now, Kind: Started, Def: &r.def})
 }
 
@@ -336,7 +336,7 @@ func (f *Future) preempt(uid string, by *state.Workload) {
 	f.seen(Moment{At: f.now, Kind: Preempted, Def: &r.def, By: by})
 	r.def.Evicting = true
 	r.def.Version++
-	f.s.Apply(state.Written{Workload: new(r.def)})
+	f.s.Apply(state.Written(r.def))
 	f.stop(r)
 }
 
@@ -352,7 +352,7 @@ func (f *Future) release(def *state.Workload) {
 	def.Release()
 	def.Resting = false
 	def.Version++
-	f.s.Apply(state.SetWorkload{Workload: new(*def)})
+	f.s.Apply(state.SetWorkload(*def))
 }
 
 func (f *Future) finish(r *run) {

@@ -66,13 +66,13 @@ func drawWorldOf(t *rapid.T, cohorts ...string) (*state.State, map[string]worklo
 		if rapid.IntRange(0, 9).Draw(t, "without an end") == 0 {
 			runs[uid] = Never
 		}
-		s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: uid, Namespace: "n", Name: uid, Generation: 1, Queueable: true, Resting: rapid.IntRange(0, 9).Draw(t, "rests") == 0,
 			LocalQueue: fmt.Sprint("q", rapid.IntRange(0, queues-1).Draw(t, "queue")),
 			Priority:   int64(rapid.IntRange(0, 2).Draw(t, "priority")),
 			Created:    workload.Instant(i) * second, Since: workload.Instant(i) * second,
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpus(rapid.IntRange(1, 6).Draw(t, "cpu")), Constraints: &workload.Constraints{}}},
-		})})
+		}))
 	}
 	return s, runs
 }
@@ -103,7 +103,7 @@ func (c *clockwork) second(now workload.Instant) {
 					delete(c.stops, uid)
 					d.Release()
 					d.Version++
-					c.s.Apply(state.SetWorkload{Workload: new(*d)})
+					c.s.Apply(state.SetWorkload(*d))
 					again = true
 				}
 				continue
@@ -145,10 +145,10 @@ func (c *clockwork) write(now workload.Instant, d *cycle.Decision) {
 		g := c.s.Grant(d)
 		def.TakeGrant(&g, false)
 		def.Version++
-		c.s.Apply(state.AdmissionWritten{Workload: new(def)})
+		c.s.Apply(state.AdmissionWritten(def))
 		def.Ready = true
 		def.Version++
-		c.s.Apply(state.SetWorkload{Workload: new(def)})
+		c.s.Apply(state.SetWorkload(def))
 		c.defs[uid] = &def
 		c.out = append(c.out, happened(now, Started, uid, ""))
 	}
@@ -158,7 +158,7 @@ func (c *clockwork) write(now workload.Instant, d *cycle.Decision) {
 		c.out = append(c.out, happened(now, Preempted, v.Workload.UID, "by "+uid))
 		def.Evicting = true
 		def.Version++
-		c.s.Apply(state.Written{Workload: new(*def)})
+		c.s.Apply(state.Written(*def))
 	}
 }
 
@@ -173,7 +173,7 @@ func TestExact(t *testing.T) {
 			if def, _ := s.Definition(uid); def.Resting {
 				def.Resting = false
 				def.Version++
-				s.Apply(state.SetWorkload{Workload: new(def)})
+				s.Apply(state.SetWorkload(def))
 			}
 		}
 		for at := 30 * second; at <= now; at += second {
@@ -186,10 +186,10 @@ func TestExact(t *testing.T) {
 		if rapid.Bool().Draw(t, "decisions are being written") {
 			if uid := fmt.Sprintf("w%02d", len(runs)); rapid.Bool().Draw(t, "arrival") { // so that there is something to decide
 				runs[uid] = 5 * second
-				s.Apply(state.SetWorkload{Workload: new(state.Workload{
+				s.Apply(state.SetWorkload(state.Workload{
 					UID: uid, Namespace: "n", Name: uid, Generation: 1, Queueable: true, LocalQueue: "q0", Priority: 2, Created: now, Since: now,
 					PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpus(1), Constraints: &workload.Constraints{}}},
-				})})
+				}))
 			}
 			unwritten = s.Step(now, 1<<20).Decisions
 		}
@@ -258,7 +258,7 @@ func TestReplaced(t *testing.T) {
 	})
 	for i := range 5000 {
 		f.hold(state.Workload{UID: fmt.Sprint("o", i), Namespace: "n", Name: fmt.Sprint("o", i)}, Never)
-		s.Apply(state.SetWorkload{Workload: new(f.running[fmt.Sprint("o", i)].def)})
+		s.Apply(state.SetWorkload(f.running[fmt.Sprint("o", i)].def))
 	}
 	f.hold(state.Workload{UID: "old", Namespace: "n", Name: "old", Owner: "job"}, minute)
 	f.hold(state.Workload{UID: "away", Namespace: "away", Name: "old", Owner: "job"}, minute)

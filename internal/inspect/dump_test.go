@@ -43,7 +43,7 @@ func TestDump(t *testing.T) {
 	e.Post(state.SetQueue(state.Queue{Name: "shut", Closed: "it is stopped"}))
 	e.Post(state.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "q", Queue: "cq"}))
 	for _, name := range []string{"b", "a"} {
-		e.Post(state.SetWorkload{Workload: new(state.Workload{UID: name, Namespace: "ns", Name: name, Version: 1, LocalQueue: "q", Created: 1e9, Since: 1e9, Queueable: true})})
+		e.Post(state.SetWorkload(state.Workload{UID: name, Namespace: "ns", Name: name, Version: 1, LocalQueue: "q", Created: 1e9, Since: 1e9, Queueable: true}))
 	}
 	if err := e.Ask(ctx, func(*state.State) {}); err != nil { // it is answered after the turn with the events
 		t.Fatal(err)

@@ -40,12 +40,12 @@ func TestTopologies(t *testing.T) {
 	}
 	for i, pods := range []int32{7, 2} {
 		name := fmt.Sprint("w", i)
-		s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: name, Namespace: "ns", Name: name, Version: 1, LocalQueue: "l", Queueable: true, PodSets: []state.PodSet{{
 				Name: "main", Count: pods, Requests: []state.Request{{Resource: "cpu", Amount: 1000 * resource.Amount(pods)}},
 				PerPod: []state.Request{{Resource: "cpu", Amount: 1000}, {Resource: "pods", Amount: 1}}, Topology: &workload.Topology{Required: "rack"},
 			}},
-		})})
+		}))
 		w.step()
 	}
 	want := []string{

@@ -168,7 +168,7 @@ func (w *world) put(wl *kueue.Workload) *kueue.Workload {
 		w.t.Fatal(err)
 	}
 	w.recorder.ObserveWorkload(before, stored)
-	w.state.Apply(state.SetWorkload{Workload: new(convert.Workload(stored, convert.Requests{}))})
+	w.state.Apply(state.SetWorkload(convert.Workload(stored, convert.Requests{})))
 	return wl
 }
 

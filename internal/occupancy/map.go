@@ -115,7 +115,7 @@ func (r *Reader) follow(now *state.Model) {
 			r.places.SetForeign(e.Node, r.requests(e.Used))
 		case state.SetWorkload:
 			r.release(e.UID)
-			r.charge(*e.Workload, uses)
+			r.charge(state.Workload(e), uses)
 		case state.DeleteWorkload:
 			r.release(string(e))
 		}

@@ -52,14 +52,14 @@ func (w *world) node(i int, ready, schedulable bool) {
 // submit adds a gang of pods with one GPU each, and steps.
 func (w *world) submit(name string, pods int32, places *workload.Topology) {
 	w.version++
-	w.Apply(state.SetWorkload{Workload: new(state.Workload{
+	w.Apply(state.SetWorkload(state.Workload{
 		UID: name, Namespace: "ns", Name: name, Version: w.version, LocalQueue: "l", Queueable: true, Created: workload.Instant(w.version),
 		Since: workload.Instant(w.version),
 		PodSets: []state.PodSet{{
 			Name: "main", Count: pods, Requests: []state.Request{{Resource: "gpu", Amount: resource.Amount(pods)}}, Topology: places,
 			PerPod: []state.Request{{Resource: "gpu", Amount: 1}, {Resource: "pods", Amount: 1}}, Shape: fmt.Sprint(places),
 		}},
-	})})
+	}))
 	w.step()
 }
 

@@ -151,7 +151,7 @@ func (p *player) writePlaces(name string) (settled bool) {
 	}
 	def.TakePlaces(&grant)
 	def.Version++
-	p.s.Apply(state.AdmissionWritten{Workload: new(*def)})
+	p.s.Apply(state.AdmissionWritten(*def))
 	return !p.succeed(def)
 }
 

@@ -126,7 +126,7 @@ func (p *player) admit(name string) (settled bool) {
 	delete(p.admissions, name)
 	def.TakeGrant(&grant, p.checked[name])
 	def.Version++
-	p.s.Apply(state.AdmissionWritten{Workload: new(*def)})
+	p.s.Apply(state.AdmissionWritten(*def))
 	return !p.succeed(def)
 }
 
@@ -165,7 +165,7 @@ func (p *player) writeEviction(name string) {
 	if def := p.workloads[name]; def != nil && def.Reserved && !def.Evicting {
 		def.Evicting = true
 		def.Version++
-		p.s.Apply(state.Written{Workload: new(*def)})
+		p.s.Apply(state.Written(*def))
 	}
 }
 

@@ -76,7 +76,7 @@ func (p *player) add(a *args, def state.Workload, names []string) {
 // set tells the state about a new version of a workload.
 func (p *player) set(def *state.Workload) {
 	def.Version++
-	p.s.Apply(state.SetWorkload{Workload: new(*def)})
+	p.s.Apply(state.SetWorkload(*def))
 }
 
 // change applies the words before the first pod set, and the pod sets, if there are any.
@@ -208,7 +208,7 @@ func (p *player) edit(a *args) string {
 		if a.done() {
 			old := *def
 			old.Version, old.Queueable = 0, false
-			p.s.Apply(state.SetWorkload{Workload: new(old)})
+			p.s.Apply(state.SetWorkload(old))
 		}
 		return ""
 	}

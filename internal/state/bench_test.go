@@ -62,7 +62,7 @@ func (y *yard) submit(queue int, priority int64, gpus resource.Amount) *Workload
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{"gpu", gpus}}}}, Queueable: true,
 	}
 	y.defs[def.UID] = def
-	y.s.Apply(SetWorkload{new(*def)})
+	y.s.Apply(SetWorkload(*def))
 	return def
 }
 
@@ -88,7 +88,7 @@ func (y *yard) write(d *cycle.Decision) {
 	for _, ps := range y.s.Grant(d).PodSets {
 		def.Held = append(def.Held, ps.Held...)
 	}
-	y.s.Apply(SetWorkload{new(*def)})
+	y.s.Apply(SetWorkload(*def))
 }
 
 func (y *yard) finish(def *Workload) {
@@ -192,7 +192,7 @@ func BenchmarkInadmissible(b *testing.B) {
 			y.decisions = 0
 			for b.Loop() {
 				small.Version++
-				y.s.Apply(SetWorkload{new(small)})
+				y.s.Apply(SetWorkload(small))
 				y.s.Apply(DeleteWorkload(small.UID))
 				if n := len(y.step()); n != 0 {
 					b.Fatalf("%d were admitted", n)
@@ -317,10 +317,10 @@ func benchmarkUsage(b *testing.B, run func(b *testing.B, s *State, now workload.
 					if !busy {
 						continue
 					}
-					s.Apply(SetWorkload{new(Workload{
+					s.Apply(SetWorkload(Workload{
 						UID: lq, Namespace: "team", Name: lq, Version: 1, LocalQueue: lq, Reserved: true, Admitted: true, Queue: def.Name, ReservedAt: 1,
 						PodSets: gpus(1), Held: []Held{{PodSet: "main", Flavor: "f", Resource: "gpu", Amount: 1}},
-					})})
+					}))
 				}
 			}
 			now := workload.Instant(time.Second)

@@ -26,10 +26,10 @@ func TestBypassedAreToldWhy(t *testing.T) {
 	since := workload.Instant(0)
 	submit := func(uid string, cores int64, told bool) {
 		since++
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: "lq", Since: since, Queueable: true, Told: told,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1000 * cores)}}}},
-		})})
+		}))
 	}
 	submit("runs", 3, false)
 	submit("first", 2, false)

@@ -45,7 +45,7 @@ func TestCyclesOfSecondPass(t *testing.T) {
 			submit := func(uid, localQueue string, change func(*Workload)) {
 				def := Workload{UID: uid, Namespace: "n", Name: uid, Version: 1, LocalQueue: localQueue, Queueable: true}
 				change(&def)
-				s.Apply(SetWorkload{new(def)})
+				s.Apply(SetWorkload(def))
 			}
 			for queue, of := range map[string]string{"q": "f", "other": "plain"} {
 				s.Apply(SetLocalQueue{Namespace: "n", Name: queue, Queue: queue})

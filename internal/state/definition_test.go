@@ -54,12 +54,12 @@ func TestSamePlace(t *testing.T) {
 					PodSets: []PodSet{{Name: "main", Count: 1}}, Problem: &workload.Problem{Reason: "r", Note: "n"}, Evicting: tc.undid,
 					Reserved: reserved, Queue: "q0", Held: []Held{{"main", "f", "cpu", 1}}, ReservedAt: 3,
 				}
-				s.Apply(SetWorkload{new(def)})
+				s.Apply(SetWorkload(def))
 				r := s.records["w"]
 				before := r.wl
 				def.Version++
 				tc.edit(&def)
-				s.Apply(SetWorkload{new(def)})
+				s.Apply(SetWorkload(def))
 				if anew := r.wl != before; anew != tc.anew[i] {
 					t.Errorf("placed anew: %v, want %v", anew, tc.anew[i])
 				}

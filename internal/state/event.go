@@ -52,15 +52,15 @@ type (
 type (
 	// SetWorkload adds or changes a workload. Versions older than a known one are ignored; while an admission is being written, so
 	// are updates without a reservation: only the writer knows whether it was written to a later version.
-	SetWorkload struct{ *Workload }
+	SetWorkload Workload
 	// DeleteWorkload forgets a workload and releases its quota.
 	DeleteWorkload string
 	// Written is SetWorkload for the outcome of an own write: it has no effect on a workload that was deleted meanwhile.
-	Written struct{ *Workload }
+	Written Workload
 	// AdmissionWritten is the outcome of writing an admission, or the reservation that its writer found. If a later version is known
 	// already, which happens when a watch restarts and omits versions, that version counts, and the assumption ends here, unless it is
 	// of a later admission.
-	AdmissionWritten struct{ *Workload }
+	AdmissionWritten Workload
 	// AdmissionFailed takes back an admission that was not written, and will not be: the workload returns to its place in line, and the
 	// slice that it replaced to its own. Version is that of the Grant: a later admission stays.
 	AdmissionFailed struct {

@@ -31,10 +31,10 @@ func statisticsWorld(queues, workloads int) *State {
 	}
 	for i := range workloads {
 		uid := fmt.Sprint("w", i)
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: fmt.Sprintf("q%d-%d", i%queues, i%3), Queueable: true, Since: workload.Instant(i),
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1 + i%7)}}}},
-		})})
+		}))
 	}
 	s.Step(1, 1000)
 	return s
@@ -43,14 +43,14 @@ func statisticsWorld(queues, workloads int) *State {
 // The statistics equal the views of the queues.
 func TestStatisticsAgreeWithViews(t *testing.T) {
 	s := statisticsWorld(4, 200)
-	s.Apply(Written{new(Workload{
+	s.Apply(Written(Workload{
 		UID: "w0", Namespace: "ns", Name: "w0", Version: 2, LocalQueue: "q0-0", Reserved: true, Admitted: true, Queue: "q0",
 		Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: 1}},
-	})})
-	s.Apply(SetWorkload{new(Workload{
+	}))
+	s.Apply(SetWorkload(Workload{
 		UID: "waits", Namespace: "ns", Name: "waits", Version: 1, LocalQueue: "q1-0", Queueable: true, Resting: true,
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
-	})})
+	}))
 	c := s.Publish().Statistics(Asked{Classes: true, Keys: true})
 	sums := map[string]resource.Amount{}
 	for _, q := range c.Queues {
@@ -125,7 +125,7 @@ func TestResting(t *testing.T) {
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
 	}
 	set := func(edit func()) func() {
-		return func() { edit(); def.Version++; s.Apply(SetWorkload{new(def)}) }
+		return func() { edit(); def.Version++; s.Apply(SetWorkload(def)) }
 	}
 	for _, step := range []struct {
 		what string
@@ -162,10 +162,10 @@ func TestResting(t *testing.T) {
 // pod set; and to ask leaves the world as it is.
 func TestLookAtHolder(t *testing.T) {
 	s := statisticsWorld(1, 0)
-	s.Apply(SetWorkload{new(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "q0-0", Reserved: true, Queue: "q0",
 		Held: []Held{{"driver", "f", "cpu", 1000}, {"worker", "f", "cpu", 2000}, {"worker", "gone", "gpu", 0}},
-	})})
+	}))
 	before := s.world.Table.Len()
 	want := "ns/w in q0 (priority 0): admitted\n  driver: 1 cpu from f (held)\n  worker: 2 cpu from f (held)\n  worker: 0 gpu from gone (held)\n"
 	if diff := cmp.Diff(want, s.Explain("w")); diff != "" {
@@ -193,7 +193,7 @@ func TestNamesOfResources(t *testing.T) {
 			names[k] = fmt.Sprintf("example.com/r%d-%d", i, k)
 		}
 		uid := fmt.Sprint("many-", i)
-		s.Apply(SetWorkload{new(def(uid, names...))})
+		s.Apply(SetWorkload(def(uid, names...)))
 		s.Publish()
 		s.Apply(DeleteWorkload(uid))
 		s.Publish()
@@ -212,7 +212,7 @@ func TestNamesOfResources(t *testing.T) {
 		t.Errorf("%d resources are requested by nothing", n)
 	}
 	for i := range 3 {
-		s.Apply(SetWorkload{new(def(fmt.Sprint("alike-", i), "example.com/late", "cpu"))})
+		s.Apply(SetWorkload(def(fmt.Sprint("alike-", i), "example.com/late", "cpu")))
 	}
 	if n := len(s.classes); n != 1 {
 		t.Errorf("%d classes of workloads that are alike", n)
@@ -220,7 +220,7 @@ func TestNamesOfResources(t *testing.T) {
 	if got := s.Publish().Statistics(Asked{}).Queues[0].Pending; len(got) != 1 || got[0] != (Request{"cpu", 3}) || requested() != 2 {
 		t.Errorf("pending %v, %d resources", got, requested())
 	}
-	s.Apply(SetWorkload{new(def("alike-0", "example.com/later", "cpu"))})
+	s.Apply(SetWorkload(def("alike-0", "example.com/later", "cpu")))
 	if n := len(s.classes); n != 1 {
 		t.Errorf("%d classes after an edit to another name of these", n)
 	}

@@ -185,7 +185,7 @@ func (r *Record) Contents() (from *Snapshot, events []Event) {
 			for _, n := range piece {
 				switch n := n.(type) {
 				case *definition:
-					events = append(events, SetWorkload{new(n.workload(r.resources))})
+					events = append(events, SetWorkload(n.workload(r.resources)))
 				case Event:
 					events = append(events, n)
 				}

@@ -14,7 +14,7 @@ func TestRecordDecided(t *testing.T) {
 	set := func() {
 		def.Version++
 		def.Priority = int64(def.Version % 7)
-		s.Apply(SetWorkload{new(def)})
+		s.Apply(SetWorkload(def))
 	}
 	for i := range 20_000 {
 		set()

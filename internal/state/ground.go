@@ -169,7 +169,7 @@ func (m *Model) occupantsSince(before *Model, change func(Event, ledger.Part)) {
 		})
 	})
 	for _, o := range occupants {
-		change(SetWorkload{new(m.occupant(o.entry, o.queue))}, o.places().uses)
+		change(SetWorkload(m.occupant(o.entry, o.queue)), o.places().uses)
 	}
 }
 

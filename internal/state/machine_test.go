@@ -223,7 +223,7 @@ func (m *machine) set(o *object) {
 	o.old = append(o.old, o.def)
 	o.def.Version++
 	o.def.Holds = o.def.VariantOf != "" && o.def.Reserved
-	m.s.Apply(SetWorkload{new(o.def)})
+	m.s.Apply(SetWorkload(o.def))
 }
 
 func (m *machine) submit(t *rapid.T) {
@@ -576,7 +576,7 @@ func (m *machine) replay(t *rapid.T) {
 
 func (m *machine) stale(t *rapid.T) {
 	_, o := pick(t, "old version", m.objects, func(o *object) bool { return len(o.old) > 1 })
-	m.s.Apply(SetWorkload{new(rapid.SampledFrom(o.old[1:]).Draw(t, "version"))})
+	m.s.Apply(SetWorkload(rapid.SampledFrom(o.old[1:]).Draw(t, "version")))
 }
 
 // step runs the engine, checks every decision, and then that nothing is left to do.
@@ -839,7 +839,7 @@ func (m *machine) rebuilt(shuffle func([]func(*State))) *State {
 		o := m.objects[uid]
 		def := m.counted(o)
 		def.Evicting = def.Evicting || o.evicting
-		add(func(s *State) { s.Apply(SetWorkload{new(def)}) })
+		add(func(s *State) { s.Apply(SetWorkload(def)) })
 	}
 	if shuffle != nil {
 		shuffle(calls)

@@ -32,7 +32,7 @@ func (m *machine) write(t *rapid.T, o *object) {
 		}
 		o.admission, o.evicting = nil, false
 		o.def.Version++
-		m.s.Apply(AdmissionWritten{new(o.def)})
+		m.s.Apply(AdmissionWritten(o.def))
 		return
 	}
 	o.def = m.asAdmitted(o)

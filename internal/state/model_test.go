@@ -142,10 +142,10 @@ func TestModelOfManyClasses(t *testing.T) {
 	}
 	expect("no workload")
 	for i := range 400 {
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: fmt.Sprint(i), Namespace: "ns", Name: fmt.Sprint(i), Version: 1, LocalQueue: "q0-0", Queueable: true, Priority: int64(i),
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
-		})})
+		}))
 	}
 	expect("all are new")
 	s.Step(1, 1000)
@@ -181,7 +181,7 @@ func TestPublishCostsByTheTurn(t *testing.T) {
 		return testing.AllocsPerRun(50, func() {
 			def.Version++
 			def.Priority = int64(def.Version)
-			s.Apply(SetWorkload{new(def)})
+			s.Apply(SetWorkload(def))
 			s.Step(1, 1000)
 			s.Publish()
 		})
@@ -202,7 +202,7 @@ func BenchmarkPublish(b *testing.B) {
 			for b.Loop() {
 				def.Version++
 				def.Priority = int64(def.Version)
-				s.Apply(SetWorkload{new(def)})
+				s.Apply(SetWorkload(def))
 				s.Publish()
 			}
 		})

@@ -11,7 +11,7 @@ import (
 func TestSpaces(t *testing.T) {
 	s := New(Options{Options: immediately()})
 	enter := func(uid string) {
-		s.Apply(SetWorkload{new(Workload{UID: uid, Namespace: "a", Name: uid, Version: 1, LocalQueue: "main", Queueable: true, PodSets: []PodSet{{Name: uid, Count: 1}}})})
+		s.Apply(SetWorkload(Workload{UID: uid, Namespace: "a", Name: uid, Version: 1, LocalQueue: "main", Queueable: true, PodSets: []PodSet{{Name: uid, Count: 1}}}))
 	}
 	for _, step := range []struct {
 		what string
@@ -51,10 +51,10 @@ func TestShapes(t *testing.T) {
 	version := uint64(0)
 	set := func(uid, podSet string, reserved bool) {
 		version++
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "a", Name: uid, Version: version, LocalQueue: "main", Queueable: true, Reserved: reserved, Queue: "gone",
 			PodSets: []PodSet{{Name: podSet, Count: 1}},
-		})})
+		}))
 	}
 	for _, step := range []struct {
 		what            string

@@ -211,7 +211,7 @@ func (d *division) joinChange(change []Event) (of []subject, divides bool) {
 		case SetNode, DeleteNode, SetForeign:
 			x = subject{kind: theNodes}
 		case SetWorkload:
-			x = d.joinChanged(e.Workload)
+			x = d.joinChanged((*Workload)(&e))
 		case DeleteWorkload:
 			x = subject{aUID, Name{Name: string(e)}}
 			d.byUID[string(e)] = append(d.byUID[string(e)], x)

@@ -139,7 +139,7 @@ func (m *machine) drawChange(t *rapid.T) (change []Event) {
 			def.Version += 9
 			def.Priority += 2
 			def.LocalQueue = rapid.SampledFrom(slices.Sorted(maps.Keys(m.lqNames()))).Draw(t, "localqueue")
-			change = append(change, SetWorkload{new(def)})
+			change = append(change, SetWorkload(def))
 		}
 	}
 	return change
@@ -176,7 +176,7 @@ func TestPartsTogether(t *testing.T) {
 			}},
 		}
 	}
-	with := func(w Workload, changes func(*Workload)) SetWorkload { changes(&w); return SetWorkload{new(w)} }
+	with := func(w Workload, changes func(*Workload)) SetWorkload { changes(&w); return SetWorkload(w) }
 	holds := func(w *Workload, queue string) {
 		w.Reserved, w.Queue, w.Held = true, queue, []Held{{"main", "f", "cpu", 1}}
 	}
@@ -201,16 +201,16 @@ func TestPartsTogether(t *testing.T) {
 		"variants":                {after: []Event{with(in("z", "b", 1), func(w *Workload) { w.VariantOf = "job" })}, parts: 1},
 		"quota elsewhere":         {after: []Event{with(in("z", "b", 1), func(w *Workload) { holds(w, "a") })}, parts: 1},
 		"admitted elsewhere": {
-			before: []Event{SetLocalQueue{Namespace: "n", Name: "b2", Queue: "b"}, SetWorkload{new(in("y", "b2", 2))}, SetWorkload{new(in("z", "b", 1))}},
+			before: []Event{SetLocalQueue{Namespace: "n", Name: "b2", Queue: "b"}, SetWorkload(in("y", "b2", 2)), SetWorkload(in("z", "b", 1))},
 			after:  []Event{SetLocalQueue{Namespace: "n", Name: "b", Queue: "a"}}, parts: 1,
 		},
 		"moved": {
-			before: []Event{SetLocalQueue{Namespace: "n", Name: "b2", Queue: "b"}, SetWorkload{new(in("y", "b2", 2))}},
+			before: []Event{SetLocalQueue{Namespace: "n", Name: "b2", Queue: "b"}, SetWorkload(in("y", "b2", 2))},
 			after:  []Event{SetLocalQueue{Namespace: "n", Name: "b", Queue: "a"}}, parts: 2,
 		},
 		"a victim elsewhere": {
 			before: []Event{
-				queue("b", "c"), with(in("z", "b", 1), func(w *Workload) { holds(w, "b") }), with(in("y", "b", 1), func(w *Workload) { holds(w, "b") }), SetWorkload{new(in("x", "a", 1))},
+				queue("b", "c"), with(in("z", "b", 1), func(w *Workload) { holds(w, "b") }), with(in("y", "b", 1), func(w *Workload) { holds(w, "b") }), SetWorkload(in("x", "a", 1)),
 			},
 			after: []Event{queue("b", "d")}, parts: 1,
 		},
@@ -235,8 +235,7 @@ func TestPartsTogether(t *testing.T) {
 				SetFlavor(flavor.Flavor{Name: "f"}), queue("a", "c"), queue("b", "d"),
 				SetLocalQueue{Namespace: "n", Name: "a", Queue: "a"},
 				SetLocalQueue{Namespace: "n", Name: "b", Queue: "b"},
-				SetWorkload{new(in("a1", "a", 2))},
-				SetWorkload{new(in("b1", "b", 2))},
+				SetWorkload(in("a1", "a", 2)), SetWorkload(in("b1", "b", 2)),
 			}, tc.before) {
 				s.Apply(e)
 			}
@@ -266,7 +265,7 @@ func TestPartsBounds(t *testing.T) {
 		s.Apply(SetLocalQueue{Namespace: "n", Name: name, Queue: name})
 		for _, bound := range []workload.Instant{0, 5} {
 			uid := fmt.Sprint(name, bound)
-			s.Apply(SetWorkload{&Workload{UID: uid, Namespace: "n", Name: uid, LocalQueue: name, Queueable: true, Bound: bound, PodSets: []PodSet{{Name: "main", Count: 1}}}})
+			s.Apply(SetWorkload{UID: uid, Namespace: "n", Name: uid, LocalQueue: name, Queueable: true, Bound: bound, PodSets: []PodSet{{Name: "main", Count: 1}}})
 		}
 	}
 	s.Step(1, math.MaxInt)

@@ -30,10 +30,10 @@ func lines(localQueues ...Name) *State {
 }
 
 func (s *State) submitTo(lq Name, uid string, priority int64, since workload.Instant, gpus resource.Amount) {
-	s.Apply(SetWorkload{new(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: uid, Namespace: lq.Namespace, Name: uid, Version: 1, LocalQueue: lq.Name, Priority: priority, Created: since, Since: since,
 		Queueable: true, PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: gpus}}}},
-	})})
+	}))
 }
 
 // show is "uid in-cluster-queue in-local-queue" of every item.
@@ -127,11 +127,11 @@ func TestWaitingOrder(t *testing.T) {
 	}
 	expect("one is parked, two are not", "runs", "high", "large", "late")
 	d := r.Decisions[0]
-	s.Apply(SetWorkload{new(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: "runs", Namespace: "red", Name: "runs", Version: 2, LocalQueue: "main", Priority: 5, Created: 1, Since: 1, Queueable: true,
 		PodSets:  []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: 8}}}},
 		Reserved: true, Queue: d.Queue, Held: s.Grant(&d).PodSets[0].Held, ReservedAt: d.Workload.ReservedAt,
-	})})
+	}))
 	expect("the admission is written", "high", "large", "late")
 	s.submitTo(lq, "urgent", 10, 5, 9)
 	s.Step(5, 100)
@@ -166,7 +166,7 @@ func TestRollKeeps(t *testing.T) {
 		if i%4 == 0 {
 			s.Apply(DeleteWorkload(def.UID))
 		} else {
-			s.Apply(SetWorkload{new(def)})
+			s.Apply(SetWorkload(def))
 		}
 	}
 	s.Apply(DeleteLocalQueue{Namespace: "red", Name: "main"})

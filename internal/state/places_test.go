@@ -47,12 +47,12 @@ func TestMissingTopology(t *testing.T) {
 			}
 			s.Apply(SetQueue(Queue{Name: "cq", Namespaces: []workload.Term{{}}, Groups: []Group{g}, DelayAll: true, PlacedElsewhere: true}))
 			s.Apply(SetLocalQueue(LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
-			s.Apply(SetWorkload{new(Workload{
+			s.Apply(SetWorkload(Workload{
 				UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "lq", Queueable: true,
 				PodSets: []PodSet{{
 					Name: "main", Count: tc.count, Topology: tc.request, Requests: []Request{{"cpu", 1}}, PerPod: []Request{{"cpu", 1}, {"pods", 1}},
 				}},
-			})})
+			}))
 			if got := granted(s, 1); got != tc.want {
 				t.Errorf("granted %q, want %q", got, tc.want)
 			}

@@ -68,7 +68,10 @@ func (s *said) plain(o *said) bool {
 	return s != nil && s.verdict == o.verdict && s.reason == o.reason && s.note == o.note && len(s.victims)+len(o.victims) == 0 && s.start == nil && o.start == nil
 }
 
-func (e SetWorkload) apply(s *State) { s.setWorkload(e.Workload) }
+func (e SetWorkload) apply(s *State) {
+	def := Workload(e)
+	s.setWorkload(&def)
+}
 
 func (s *State) setWorkload(def *Workload) {
 	r := s.records[def.UID]
@@ -213,21 +216,22 @@ func (s *State) leaveLocalQueue(r *record) {
 }
 
 func (e Written) apply(s *State) {
-	if s.records[e.UID] != nil {
-		s.setWorkload(e.Workload)
+	if def := Workload(e); s.records[def.UID] != nil {
+		s.setWorkload(&def)
 	}
 }
 
 // apply ends the assumption in any case: the Workload as written may be deactivated, or finished, and hold nothing.
 func (e AdmissionWritten) apply(s *State) {
-	r := s.records[e.UID]
+	def := Workload(e)
+	r := s.records[def.UID]
 	if r == nil { // deleted meanwhile
 		return
 	}
-	if e.Version >= r.def.Version {
-		s.setWorkload(e.Workload)
+	if def.Version >= r.def.Version {
+		s.setWorkload(&def)
 	}
-	if r.assumed() && e.Version > r.got.Version {
+	if r.assumed() && def.Version > r.got.Version {
 		s.applied = nil // SetWorkload would not do this
 		defer s.requeueBarred(r, r.barring())
 		s.place(r, s.quotaOf(r))

@@ -44,16 +44,16 @@ func TestReshape(t *testing.T) {
 					{Flavor: "f", Resources: []Quota{{Resource: "gpu", Nominal: 9, Borrow: quota.NoLimit, Lend: quota.NoLimit}}},
 				}}}})
 				def := Workload{UID: "w", Namespace: "n", Name: "w", Version: 1, LocalQueue: "q", Queueable: true, PodSets: pods(2, 3)}
-				s.Apply(SetWorkload{new(def)})
+				s.Apply(SetWorkload(def))
 				d := s.Step(1, 100).Decisions[0]
 				if written {
 					g := s.Grant(&d)
 					def.Version, def.Reserved, def.Admitted, def.Queue, def.ReservedAt = 2, true, true, g.Queue, d.Workload.ReservedAt
 					def.Held, def.Placed = g.PodSets[0].Held, []PodSetPlacement{{"main", *g.PodSets[0].Placement}}
-					s.Apply(AdmissionWritten{new(def)})
+					s.Apply(AdmissionWritten(def))
 				}
 				def.Version, def.PodSets = def.Version+1, tc.now
-				s.Apply(SetWorkload{new(def)})
+				s.Apply(SetWorkload(def))
 				restored, err := Restore(s.Checkpoint().Snapshot())
 				if err != nil {
 					t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 func TestSecondPassFollowsQueue(t *testing.T) {
 	gates := topology.DefaultGates()
 	here, elsewhere := Queue{Name: "q"}, Queue{Name: "q", PlacedElsewhere: true}
-	w := SetWorkload{&Workload{
+	w := SetWorkload{
 		UID: "u", Namespace: "n", Name: "w", LocalQueue: "q", Version: 1, Reserved: true, Queue: "q", PlaceNow: true,
 		PodSets: []PodSet{{Name: "main", Count: 1}}, Delayed: []string{"main"},
-	}}
+	}
 	for name, tc := range map[string]struct {
 		events []Event
 		want   int
@@ -41,10 +41,10 @@ func TestSecondPassAfterClockSetBack(t *testing.T) {
 	gates := topology.DefaultGates()
 	s := New(Options{Options: cycle.Defaults(), Topology: &gates})
 	s.Apply(SetQueue{Name: "q"})
-	s.Apply(SetWorkload{&Workload{
+	s.Apply(SetWorkload{
 		UID: "u", Namespace: "n", Name: "w", LocalQueue: "q", Version: 1, Reserved: true, Queue: "q", PlaceNow: true,
 		PodSets: []PodSet{{Name: "main", Count: 1}}, Delayed: []string{"main"},
-	}})
+	})
 	const day = 24 * 3600 * firstPause
 	s.runSecondPass(2 * day)
 	if _, next := s.runSecondPass(day); next != day+firstPause {

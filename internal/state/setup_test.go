@@ -49,8 +49,8 @@ func TestOrderOfSetup(t *testing.T) {
 				default:
 					continue
 				}
-				a.Apply(SetWorkload{new(def)})
-				b.Apply(SetWorkload{new(def)})
+				a.Apply(SetWorkload(def))
+				b.Apply(SetWorkload(def))
 			}
 		}
 	})

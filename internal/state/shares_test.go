@@ -35,10 +35,10 @@ func sharingWorld(fair bool, weight *quota.Weight, used resource.Amount) *State 
 	queue("ml", 20, weight)
 	queue("web", 80, nil)
 	s.Touched()
-	s.Apply(SetWorkload{new(Workload{
+	s.Apply(SetWorkload(Workload{
 		UID: "w", Namespace: "ns", Name: "w", LocalQueue: "lq", Reserved: true, Admitted: true, Queue: "ml", ReservedAt: 1,
 		Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: used}},
-	})})
+	}))
 	return s
 }
 

@@ -35,10 +35,10 @@ func TestTouchedInAStep(t *testing.T) {
 	}
 	for i, uid := range []string{"runs", "waits"} {
 		request := []Request{{Resource: "cpu", Amount: 3}}
-		s.Apply(SetWorkload{&Workload{
+		s.Apply(SetWorkload{
 			UID: uid, Namespace: "n", Name: uid, Version: 1, LocalQueue: "a", Queueable: true, Bound: 100, Since: workload.Instant(i),
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: request, PerPod: append(request, Request{Resource: "pods", Amount: 1}), Topology: &workload.Topology{Required: "rack"}}},
-		}})
+		})
 		step(workload.Instant(1 + i))
 	}
 	if a := s.Attempt("waits"); a == nil || a.Start == nil {

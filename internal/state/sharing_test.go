@@ -92,7 +92,7 @@ func (w *usageWorld) drop(uid string) {
 // apply applies a new version of a workload.
 func (w *usageWorld) apply(def *Workload) {
 	def.Version++
-	w.s.Apply(SetWorkload{new(*def)})
+	w.s.Apply(SetWorkload(*def))
 }
 
 func (w *usageWorld) step() {
@@ -284,10 +284,10 @@ func TestBehindByUsage(t *testing.T) {
 // TestUsageAfterClockSetBack: usage is counted on after the clock jumped ahead and was set back.
 func TestUsageAfterClockSetBack(t *testing.T) {
 	w := newUsageWorld()
-	w.s.Apply(SetWorkload{&Workload{
+	w.s.Apply(SetWorkload{
 		UID: "u", Namespace: "team", Name: "w", LocalQueue: "a", Version: 1, Reserved: true, Admitted: true, Queue: w.queue.Name,
 		PodSets: []PodSet{{Name: "main", Count: 1}}, Held: []Held{{PodSet: "main", Flavor: "f", Resource: "gpu", Amount: 4}},
-	}})
+	})
 	sample := func(now workload.Instant) (at workload.Instant, value float64) {
 		w.s.Apply(SampleUsage{Now: now, Max: 100})
 		a := &w.s.localQueues[Name{"team", "a"}].account
@@ -304,7 +304,7 @@ func TestUsageAfterClockSetBack(t *testing.T) {
 		now += interval
 		sample(now)
 	}
-	w.s.Apply(SetWorkload{new(Workload{UID: "u", Namespace: "team", Name: "w", LocalQueue: "a", Version: 2})})
+	w.s.Apply(SetWorkload(Workload{UID: "u", Namespace: "team", Name: "w", LocalQueue: "a", Version: 2}))
 	for range 5 {
 		now += interval
 		sample(now)

@@ -150,10 +150,10 @@ func TestRetractedElsewhere(t *testing.T) {
 		s.Apply(SetLocalQueue{Namespace: "ns", Name: name, Queue: name})
 	}
 	for i, lq := range []string{"owner", "borrower", "owner"} {
-		s.Apply(SetWorkload{&Workload{
+		s.Apply(SetWorkload{
 			UID: fmt.Sprint(i), Namespace: "ns", Name: fmt.Sprint(i), Version: 1, LocalQueue: lq, Queueable: true, Created: workload.Instant(i), Since: workload.Instant(i),
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
-		}})
+		})
 	}
 	r := s.Step(1, 2)
 	if wl := s.records["1"].wl; !r.More || !wl.Tentative {

@@ -76,7 +76,7 @@ func touchedWorkload() Workload {
 // An admission that could not be written counts no longer, and both queues show that.
 func TestFailedAdmissionTouches(t *testing.T) {
 	s := touchedWorld()
-	s.Apply(SetWorkload{new(touchedWorkload())})
+	s.Apply(SetWorkload(touchedWorkload()))
 	s.Step(1, 10)
 	if view, _ := s.Publish().Queue("q"); view.Reserved != 1 {
 		t.Fatalf("view %+v", view)
@@ -94,7 +94,7 @@ func TestDeletedBeforeItRests(t *testing.T) {
 	s, w := touchedWorld(), touchedWorkload()
 	w.Reserved, w.Evicting, w.Resting, w.Queue = true, true, true, "q"
 	w.Held = []Held{{Flavor: "f", Resource: "gpu", Amount: 1}}
-	s.Apply(SetWorkload{new(w)})
+	s.Apply(SetWorkload(w))
 	s.Apply(DeleteWorkload("u"))
 	all, _ := s.Publish().Queue("q")
 	if own := s.Publish().LocalQueue("ns", "l"); own.Inadmissible != 0 || all.Inadmissible != 0 {

@@ -70,10 +70,10 @@ func borrowing() *State {
 	}
 	for i := range 4 {
 		uid := fmt.Sprint("a", i)
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: "theirs", Reserved: true, Admitted: true, Queue: "theirs",
 			Held: []Held{{PodSet: "main", Flavor: "f", Resource: "cpu", Amount: 4}},
-		})})
+		}))
 	}
 	s.Step(1, math.MaxInt)
 	return s

@@ -118,7 +118,7 @@ func TestPagesByUsage(t *testing.T) {
 	}
 	moved := Workload{UID: "d", Namespace: "red", Name: "d", Version: 2, LocalQueue: "green", Priority: 3, Created: 4, Since: 4, Queueable: true}
 	moved.PodSets = []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "gpu", Amount: 1}}}}
-	s.Apply(SetWorkload{new(moved)})
+	s.Apply(SetWorkload(moved))
 	expect("d has another LocalQueue", "f 0 0", "e 1 0", "d 2 1", "c 3 2", "b 4 1", "a 5 0")
 	s.Apply(DeleteLocalQueue(red))
 	expect("a LocalQueue is deleted", "f 0 0", "e 1 0", "d 2 1", "c 3 2", "b 4 1")

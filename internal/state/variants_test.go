@@ -20,10 +20,10 @@ func TestBarredHead(t *testing.T) {
 	}}})
 	s.Apply(SetLocalQueue{Namespace: "n", Name: "q", Queue: "q"})
 	ask := func(uid string, cpu resource.Amount) SetWorkload {
-		return SetWorkload{&Workload{
+		return SetWorkload{
 			UID: uid, Namespace: "n", Name: uid, Version: 1, LocalQueue: "q", Queueable: true,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: cpu}}, Constraints: &workload.Constraints{}}},
-		}}
+		}
 	}
 	behind := ask("behind", 1)
 	behind.Since = 1

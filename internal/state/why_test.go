@@ -41,10 +41,10 @@ func TestReasonsOfAll(t *testing.T) {
 	since := workload.Instant(0)
 	submit := func(uid, queue string, cores int64) {
 		since++
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: "ns", Name: uid, Version: 1, LocalQueue: queue, Since: since, Queueable: true,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: resource.Amount(1000 * cores)}}}},
-		})})
+		}))
 	}
 	submit("runs", "cq", 3)
 	submit("first", "cq", 2)
@@ -113,10 +113,10 @@ func TestMisfits(t *testing.T) {
 		"beyond range": {namespace: "ns", problem: &workload.Problem{Reason: string(trace.Misconfigured), Note: "n"}, want: trace.Misconfigured},
 	} {
 		s.Apply(SetLocalQueue(LocalQueue{Namespace: tc.namespace, Name: "cq", Queue: "cq"}))
-		s.Apply(SetWorkload{new(Workload{
+		s.Apply(SetWorkload(Workload{
 			UID: uid, Namespace: tc.namespace, Name: uid, Version: 1, LocalQueue: "cq", Queueable: true, Problem: tc.problem,
 			PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1000}}}},
-		})})
+		}))
 		if got := s.reasonNow(uid); got != tc.want {
 			t.Errorf("%s: %q, want %q", uid, got, tc.want)
 		}
@@ -126,7 +126,7 @@ func TestMisfits(t *testing.T) {
 // TestNoticesOfAPause: without steps, workloads that no cycle is about get their reason, and none is admitted.
 func TestNoticesOfAPause(t *testing.T) {
 	s := New(Options{Options: immediately()})
-	s.Apply(SetWorkload{new(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true})})
+	s.Apply(SetWorkload(Workload{UID: "u", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "none", Queueable: true}))
 	got := s.Notices()
 	if len(got) != 1 || got[0].Attempt.Reason != trace.Misconfigured || got[0].Admitted != nil {
 		t.Errorf("%+v", got)

@@ -21,18 +21,18 @@ func TestAdmissionWrittenAfterItsLoss(t *testing.T) {
 	}
 	lost, written := w, w
 	lost.Version = 12
-	s.Apply(SetWorkload{new(lost)})
+	s.Apply(SetWorkload(lost))
 	if r := s.Step(2, 10); len(r.Decisions) != 0 {
 		t.Fatalf("decided %+v while the admission is being written", r.Decisions)
 	}
 	written.Version, written.Reserved, written.Queue = 10, true, "cq"
 	written.Held = []Held{{Flavor: "f", Resource: "cpu", Amount: 1}}
-	s.Apply(AdmissionWritten{new(written)})
+	s.Apply(AdmissionWritten(written))
 	if r := s.Step(3, 10); len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted {
 		t.Errorf("decisions %+v, want a second admission", r.Decisions)
 	}
 	s.Apply(DeleteWorkload("w"))
-	s.Apply(AdmissionWritten{new(written)})
+	s.Apply(AdmissionWritten(written))
 	if v, _ := s.Publish().Queue("cq"); v.Reserved != 0 {
 		t.Errorf("a report brought back a deleted workload: %+v", v)
 	}
@@ -53,7 +53,7 @@ func writtenWorld() (*State, Workload) {
 		UID: "w", Namespace: "ns", Name: "w", Version: 1, LocalQueue: "lq", Queueable: true,
 		PodSets: []PodSet{{Name: "main", Count: 1, Requests: []Request{{Resource: "cpu", Amount: 1}}}},
 	}
-	s.Apply(SetWorkload{new(w)})
+	s.Apply(SetWorkload(w))
 	return s, w
 }
 
@@ -63,7 +63,7 @@ func TestQuotaUntilTheReport(t *testing.T) {
 	s, w := writtenWorld()
 	second := w
 	second.UID, second.Name, second.Since = "v", "v", 1
-	s.Apply(SetWorkload{new(second)})
+	s.Apply(SetWorkload(second))
 	admitted := func(now workload.Instant) (uids []string) {
 		for _, d := range s.Step(now, 10).Decisions {
 			if d.Admitted != nil {
@@ -80,14 +80,14 @@ func TestQuotaUntilTheReport(t *testing.T) {
 	}
 	expect(1, "w")
 	w.Queueable, w.Version = false, 2 // it is deactivated
-	s.Apply(SetWorkload{new(w)})
+	s.Apply(SetWorkload(w))
 	expect(2)
 	w.Queueable, w.Version = true, 3
-	s.Apply(SetWorkload{new(w)})
+	s.Apply(SetWorkload(w))
 	s.Apply(AdmissionFailed{"w", 0}) // the report about an earlier one
 	expect(3)
 	w.Queueable, w.Version = false, 4
-	s.Apply(SetWorkload{new(w)})
+	s.Apply(SetWorkload(w))
 	s.Apply(AdmissionFailed{"w", 1})
 	expect(4, "v")
 }
@@ -100,9 +100,9 @@ func TestWrittenAndDeactivated(t *testing.T) {
 		t.Fatalf("decisions %+v", r.Decisions)
 	}
 	w.Version, w.Queueable = 3, false
-	s.Apply(AdmissionWritten{new(w)})
+	s.Apply(AdmissionWritten(w))
 	w.UID, w.Name, w.Queueable = "v", "v", true
-	s.Apply(SetWorkload{new(w)})
+	s.Apply(SetWorkload(w))
 	if r := s.Step(2, 10); len(r.Decisions) != 1 || r.Decisions[0].Admitted == nil {
 		t.Errorf("decisions %+v, want the admission of another workload", r.Decisions)
 	}
@@ -121,7 +121,7 @@ func TestReplacedSliceOfADeletedQueue(t *testing.T) {
 	hold := func(w Workload, version uint64) {
 		w.Version, w.Reserved, w.Admitted, w.Queue = version, true, true, "cq"
 		w.Held = []Held{{Flavor: "f", Resource: "cpu", Amount: 1}}
-		s.Apply(SetWorkload{new(w)})
+		s.Apply(SetWorkload(w))
 	}
 	second := w
 	second.UID, second.Name, second.Replaces = "v", "v", "w"
@@ -129,7 +129,7 @@ func TestReplacedSliceOfADeletedQueue(t *testing.T) {
 	hold(second, 2)
 	s.Apply(DeleteQueue("cq"))
 	second.Version, second.Queueable = 3, false // it has finished
-	s.Apply(SetWorkload{new(second)})
+	s.Apply(SetWorkload(second))
 	s.Apply(SetQueue(cq))
 	if dump := s.Dump(); !strings.Contains(dump, "holds ns/w: f/cpu=") {
 		t.Errorf("the first slice holds nothing:\n%s", dump)

@@ -87,7 +87,7 @@ func TestPositionOf(t *testing.T) {
 	created := metav1.Unix(1, 0)
 	for uid, priority := range map[string]int64{"last": 0, "first": 2, "second": 1} {
 		at := workload.Instant(created.UnixNano())
-		st.Apply(state.SetWorkload{Workload: new(state.Workload{UID: uid, Namespace: "red", Name: uid, Version: 1, LocalQueue: "q", Priority: priority, Created: at, Since: at, Queueable: true})})
+		st.Apply(state.SetWorkload(state.Workload{UID: uid, Namespace: "red", Name: uid, Version: 1, LocalQueue: "q", Priority: priority, Created: at, Since: at, Queueable: true}))
 	}
 	model := st.Publish()
 	for i, uid := range []string{"first", "second", "last"} {
@@ -181,10 +181,10 @@ func TestReservedStart(t *testing.T) {
 			}}}},
 		}))
 		for i, uid := range []string{"runs", "waits"} {
-			st.Apply(state.SetWorkload{Workload: new(state.Workload{
+			st.Apply(state.SetWorkload(state.Workload{
 				UID: uid, Namespace: "red", Name: uid, Version: 1, LocalQueue: "q", Queueable: true, Bound: hour, Since: workload.Instant(i),
 				PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 2}}}},
-			})})
+			}))
 			st.Step(1e9, 100)
 		}
 		return nil

@@ -38,10 +38,10 @@ func racks() *occupancy.Map {
 			Allocatable: []state.Request{{Resource: "gpu", Amount: 2}, {Resource: "pods", Amount: 110}},
 		})
 	}
-	st.Apply(state.SetWorkload{Workload: new(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Queueable: true, PodSets: []state.PodSet{{
+	st.Apply(state.SetWorkload(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Queueable: true, PodSets: []state.PodSet{{
 		Name: "main", Count: 3, Requests: []state.Request{{Resource: "gpu", Amount: 3}}, Topology: &workload.Topology{Required: "rack"},
 		PerPod: []state.Request{{Resource: "gpu", Amount: 1}, {Resource: "pods", Amount: 1}},
-	}}})})
+	}}}))
 	st.Step(1e9, 100)
 	return occupancy.New(st.Publish, &gates)
 }

@@ -45,10 +45,10 @@ func preempting(t *testing.T, r rules) *Server {
 			now++
 			st.Apply(state.SetNamespace{Name: namespace, Labels: nil})
 			st.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: namespace, Name: "q2", Queue: "cq2"}))
-			st.Apply(state.SetWorkload{Workload: new(state.Workload{
+			st.Apply(state.SetWorkload(state.Workload{
 				UID: namespace + "-" + name, Namespace: namespace, Name: name, Version: 1, LocalQueue: "q2", Priority: priority, Created: now, Since: now,
 				Queueable: true, PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: resource.Amount(amount)}}}},
-			})})
+			}))
 			st.Step(now, 100)
 		}
 		add("red", "own", 0, 1)

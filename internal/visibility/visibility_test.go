@@ -63,7 +63,7 @@ func world(r rules) *Server {
 	st.Apply(state.SetNamespace{Name: "red", Labels: nil})
 	st.Apply(state.SetQueue(state.Queue{Name: "cq", Namespaces: []workload.Term{{}}}))
 	st.Apply(state.SetLocalQueue(state.LocalQueue{Namespace: "red", Name: "q", Queue: "cq"}))
-	st.Apply(state.SetWorkload{Workload: new(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Priority: 1 << 40, Created: 1e9, Since: 1e9, Queueable: true})})
+	st.Apply(state.SetWorkload(state.Workload{UID: "u", Namespace: "red", Name: "w", Version: 1, LocalQueue: "q", Priority: 1 << 40, Created: 1e9, Since: 1e9, Queueable: true}))
 	var turn sync.Mutex
 	return New(Server{
 		Model: func() *state.Model {

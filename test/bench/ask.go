@@ -48,7 +48,7 @@ func (b *bench) askOneQueue() error {
 	addQueues(s, 1, queueSpec{nominal: gpus(8), borrow: quota.NoLimit, lend: quota.NoLimit})
 	defs := arrivals(1, many)
 	for i := range defs {
-		s.Apply(state.SetWorkload{Workload: new(defs[i])})
+		s.Apply(state.SetWorkload(defs[i]))
 	}
 	s.Step(start+many*millis, math.MaxInt)
 	model := s.Publish()

@@ -33,7 +33,7 @@ func (b *bench) explain() error {
 	one := newState(cycle.Defaults())
 	addQueues(one, 1, queueSpec{nominal: gpus(8), borrow: quota.NoLimit, lend: quota.NoLimit})
 	for _, def := range arrivals(1, many) {
-		one.Apply(state.SetWorkload{Workload: new(def)})
+		one.Apply(state.SetWorkload(def))
 	}
 	one.Step(start+many*millis, math.MaxInt)
 	y, err := newYard(cycle.Defaults(), preempt.Policy{}, 1000, many)

@@ -128,7 +128,7 @@ func (b *bench) placesPreempt() error {
 	for i := range 5000 { // one after another, so that the gangs of a rack have different priorities
 		now += millis
 		def := gang(fmt.Sprint("g", i), 20, int64(i*7919%4999), now)
-		s.Apply(state.SetWorkload{Workload: new(def)})
+		s.Apply(state.SetWorkload(def))
 		r := s.Step(now, math.MaxInt)
 		if len(r.Decisions) != 1 || r.Decisions[0].Attempt.Verdict != trace.Admitted {
 			return fmt.Errorf("%s is not admitted", def.Name)
@@ -143,7 +143,7 @@ func (b *bench) placesPreempt() error {
 		now += 1000 * millis
 		def := gang(fmt.Sprint("urgent", i), gangSize, 10_000, now)
 		began := spent()
-		s.Apply(state.SetWorkload{Workload: new(def)})
+		s.Apply(state.SetWorkload(def))
 		r := s.Step(now, math.MaxInt)
 		took = append(took, micros(spent()-began, 1000))
 		if len(r.Decisions) == 0 || r.Decisions[0].Attempt.Verdict != trace.Preempts {

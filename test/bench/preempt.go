@@ -83,7 +83,7 @@ func (c *contest) world() *state.State {
 		for _, pool := range pools {
 			for range c.runs[kind] {
 				n++
-				s.Apply(state.SetWorkload{Workload: new(running(n, q, int64(n%3)*100, start-millis*workload.Instant(n*7919%10_007), pool, gpus(1)))})
+				s.Apply(state.SetWorkload(running(n, q, int64(n%3)*100, start-millis*workload.Instant(n*7919%10_007), pool, gpus(1))))
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (b *bench) fight(c *contest) (fought, error) {
 			def := arrival(n, 0, 1000, now, (&shape{ask: gpus(wantVictims)}).podSets("main"))
 			before := mallocs()
 			from := spent()
-			s.Apply(state.SetWorkload{Workload: new(def)})
+			s.Apply(state.SetWorkload(def))
 			r := s.Step(now, math.MaxInt)
 			took = append(took, float64(spent()-from)/float64(time.Microsecond))
 			news = append(news, float64(mallocs()-before))

@@ -46,7 +46,7 @@ func (b *bench) burst() error {
 		before := mallocs()
 		began := spent()
 		for i := range defs {
-			s.Apply(state.SetWorkload{Workload: &defs[i]})
+			s.Apply(state.SetWorkload(defs[i]))
 		}
 		r := s.Step(start+many*millis, math.MaxInt)
 		took := spent() - began
@@ -59,11 +59,11 @@ func (b *bench) burst() error {
 				continue
 			}
 			admitted++
-			def := defs[serial(d.Workload.UID)]
+			def := &defs[serial(d.Workload.UID)]
 			def.Version++
 			def.Reserved, def.Admitted, def.Queue, def.ReservedAt = true, true, d.Queue, d.Workload.ReservedAt
 			def.Held = s.Grant(d).PodSets[0].Held
-			s.Apply(state.SetWorkload{Workload: &def})
+			s.Apply(state.SetWorkload(*def))
 		}
 		if admitted != many {
 			return fmt.Errorf("%d of %d were admitted", admitted, many)
@@ -119,15 +119,15 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 	for q := range perCohort {
 		for f, pool := range pools {
 			n := many + 2*(len(pools)*q+f)
-			s.Apply(state.SetWorkload{Workload: new(running(n, q, 0, start, pool, gpus(7)))})
+			s.Apply(state.SetWorkload(running(n, q, 0, start, pool, gpus(7))))
 			small = append(small, running(n+1, q, 0, start, pool, gpus(1)))
-			s.Apply(state.SetWorkload{Workload: new(small[len(small)-1])})
+			s.Apply(state.SetWorkload(small[len(small)-1]))
 		}
 	}
 	eight := shape{ask: gpus(8)}
 	for i := range many {
 		def := arrival(i, i%lines, 0, start, eight.podSets("main"))
-		s.Apply(state.SetWorkload{Workload: new(def)})
+		s.Apply(state.SetWorkload(def))
 	}
 	if r := s.Step(start, math.MaxInt); r.Decisions[0].Attempt.Verdict == trace.Admitted {
 		return 0, 0, 0, fmt.Errorf("there is room for %s", r.Decisions[0].Attempt.Workload)
@@ -148,7 +148,7 @@ func (b *bench) release(lines int) (perRelease, perPair, looks float64, err erro
 			s.Apply(state.DeleteWorkload(def.UID))
 			seen += len(s.Step(start, math.MaxInt).Decisions)
 			in += since(from)
-			s.Apply(state.SetWorkload{Workload: new(*def)})
+			s.Apply(state.SetWorkload(*def))
 		}
 		pair := float64(spent()-began) / events
 		pairs = append(pairs, pair)
@@ -167,7 +167,7 @@ func (b *bench) memory() error {
 		n := many
 		for q := range 1000 {
 			for _, pool := range pools {
-				s.Apply(state.SetWorkload{Workload: new(running(n, q, 0, start, pool, gpus(8)))})
+				s.Apply(state.SetWorkload(running(n, q, 0, start, pool, gpus(8))))
 				n++
 			}
 		}
@@ -207,7 +207,7 @@ func fill(s *state.State, distinct bool) {
 		if distinct {
 			sh.ask[0] += resource.Amount(i)
 		}
-		s.Apply(state.SetWorkload{Workload: new(arrival(i, q, y.priority(), start+workload.Instant(i)*millis, sh.podSets("driver", "worker")))})
+		s.Apply(state.SetWorkload(arrival(i, q, y.priority(), start+workload.Instant(i)*millis, sh.podSets("driver", "worker"))))
 	}
 }
 

@@ -69,7 +69,7 @@ func (b *bench) turnsBeside(group string, beside func(context.Context, *engine.E
 		w.mu.Lock()
 		if i == events/finishes/2 {
 			for _, def := range y.burst(many) {
-				next = append(next, state.SetWorkload{Workload: new(def)})
+				next = append(next, state.SetWorkload(def))
 			}
 		}
 		for range finishes {
@@ -173,7 +173,7 @@ func (w *turnWriter) Write(d engine.Decision) {
 	j.def.Version++
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.ReservedAt = true, true, d.Queue, w.y.now
 	j.def.Held = d.Grant.PodSets[0].Held
-	w.engine.Post(state.AdmissionWritten{Workload: new(j.def)})
+	w.engine.Post(state.AdmissionWritten(j.def))
 }
 
 // burst makes workloads that arrive at once.
@@ -203,7 +203,7 @@ func (y *yard) replace() []state.Event {
 	y.slots = append(y.slots, n)
 	j.def.Version, j.def.Created, j.def.Since = 1, y.now, y.now
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.Held, j.def.ReservedAt = false, false, "", nil, 0
-	return []state.Event{state.DeleteWorkload(done), state.SetWorkload{Workload: new(j.def)}}
+	return []state.Event{state.DeleteWorkload(done), state.SetWorkload(j.def)}
 }
 
 // copies: the longest piece of a checkpoint of the world of steady, and all pieces together, in its owner's goroutine; how long a fork of

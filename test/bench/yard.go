@@ -108,7 +108,7 @@ func (y *yard) submit(queue int, priority int64, sh *shape) {
 	def := arrival(len(y.slots), queue, priority, y.now, sh.podSets("main"))
 	y.slots = append(y.slots, int32(len(y.jobs)))
 	y.jobs = append(y.jobs, job{def: def, at: -1})
-	y.s.Apply(state.SetWorkload{Workload: new(def)})
+	y.s.Apply(state.SetWorkload(def))
 }
 
 // job returns the job of a UID.
@@ -152,7 +152,7 @@ func (y *yard) admit(d *cycle.Decision) {
 	j.def.Version++
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.ReservedAt = true, true, d.Queue, d.Workload.ReservedAt
 	j.def.Held = y.s.Grant(d).PodSets[0].Held
-	y.s.Apply(state.SetWorkload{Workload: new(j.def)})
+	y.s.Apply(state.SetWorkload(j.def))
 }
 
 // evict evicts a workload, and requeues it once it has stopped.
@@ -161,11 +161,11 @@ func (y *yard) evict(uid string) {
 	j := &y.jobs[y.job(uid)]
 	j.def.Version++
 	j.def.Evicting = true
-	y.s.Apply(state.SetWorkload{Workload: new(j.def)})
+	y.s.Apply(state.SetWorkload(j.def))
 	y.stopped(j)
 	j.def.Version++
 	j.def.Reserved, j.def.Admitted, j.def.Evicting, j.def.Held, j.def.Since = false, false, false, nil, y.now
-	y.s.Apply(state.SetWorkload{Workload: new(j.def)})
+	y.s.Apply(state.SetWorkload(j.def))
 }
 
 // stopped takes a job out of the running ones.
@@ -190,7 +190,7 @@ func (y *yard) event() {
 	y.slots = append(y.slots, n)
 	j.def.Version, j.def.Created, j.def.Since = 1, y.now, y.now
 	j.def.Reserved, j.def.Admitted, j.def.Queue, j.def.Held, j.def.ReservedAt = false, false, "", nil, 0
-	y.s.Apply(state.SetWorkload{Workload: new(j.def)})
+	y.s.Apply(state.SetWorkload(j.def))
 }
 
 // prepare makes the generator's data for some events.

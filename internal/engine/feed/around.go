@@ -42,7 +42,7 @@ func Around(ctx context.Context, cache client.Reader, limitRanges func(namespace
 }
 
 func (f *Feed) workload(o *kueue.Workload) []state.Event {
-	return []state.Event{state.SetWorkload{Workload: new(convert.Workload(o, f.Requests))}}
+	return []state.Event{state.SetWorkload(convert.Workload(o, f.Requests))}
 }
 
 // Reconvert converts a workload again, after a change of what its conversion looks up. It reports false if there is no such workload, or it

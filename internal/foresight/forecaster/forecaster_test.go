@@ -186,11 +186,11 @@ func TestLongRun(t *testing.T) {
 		w := workloadWith(fmt.Sprintf("w%02d", i), nil)
 		w.Annotations = map[string]string{berthv1alpha1.ExpectedRunSecondsKey: "60"}
 		f.observe(nil, w)
-		s.Apply(state.SetWorkload{Workload: new(state.Workload{
+		s.Apply(state.SetWorkload(state.Workload{
 			UID: string(w.UID), Namespace: "red", Name: w.Name, Generation: 1, LocalQueue: "q", Queueable: true, Created: workload.Instant(i),
 			Since:   workload.Instant(i),
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: 1}}, Constraints: &workload.Constraints{}}},
-		})})
+		}))
 	}
 	f.Checkpoint = func(context.Context) (*state.Checkpoint, error) { return s.Checkpoint(), nil }
 	if err := f.Refresh(t.Context()); err != nil {

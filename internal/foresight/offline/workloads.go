@@ -44,7 +44,7 @@ func (w *World) NewState(o state.Options, requests convert.Requests, more []stat
 	}
 	requests.Around = w.Around()
 	for _, of := range All[*kueue.Workload](w) {
-		s.Apply(state.SetWorkload{Workload: new(convert.Workload(of, requests))})
+		s.Apply(state.SetWorkload(convert.Workload(of, requests)))
 	}
 	return s, events, nil
 }

@@ -128,7 +128,7 @@ func calibrate(t *testing.T, seed uint64) (inside, late, early float64, all int)
 		f.Advance(at)
 		def := c.jobs[i].definition(i, start, false)
 		c.came.Add(&def, c.job(def.UID))
-		f.Apply(state.SetWorkload{Workload: new(def)})
+		f.Apply(state.SetWorkload(def))
 	}
 	f.Advance(start + 1000*hour)
 	for _, o := range c.made {

@@ -109,7 +109,7 @@ func Run(ctx context.Context, s *state.State, world []state.Event, jobs []Job, o
 		f.Advance(at)
 		r.usage.upTo(f.Now(), r.waits > 0)
 		for ; i < len(jobs) && o.Start+jobs[i].Submit == at; i++ {
-			f.Apply(state.SetWorkload{Workload: new(jobs[i].definition(i, o.Start, len(r.spots.trees) > 0))})
+			f.Apply(state.SetWorkload(jobs[i].definition(i, o.Start, len(r.spots.trees) > 0)))
 			r.waits++
 		}
 		if r.spots.isDue(at) {

@@ -57,12 +57,12 @@ func (w *world) newWorkload(t *rapid.T, uid string, created workload.Instant) st
 		w.runs[uid] = foresight.Never
 	}
 	cpu := []state.Request{{Resource: "cpu", Amount: resource.Amount(rapid.IntRange(1, 6).Draw(t, "cpu"))}}
-	return state.SetWorkload{Workload: &state.Workload{
+	return state.SetWorkload{
 		UID: uid, Namespace: "n", Name: uid, Version: 1, Generation: 1, Queueable: true,
 		LocalQueue: fmt.Sprint("q", rapid.IntRange(0, w.queues-1).Draw(t, "queue")),
 		Priority:   int64(rapid.IntRange(0, 2).Draw(t, "priority")), Created: created, Since: created,
 		PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: cpu, Constraints: &workload.Constraints{}}},
-	}}
+	}
 }
 
 func drawWorld(t *rapid.T) *world { return drawWorldOf(t, "c") }
@@ -118,7 +118,7 @@ func (w *world) drawChange(t *rapid.T) (change []state.Event) {
 					changed[uid] = true
 					def.Evicting = true
 					def.Version++
-					change = append(change, state.SetWorkload{Workload: new(def)})
+					change = append(change, state.SetWorkload(def))
 					break
 				}
 			}
@@ -285,10 +285,10 @@ func TestEffects(t *testing.T) {
 	}
 	waits := func(uid string, priority int64, cpu resource.Amount, runs workload.Instant) state.SetWorkload {
 		w.runs[uid] = runs
-		return state.SetWorkload{Workload: &state.Workload{
+		return state.SetWorkload{
 			UID: uid, Namespace: "n", Name: uid, Version: 1, Generation: 1, Queueable: true, LocalQueue: "q", Priority: priority,
 			PodSets: []state.PodSet{{Name: "main", Count: 1, Requests: []state.Request{{Resource: "cpu", Amount: cpu}}, Constraints: &workload.Constraints{}}},
-		}}
+		}
 	}
 	runs := func(of state.SetWorkload) state.SetWorkload {
 		of.Reserved, of.Admitted, of.Ready, of.Queue, of.ReservedAt = true, true, true, "q", 90*second

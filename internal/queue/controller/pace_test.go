@@ -189,7 +189,7 @@ func testFreshness(t *testing.T, step, oldest time.Duration) {
 		}
 		for n := range steps {
 			for i := range queues {
-				e.Post(state.SetWorkload{Workload: new(using(i, n+1))})
+				e.Post(state.SetWorkload(using(i, n+1)))
 			}
 			time.Sleep(step)
 			for i := range queues {

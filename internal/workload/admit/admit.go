@@ -140,7 +140,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error 
 	now, reserved := metav1.NewTime(w.Now()), lifecycle.IsReserved(wl)
 	switch {
 	case reserved && !o.unanswered.Exists():
-		w.Engine.Post(state.AdmissionWritten{Workload: new(convert.Workload(wl, w.Requests))})
+		w.Engine.Post(state.AdmissionWritten(convert.Workload(wl, w.Requests)))
 		return nil
 	case reserved:
 		w.admitted(wl, o, now)
@@ -187,7 +187,7 @@ func (w *Writer) admit(ctx context.Context, wl *kueue.Workload, o *order) error 
 
 // admitted reports an admission as it is stored to the engine and, by events, to the user.
 func (w *Writer) admitted(stored *kueue.Workload, o *order, now metav1.Time) {
-	w.Engine.Post(state.AdmissionWritten{Workload: new(convert.Workload(stored, w.Requests))})
+	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
 	w.Events.Normal(stored, kueue.ReasonQuotaReserved, reservedNote(stored, o.Decision, now))
 	if lifecycle.IsAdmitted(stored) {
 		w.Events.Tell(stored, lifecycle.AdmittedNow(stored, now))

@@ -44,7 +44,7 @@ func (w *Writer) secondPass(ctx context.Context, wl *kueue.Workload, o *order) e
 	if err != nil {
 		return o.unanswered.Note(wl, err)
 	}
-	w.Engine.Post(state.AdmissionWritten{Workload: new(convert.Workload(stored, w.Requests))})
+	w.Engine.Post(state.AdmissionWritten(convert.Workload(stored, w.Requests)))
 	if wrote && !was && lifecycle.IsAdmitted(stored) {
 		w.Events.Tell(stored, lifecycle.AdmittedNow(stored, now))
 	}

@@ -168,7 +168,7 @@ func (p *Preemptor) ranks(by, victim *kueue.Workload) string {
 
 func (p *Preemptor) post(wl *kueue.Workload) {
 	def := convert.Workload(wl, p.Requests)
-	p.Engine.Post(state.Written{Workload: new(def)})
+	p.Engine.Post(state.Written(def))
 }
 
 func (p *Preemptor) preemptor(ctx context.Context, o *order) *kueue.Workload {

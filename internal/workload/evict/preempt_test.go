@@ -376,10 +376,10 @@ func TestFailedPreemption(t *testing.T) {
 	q.Preemption.Within = preempt.LowerPriority
 	e.Post(state.SetQueue(q))
 	e.Post(state.SetLocalQueue(state.LocalQueue{Namespace: "ns", Name: "lq", Queue: "cq"}))
-	e.Post(state.SetWorkload{Workload: new(wants("victim", 0))})
+	e.Post(state.SetWorkload(wants("victim", 0)))
 	e.Open()
 	settle()
-	e.Post(state.SetWorkload{Workload: new(wants("urgent", 1))})
+	e.Post(state.SetWorkload(wants("urgent", 1)))
 	settle()
 	d, before := got.last("urgent")
 	if len(d.Evict) != 1 {

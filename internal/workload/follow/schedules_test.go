@@ -258,7 +258,7 @@ func (s *variantSchedule) feed(name string) {
 	}
 	if is != nil && s.fed[name] != is {
 		s.fed[name] = is
-		s.engine.Apply(state.SetWorkload{Workload: new(convert.Workload(is, requests))})
+		s.engine.Apply(state.SetWorkload(convert.Workload(is, requests)))
 	}
 }
 
@@ -333,7 +333,7 @@ func (s *variantSchedule) writeGrant(uid types.UID) {
 			return
 		}
 	}
-	s.engine.Apply(state.AdmissionWritten{Workload: new(convert.Workload(s.live[name], requests))})
+	s.engine.Apply(state.AdmissionWritten(convert.Workload(s.live[name], requests)))
 }
 
 // writeEviction writes an eviction, as package evict does.

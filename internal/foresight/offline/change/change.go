@@ -315,7 +315,7 @@ func (e *edit) events() ([]state.Event, error) {
 		if old, has := e.b.State.Definition(def.UID); has {
 			def.Version = max(def.Version, old.Version+1)
 		}
-		out = append(out, state.SetWorkload{Workload: new(def)})
+		out = append(out, state.SetWorkload(def))
 	}
 	return append(out, e.held()...), nil
 }
@@ -392,7 +392,7 @@ func eviction(s *state.State, uid string) state.Event {
 	def, _ := s.Definition(uid)
 	def.Evicting = true
 	def.Version++
-	return state.SetWorkload{Workload: new(def)}
+	return state.SetWorkload(def)
 }
 
 // descriptor returns the kind of jobs of a group and a kind, nil for none.

@@ -69,7 +69,7 @@ func (e *edit) failures(from *state.Snapshot, hosts map[string]string) (events [
 		case len(failed) == 1 && !slices.Equal(failed, def.Unhealthy):
 			changed.Unhealthy = failed
 			changed.Version++
-			events = append(events, state.SetWorkload{Workload: new(changed)})
+			events = append(events, state.SetWorkload(changed))
 		}
 	}
 	if elsewhere > 0 {

@@ -115,7 +115,7 @@ func TestMinRunAfterRestart(t *testing.T) {
 		urgent := workloadWith()
 		urgent.Name, urgent.UID, urgent.Spec.Priority = "urgent", "urgent", new(int32(9))
 		for _, w := range []*kueue.Workload{stored("old", start.Add(-time.Hour), ""), stored("fresh", start, "60"), urgent} {
-			s.Apply(state.SetWorkload{Workload: new(Workload(w, Requests{MaxMinRun: workload.Instant(time.Hour)}))})
+			s.Apply(state.SetWorkload(Workload(w, Requests{MaxMinRun: workload.Instant(time.Hour)})))
 		}
 		r := s.Step(workload.Instant(start.Add(after).UnixNano()), 1000)
 		if len(r.Decisions) != 1 || len(r.Decisions[0].Evict) != 1 || r.Decisions[0].Evict[0].Workload.UID != want {
